@@ -110,17 +110,20 @@ class StreamWaits:
         if self.measuring:
             pairs = self._pairs
         cuda: Any = sys.modules["torch"].cuda
-        self._pairs, self._began, self.measuring = [], None, measure
+        self._pairs = []
+        self._began = None
+        self.measuring = measure
+        self._stream = None
         if measure:
             self._stream = cuda.current_stream()
-        else:
-            self._stream = None
         return pairs
 
     def begin(self) -> bool:
         """Record that a wait begins; false where none does that holds what computes."""
         cuda: Any = sys.modules["torch"].cuda
         try:
+            # a collective within a collective counts once, one on another stream holds nothing that computes,
+            # and a graph that is captured would record the event for good
             if self._began is not None or cuda.current_stream() != self._stream or cuda.is_current_stream_capturing():
                 return False
             began = cuda.Event(enable_timing=True)
@@ -134,7 +137,8 @@ class StreamWaits:
 
     def end(self) -> None:
         """Record that it ends."""
-        began, self._began = self._began, None
+        began = self._began
+        self._began = None
         try:
             ended = sys.modules["torch"].cuda.Event(enable_timing=True)
             ended.record()
@@ -148,6 +152,7 @@ class StreamWaits:
 def _held_s(pairs: list[tuple[Any, Any]]) -> float | None:
     """Seconds between the events of each pair; ``None`` while the GPU has not passed the last, or never will."""
     try:
+        # events of one stream are passed in order: with the last all are, and asking waits for nothing
         if pairs and not pairs[-1][1].query():
             return None
         return float(sum(began.elapsed_time(ended) for began, ended in pairs)) / 1e3
@@ -198,6 +203,7 @@ class Distributed:
             what undoes it.
         """
         made = module.DistributedDataParallel
+        # called at the end of the constructor, when model and logger are there
         helper = made._ddp_init_helper
 
         def _ddp_init_helper(model: Any, *args: Any, **kwargs: Any) -> Any:
@@ -259,6 +265,7 @@ class Distributed:
 
         def measured(of: Any, *args: Any, **kwargs: Any) -> Any:
             waits = self._stream_waits
+            # two comparisons in the steps that are not measured: these methods are called for every layer
             if not waits.measuring or self._trainer != _thread.get_ident():
                 return method(of, *args, **kwargs)
             if of_torch and not sys._getframe(1).f_globals.get("__name__", "").startswith("torch.distributed."):
@@ -326,6 +333,7 @@ class Distributed:
         now_s = time.perf_counter()
         self._trainer = _thread.get_ident()
         self._place = []
+        # what was measured of the step before, and its loss, have come by now
         self._close_row()
         self._number += 1
         self._open_pairs = self._next_pairs()
@@ -334,7 +342,10 @@ class Distributed:
             seconds = now_s - self._ended_s
         self._open = [self._number, time.time_ns() // 1000, seconds]
         self._open_blocked_s = self._in_collectives_s()
-        self._open_input_s, self._loaded_s = self._loaded_s, None if self._loaded_s is None else 0.0
+        self._open_input_s = self._loaded_s
+        # a program that has a loader waits 0 s where it took no batch; of one without, nothing is known
+        if self._loaded_s is not None:
+            self._loaded_s = 0.0
         self._ended_s = now_s
 
     def _next_pairs(self) -> list[tuple[Any, Any]] | None:
@@ -365,7 +376,8 @@ class Distributed:
         peaks = [memory.get(name) for name in _PEAKS]
         now_s = time.monotonic()
         if memory and (last or peaks != self._peaks or now_s - self._polled_s >= MEMORY_PERIOD_S):
-            self._polled_s, self._peaks = now_s, peaks
+            self._polled_s = now_s
+            self._peaks = peaks
             self._post({"type": "rank_memory", **memory})
         if not last:
             self._report_place()
@@ -388,7 +400,8 @@ class Distributed:
         self._measured.clear()
         self._rows.clear()
         self._late.clear()
-        self._stream_waits, self._open_pairs = StreamWaits(), None
+        self._stream_waits = StreamWaits()
+        self._open_pairs = None
         self._device = self._open = self._open_blocked_s = self._ended_s = None
         self._trainer = self._loaded_s = self._open_input_s = None
         self._waited_s = 0.0
@@ -431,11 +444,15 @@ class Distributed:
 
     def _close_row(self) -> None:
         """Tell the step before: only now what was measured of it is known, and its loss was told."""
-        row, self._open = self._open, None
+        row = self._open
+        self._open = None
         loss, accuracy = self._steps.newest_reported()
-        logged_s, blocked_s, input_s = self._blocked_s(), self._open_blocked_s, self._open_input_s
+        # asked also where it is not needed: what the logger has now would else count for the next step
+        logged_s = self._blocked_s()
+        blocked_s = self._open_blocked_s
         if blocked_s is None:
             blocked_s = logged_s
+        input_s = self._open_input_s
         if row is None or row[2] is None:
             return
         self._late.append(([row[0], row[1], row[2], None, blocked_s, loss, accuracy, input_s], self._open_pairs))
@@ -448,6 +465,7 @@ class Distributed:
             held_s = None
             if pairs is not None:
                 held_s = _held_s(pairs)
+            # rows are told in order: one whose events are not passed yet holds up those behind it
             if pairs is not None and held_s is None and len(self._late) <= at_most:
                 return
             self._late.popleft()
@@ -471,7 +489,9 @@ class Distributed:
             if logger is None:
                 continue
             logged = logger._get_ddp_logging_data().ints_map
-            iteration, communicated = logged.get("iteration", 0), logged.get("backward_comm_time", 0)
+            iteration = logged.get("iteration", 0)
+            communicated = logged.get("backward_comm_time", 0)
+            # the figures stand until the next iteration that is measured: each counts once
             if communicated > 0 and self._measured.get(id(reference)) != iteration:
                 overlap = logged.get("backward_compute_comm_overlap_time", 0)
                 found.append(max(0, communicated - overlap) / 1e9)
@@ -483,7 +503,8 @@ class Distributed:
     def _in_collectives_s(self) -> float | None:
         """Time in collectives since the last call; ``None`` where it is not known, and where DistributedDataParallel
         tells it."""
-        waited_s, self._waited_s = self._waited_s, 0.0
+        waited_s = self._waited_s
+        self._waited_s = 0.0
         if self._device is None:
             return None
         if not self._device.startswith("sim"):
@@ -494,7 +515,8 @@ class Distributed:
         spent_s = simulating.in_collectives_s()
         if spent_s is None:
             return None
-        since_s, self._spent_s = spent_s - self._spent_s, spent_s
+        since_s = spent_s - self._spent_s
+        self._spent_s = spent_s
         return since_s
 
 

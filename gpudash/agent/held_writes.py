@@ -38,6 +38,7 @@ class HeldWrites:
         self._here = os.getcwd() + "/"
         self._made: set[str] = set()
         self._gone: set[str] = set()
+        # taken before anything is replaced: these see the file system as it is
         self._stat = os.stat
         self._lstat = os.lstat
         self._mkdir = os.mkdir
@@ -61,7 +62,8 @@ class HeldWrites:
         for name in ("rename", "replace", "link"):
             made[name] = self._moving(getattr(os, name), keeps=name == "link")
         made["symlink"] = self._linking(os.symlink)
-        made["listdir"], made["scandir"] = self._names, self._entries
+        made["listdir"] = self._names
+        made["scandir"] = self._entries
         builtins.open = io.open = _Function(self._opening(io.open))
         for name, function in made.items():
             setattr(os, name, _Function(function))
@@ -69,6 +71,7 @@ class HeldWrites:
         shutil = sys.modules.get("shutil")
         if shutil is not None:
             shutil._use_fd_functions = False  # type: ignore[attr-defined]
+        # the standard library then goes by paths, which are redirected, and not by descriptors of folders
         os.supports_dir_fd.clear()
         os.supports_fd.clear()
 
@@ -78,8 +81,11 @@ class HeldWrites:
         Args:
             module: the package.
         """
-        tokenizer, model = module.Tokenizer, module.models.Model
-        save, load, save_model = tokenizer.save, tokenizer.from_file, model.save
+        tokenizer = module.Tokenizer
+        model = module.models.Model
+        save = tokenizer.save
+        load = tokenizer.from_file
+        save_model = model.save
 
         def saved(one: Any, path: Any, *args: Any, **kwargs: Any) -> None:
             save(one, self.place_to_write(path, content=False), *args, **kwargs)
@@ -90,7 +96,9 @@ class HeldWrites:
         def loaded(path: Any) -> Any:
             return load(self.place(path))
 
-        tokenizer.save, tokenizer.from_file, model.save = saved, staticmethod(loaded), saved_model
+        tokenizer.save = saved
+        tokenizer.from_file = staticmethod(loaded)
+        model.save = saved_model
 
     def place(self, path: Any) -> Any:
         """Where what the program calls ``path`` is read."""
@@ -98,8 +106,10 @@ class HeldWrites:
             return path
         found = self._absolute(path)
         held = self._held(found)
+        # what was written since is what the program sees
         if self._exists(held):
             return held
+        # removed: the held place, where nothing is, raises the error that the program expects
         if self._is_gone(found):
             return held
         return path
@@ -117,11 +127,13 @@ class HeldWrites:
         if self._may_write(found):
             return path
         held = self._held(found)
+        # copied or written once already: every further write goes on there
         if self._exists(held):
             return held
         folder = os.path.dirname(found)
         if not self._exists(self.place(folder)):
             return held  # whose folder is not there either: the error is the one that would be raised
+        # folders of the real path are there; those above the held file come into being with it
         self._make_folders(os.path.dirname(held))
         if content and not self._is_gone(found) and self._exists(found):
             self._copy(found, held)
@@ -149,6 +161,7 @@ class HeldWrites:
     def _may_write(self, found: str) -> bool:
         if found.startswith((self._folder, *OWN_PLACES, *self._caches)) or not self._is_regular(found):
             return True
+        # what lies below the working folder is the program's own, also where that is below a temporary one
         if found.startswith(self._here) or not found.startswith(self._temporary):
             return False
         if not self._exists(found):
@@ -181,6 +194,7 @@ class HeldWrites:
         def opened(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
             if not isinstance(mode, str) or not set(mode) & set("wax+"):
                 return plain(self.place(file), mode, *args, **kwargs)
+            # to be raised by the real call, with its own words
             if "x" in mode and self._exists(self.place(file)):
                 return plain(self.place(file), mode, *args, **kwargs)
             return plain(self.place_to_write(file, content="w" not in mode), mode, *args, **kwargs)
@@ -222,6 +236,7 @@ class HeldWrites:
                 plain(path)
                 return
             self._lstat(self.place(path))  # which raises where it is not there
+            # by what the program sees in it: removed files still lie in the real folder
             if plain is _RMDIR and self._names(path):
                 raise OSError(39, os.strerror(39), path)
             held = self._held(found)
@@ -235,13 +250,16 @@ class HeldWrites:
         def moved(
             source: Any, target: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None, **_more: Any
         ) -> None:
-            source, target = _below(source, src_dir_fd), _below(target, dst_dir_fd)
-            found, onto = self._absolute(source), self._absolute(target)
+            source = _below(source, src_dir_fd)
+            target = _below(target, dst_dir_fd)
+            found = self._absolute(source)
+            onto = self._absolute(target)
             if self._may_write(found) and self._may_write(onto):
                 plain(source, target)
                 return
             self._lstat(self.place(source))
             held = self.place_to_write(target, content=False)
+            # copied, never moved: the source may be a real file, which has to stay
             self._transfer(found, self._absolute(held))
             if not keeps:
                 self._discard(found)
@@ -260,9 +278,8 @@ class HeldWrites:
             self._transfer(f"{source}/{name}", f"{held}/{name}")
 
     def _discard(self, found: str) -> None:
-        if self._may_write(found):
-            held = found
-        else:
+        held = found
+        if not self._may_write(found):
             held = self._held(found)
         if self._exists(held):
             if stat.S_ISDIR(self._lstat(held).st_mode):
@@ -289,6 +306,7 @@ class HeldWrites:
         found = self._absolute(path)
         held = self._held(found)
         there = self._exists(held)
+        # nothing was written or removed there: the real folder is what the program sees
         if held == found or not (self._gone or there):
             return self._scandir(path)
         if not there and self._is_gone(found):

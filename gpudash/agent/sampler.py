@@ -41,7 +41,8 @@ class Rest:
 
     def after(self, cost_s: float) -> float:
         """Seconds to rest after work of ``cost_s`` seconds of processor time."""
-        cheaper_s, self._last_s = min(cost_s, self._last_s), cost_s
+        cheaper_s = min(cost_s, self._last_s)
+        self._last_s = cost_s
         return cheaper_s / self._share
 
 
@@ -82,11 +83,14 @@ class Sampler:
         except RuntimeError:
             # none can be started any more: the interpreter is ending
             return
-        self._round, self.running = made, True
+        self._round = made
+        self.running = True
 
     def stop(self, patience_s: float = PATIENCE_S) -> None:
         """End the thread and wait for that; not from within it."""
-        self.running, round_, self._round = False, self._round, None
+        self.running = False
+        round_ = self._round
+        self._round = None
         if round_ is not None:
             round_.end(patience_s)
 
@@ -99,18 +103,23 @@ class Sampler:
 
     def forget(self) -> None:
         """In a forked child, where the thread is not: be as new."""
-        self.cpu_s, self.running, self._round, self._due_s = 0.0, False, None, None
+        self.cpu_s = 0.0
+        self.running = False
+        self._round = None
+        self._due_s = None
 
     def _run(self, round_: _Round) -> None:
         try:
             leave_signals_to_the_program()
             round_.native_id = _thread.get_native_id()
-            wait_s, rest = self._period_s, Rest(SHARE)
+            wait_s = self._period_s
+            rest = Rest(SHARE)
             if self._due_s is not None:
                 # a program that forks again and again would put the next look off each time
                 wait_s = max(0.0, self._due_s - time.monotonic())
             else:
                 self._due_s = time.monotonic() + wait_s
+            # the lock is held from the start: to get it means that somebody has ended this round
             while not round_.wake.acquire(True, min(wait_s, IDLE_PERIOD_S)):
                 wait_s -= IDLE_PERIOD_S
                 if wait_s > 0 and not self.is_requested():
@@ -119,7 +128,9 @@ class Sampler:
                 seen = self._polled()
                 cost = time.thread_time() - before
                 self.cpu_s += cost
-                wait_s = max(self._period_s, 0 if seen else IDLE_PERIOD_S, rest.after(cost))
+                wait_s = max(self._period_s, rest.after(cost))
+                if not seen:
+                    wait_s = max(wait_s, IDLE_PERIOD_S)
                 self._due_s = time.monotonic() + wait_s
         finally:
             round_.ended.release()

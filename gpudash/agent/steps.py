@@ -80,6 +80,7 @@ class Steps:
         number = _whole(step)
         if number is None:
             return
+        # the first step that the program tells itself: from here on nobody counts the optimizer's
         if self._newest is None:  # what was counted so far had numbers of its own
             self._first = None
             self._waiting.clear()
@@ -95,7 +96,9 @@ class Steps:
         if self._waiting:
             last = self._waiting[-1]
         if last is not None and last[0] == number:
+            # the same step told again, such as its loss after its end: what is new is added
             last[2:] = [new if new is not None else old for new, old in zip(numbers, last[2:])]
+            # another thread may have taken it meanwhile: then it is told once more, with all that is known
             if self._waiting and self._waiting[-1] is last:
                 return
         self._waiting.append([number, now_us, *numbers])
@@ -124,6 +127,7 @@ class Steps:
         if self._newest is not None:
             return
         step: Step = [self.label, now_us, None, None, None, None]
+        # held back, since the program's own first step usually comes right behind it, and would be told twice
         if self.label == 1:
             self._first = step
             return
@@ -136,7 +140,8 @@ class Steps:
 
     def newest_reported(self) -> tuple[float | None, float | None]:
         """Loss and accuracy that were told since it was last asked for."""
-        found, self._reported = self._reported, (None, None)
+        found = self._reported
+        self._reported = (None, None)
         return found
 
     def label_at(self, time_us: int) -> int:
@@ -145,7 +150,10 @@ class Steps:
 
         marks = list(self._marks)
         place = bisect_right(marks, (time_us, sys.maxsize)) - 1
-        return marks[place][1] if place >= 0 else 0
+        if place < 0:
+            return 0
+        label: int = marks[place][1]
+        return label
 
     def take(self, *, last: bool = False) -> list[Step]:
         """What has come since it was last asked for.
@@ -157,6 +165,7 @@ class Steps:
         if last and self._first is not None:
             self._waiting.append(self._first)
             self._first = None
+        # one by one, and not by a copy and a clear: the program's thread may append in between
         while self._waiting:
             found.append(self._waiting.popleft())
         return found
@@ -173,6 +182,7 @@ class Steps:
         if isinstance(value, (int, float)):
             return _float(value.__float__)
         device = getattr(value, "device", None)
+        # reading a value waits until the GPU has got so far, which the program would not have done
         if device is not None and str(device) != "cpu":
             now = time.monotonic()
             if now < self._next_reads_s.get(kind, 0.0):
@@ -231,6 +241,8 @@ class OptimizerSteps:
         register = getattr(module, "register_optimizer_step_post_hook", None)
         if register is None:
             return
+        # another entry in the dict while torch walks it would raise in the program: where there are hooks,
+        # one of them is changed
         hooks = getattr(module, "_global_optimizer_post_hooks", None)
         if hooks:
             self._undo = _call_with(hooks, next(reversed(hooks)), self.stepped)
@@ -248,6 +260,7 @@ class OptimizerSteps:
         """Called by torch after a step."""
         if self._left:
             return
+        # weakly, so that the agent keeps no optimizer alive
         counted = None
         if self._counted is not None:
             counted = self._counted()
@@ -259,6 +272,7 @@ class OptimizerSteps:
                 if made < PATIENCE:
                     return
             self._counted = weakref.ref(optimizer)
+        # the counted one has made a step: the others have not replaced it
         if self._others:
             self._others.clear()
         self._steps.optimizer_stepped(made)
@@ -367,6 +381,7 @@ def _listening(logging: Any, base: Any, on_step: OnStep) -> Any:
             if isinstance(extra, dict):
                 on_step(extra)
         if not plain:
+            # a class with an `info` of its own finds the caller itself
             base.info(self, msg, *args, **kwargs)
         elif self.isEnabledFor(20):
             self._log(20, msg, args, **kwargs)
@@ -401,7 +416,8 @@ def follow_transformers(module: Any, steps: Steps) -> Callable[[], None]:
     if not hasattr(handler, "on_step_end") or not hasattr(handler, "on_log"):
         return _nothing
     report = guarded(_report)
-    step_end, log = handler.on_step_end, handler.on_log
+    step_end = handler.on_step_end
+    log = handler.on_log
     step_begin = getattr(handler, "on_step_begin", None)
 
     @wraps(step_end)
@@ -432,7 +448,8 @@ def _report(steps: Steps, state: Any, logs: Any) -> None:
         values = logs
     accuracy = values.get("accuracy", values.get("eval_accuracy"))
     # a dictionary without a loss, such as that of an evaluation, says nothing of the training's
-    epoch, step = getattr(state, "epoch", None), getattr(state, "global_step", None)
+    epoch = getattr(state, "epoch", None)
+    step = getattr(state, "global_step", None)
     steps.note("transformers", step, values.get("loss"), accuracy, epoch, values.get("eval_loss"))
 
 
@@ -441,14 +458,18 @@ def follow_lightning(module: Any, steps: Steps) -> Callable[[], None]:
     call = getattr(module, "_call_callback_hooks", None)
     if call is None:
         return _nothing
-    report, report_validation = guarded(_report_batch), guarded(_report_validation)
+    report = guarded(_report_batch)
+    report_validation = guarded(_report_validation)
 
     @wraps(call)
     def _call_callback_hooks(trainer: Any, hook_name: str, *args: Any, **kwargs: Any) -> Any:
         if hook_name == "on_train_batch_start":
             steps.begins()
         elif hook_name == "on_train_batch_end":
-            report(steps, trainer, args[0] if args else None)
+            outputs = None
+            if args:
+                outputs = args[0]
+            report(steps, trainer, outputs)
         elif hook_name == "on_validation_end":
             report_validation(steps, trainer)
         return call(trainer, hook_name, *args, **kwargs)
@@ -457,10 +478,9 @@ def follow_lightning(module: Any, steps: Steps) -> Callable[[], None]:
 
 
 def _report_batch(steps: Steps, trainer: Any, outputs: Any) -> None:
+    loss = outputs
     if isinstance(outputs, dict):
         loss = outputs.get("loss")
-    else:
-        loss = outputs
     epoch = getattr(trainer, "current_epoch", None)
     steps.note("lightning", getattr(trainer, "global_step", None), loss, None, epoch)
 

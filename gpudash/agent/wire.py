@@ -29,6 +29,8 @@ def _writer() -> Callable[[Message], str]:
     try:
         from _json import encode_basestring_ascii, make_encoder
 
+        # what json.dumps ends up with, by the same C function; its signature differs between Pythons, hence
+        # the TypeError below
         encoder: Any = make_encoder(None, _refuse, encode_basestring_ascii, None, ":", ",", False, False, True)
         return lambda message: "".join(encoder(message, 0))
     except (ImportError, TypeError):
@@ -87,6 +89,7 @@ class Decoder:
             if length > MOST_BYTES:
                 raise WireError(f"A message of {length:,} bytes is longer than the {MOST_BYTES:,} that are taken.")
             end = _LENGTH_BYTES + length
+            # the rest has not come yet: the length is read again then, which is cheaper than to remember it
             if len(self._pending) < end:
                 break
             found.append(_object(bytes(self._pending[_LENGTH_BYTES:end])))

@@ -52,6 +52,8 @@ def cell_start(cell: int, width: float) -> float:
     """The smallest time that `thin` counts to ``cell``: comparing times with it is exact, whatever the rounding."""
     inverse = 1.0 / width
     start = cell * width
+    # `thin` multiplies by the inverse, and so does this: the rounding of one product may put the boundary a
+    # double off, which is found by trying
     while math.floor(start * inverse) < cell:
         start = math.nextafter(start, math.inf)
     while math.floor(math.nextafter(start, -math.inf) * inverse) >= cell:
@@ -72,13 +74,18 @@ def thin(times: Floats, values: Floats, width: float) -> tuple[Floats, Floats]:
     """
     if len(times) < 3:
         return times.copy(), values.copy()
+    # the same arithmetic as in `cell_start`: a division would round otherwise
     cells = np.floor(times * (1.0 / width))
     starts = np.empty(len(times), dtype=bool)
     starts[0] = True
     np.not_equal(cells[1:], cells[:-1], out=starts[1:])
+    # where each cell begins, and for every sample the number of its cell: what `reduceat` gives by cell comes
+    # back by sample
     edges = np.flatnonzero(starts)
     number = np.cumsum(starts) - 1
     keep = np.zeros(len(times), dtype=bool)
+    # fmin and fmax pass over NaN; in a cell of gaps alone nothing is equal to the extreme, and only the gap
+    # is kept
     for extreme in (np.fmin, np.fmax):
         _keep_first(values == extreme.reduceat(values, edges)[number], number, keep)
     _keep_first(np.isnan(values), number, keep)
@@ -89,6 +96,7 @@ def _keep_first(wanted: NDArray[np.bool_], number: NDArray[np.int64], keep: NDAr
     positions = np.flatnonzero(wanted)
     if len(positions):
         cells = number[positions]
+        # of the wanted samples those whose cell differs from the one before: the first of each cell
         keep[positions[np.flatnonzero(np.diff(cells, prepend=-1))]] = True
 
 
@@ -130,6 +138,7 @@ class Buckets:
         self._capacity = capacity
         self._rows: Floats = np.empty((len(BucketRow), 0))
         self._chunk = chunk
+        # two chunks must fit without a merge, or the first fold would already have to merge what it brings
         self._width = max(min(WIDTH, chunk), 2 * chunk // capacity)
         self._open = 0
         self._points: Floats = np.empty((2, 0))
@@ -149,13 +158,16 @@ class Buckets:
         size = rows.shape[1]
         made = cls((size + room + 1) // 2 * 2, chunk)
         made._rows = rows
-        made.size, made._point_count, made._width = size, None, width
+        made.size = size
+        made._point_count = None
+        made._width = width
         return made
 
     def until(self, t: float) -> Self:
         """These buckets as far as ``t``: whole ones as rows, every kept point; shares memory until the next `fold`."""
         times, _values = self.points()
         view: Self = copy.copy(self)
+        # a bucket that the time cuts is not among the rows, but its points before it are kept
         view.size = int(np.searchsorted(self.rows[BucketRow.END_T], t, "right"))
         view._point_count = int(np.searchsorted(times, t, "right"))
         return view
@@ -174,14 +186,20 @@ class Buckets:
         """Take in one chunk of samples that follow all earlier ones."""
         if self._rows.shape[1] < self._capacity:
             self._allocate()
+        # the points are made again when they are asked for
         self._point_count = None
+        # once a bucket is wider than a chunk, each chunk is one piece of it, and `_open` says how much of it
+        # is there
         piece = summary(times, values, min(self._width, self._chunk))
         if self._open:
+            # a slice, and no index, so that the shape stays that of buckets
             newest = slice(self.size - 1, self.size)
             self._rows[:, newest] = merge(self._rows[:, newest], piece)
         else:
             if self.size + piece.shape[1] > self._capacity:
                 self._merge_pairs()
+                # the piece has the old width: it is halved too, and has an even number of buckets, since
+                # widths are powers of two
                 if piece.shape[1] > 1:
                     piece = merge(piece[:, 0::2], piece[:, 1::2])
             self._rows[:, self.size : self.size + piece.shape[1]] = piece
@@ -193,7 +211,8 @@ class Buckets:
         """First, lowest, highest, last and first missing sample of every bucket in order of time; views."""
         if self._point_count is None:
             times, values = self._sorted_points()
-            self._points, self._point_count = np.stack((times, values)), len(times)
+            self._points = np.stack((times, values))
+            self._point_count = len(times)
         return self._points[0, : self._point_count], self._points[1, : self._point_count]
 
     def _allocate(self) -> None:
@@ -212,11 +231,15 @@ class Buckets:
         rows = self.rows
         times = np.stack([rows[t] for t, _ in _PAIRS] + [rows[BucketRow.GAP_T]], axis=1)
         values = np.stack([rows[v] for _, v in _PAIRS] + [np.full(self.size, np.nan)], axis=1)
+        # within each bucket by time: buckets are in order already. NaN, for what a bucket does not have, goes
+        # to the end
         order = np.argsort(times, axis=1, kind="stable")
         t = np.take_along_axis(times, order, axis=1).ravel()
         v = np.take_along_axis(values, order, axis=1).ravel()
         there = ~np.isnan(t)
-        t, v = t[there], v[there]
+        t = t[there]
+        v = v[there]
+        # the first sample of a bucket may be its lowest as well: it is kept once
         keep = np.ones(len(t), dtype=bool)
         keep[1:] = (t[1:] != t[:-1]) | (v[1:] != v[:-1])
         return t[keep], v[keep]
@@ -227,7 +250,10 @@ def merge(left: Floats, right: Floats) -> Floats:
     merged = np.empty(left.shape)
     merged[BucketRow.START_T] = left[BucketRow.START_T]
     merged[BucketRow.END_T] = right[BucketRow.END_T]
-    in_left, in_right = left[BucketRow.COUNT] > 0, right[BucketRow.COUNT] > 0
+    in_left = left[BucketRow.COUNT] > 0
+    in_right = right[BucketRow.COUNT] > 0
+    # for each of `_PAIRS` whether it comes from the left; written as "not less", so that the earlier of equal
+    # extremes stays, and one beside a bucket without numbers, whose NaN compares as false
     choices = (
         in_left,
         in_left & ~(right[BucketRow.MIN] < left[BucketRow.MIN]),
@@ -238,6 +264,7 @@ def merge(left: Floats, right: Floats) -> Floats:
         merged[time] = np.where(from_left, left[time], right[time])
         merged[value] = np.where(from_left, left[value], right[value])
     merged[BucketRow.GAP_T] = np.fmin(left[BucketRow.GAP_T], right[BucketRow.GAP_T])
+    # infinities of either sign have no sum, which is no reason for a warning
     with np.errstate(invalid="ignore"):
         merged[BucketRow.SUM] = left[BucketRow.SUM] + right[BucketRow.SUM]
     merged[BucketRow.COUNT] = left[BucketRow.COUNT] + right[BucketRow.COUNT]
@@ -263,12 +290,15 @@ def summary(times: Floats, values: Floats, width: int) -> Floats:
 
 def _even_summary(times: Floats, values: Floats, width: int) -> Floats:
     """Buckets of ``width`` samples each; ``len(times)`` is a multiple of it."""
-    t, v = times.reshape(-1, width), values.reshape(-1, width)
+    t = times.reshape(-1, width)
+    v = values.reshape(-1, width)
     missing = np.isnan(v)
     count = width - missing.sum(axis=1)
     which = np.arange(len(t))
     rows = np.empty((len(BucketRow), len(t)))
-    rows[BucketRow.START_T], rows[BucketRow.END_T] = t[:, 0], t[:, -1]
+    rows[BucketRow.START_T] = t[:, 0]
+    rows[BucketRow.END_T] = t[:, -1]
+    # in the order of `_PAIRS`: argmax of booleans is the first that is true, so the last is looked for from behind
     positions = (
         (~missing).argmax(axis=1),
         (v == np.fmin.reduce(v, axis=1)[:, None]).argmax(axis=1),
@@ -340,9 +370,12 @@ class Series:
         if recent < 8 or buckets < 2 or buckets % 2:
             raise ValueError("a series keeps at least 8 recent samples and an even number of buckets")
         self._recent = recent
+        # an eighth, brought down to a power of two
         self._chunk = 1 << (recent // 8).bit_length() - 1
         self._size = 0
         self._room = 0
+        # arrays of Python, since `append` sets single items, which numpy does several times slower; numpy
+        # sees the same memory
         self._t = self._v = array.array("d")
         self._grow()
         self._folded = 0
@@ -361,7 +394,8 @@ class Series:
         """
         series = cls()
         series._buckets = Buckets.of(rows, ROOM, series._chunk, width)
-        series._folded, series._newest = count, float(rows[BucketRow.END_T, -1])
+        series._folded = count
+        series._newest = float(rows[BucketRow.END_T, -1])
         return series
 
     def sharpen(self, details: Sequence[tuple[Span, Series]]) -> None:
@@ -375,6 +409,7 @@ class Series:
             t: session time in seconds.
             newest: time and value, NaN for a gap, of the newest sample then, where the buckets do not say what it was.
         """
+        # what a view depends on; details are compared by identity, which changes when `sharpen` brings others
         state = (len(self), *(detail for _, detail in self._details))
         kept = None
         if self._view is not None and self._view[0][2:] == state:
@@ -390,15 +425,13 @@ class Series:
             view._buckets = self._buckets.until(t)
             view._folded = len(view._buckets.points()[0])
         cache = before._cache
+        view._cache = None
         if cache is not None and cache.until <= t and cache.total <= len(view):
             view._cache = cache
-        else:
-            view._cache = None
         view._details = [(span, detail.until(t)) for span, detail in self._details]
         last = view.last()
-        if last is None:
-            view._newest = -math.inf
-        else:
+        view._newest = -math.inf
+        if last is not None:
             view._newest = last[0]
         if newest is not None and newest[0] > view._newest:
             view._end = newest
@@ -413,9 +446,8 @@ class Series:
     @property
     def nbytes(self) -> int:
         """Memory of the samples and of their summaries, bytes."""
-        if self._cache is None:
-            thinned = 0
-        else:
+        thinned = 0
+        if self._cache is not None:
             thinned = self._cache.times.nbytes + self._cache.values.nbytes
         return self._times.nbytes + self._values.nbytes + self._buckets.nbytes + thinned
 
@@ -490,11 +522,14 @@ class Series:
         recent = self._times[: self._size]
         old_range = np.searchsorted(old, t0, "left"), np.searchsorted(old, t1, "right")
         recent_range = np.searchsorted(recent, t0, "left"), np.searchsorted(recent, t1, "right")
-        low, high = int(old_range[0] + recent_range[0]), int(old_range[1] + recent_range[1])
+        # samples are counted through, those of buckets first: where old ones end, recent ones begin
+        low = int(old_range[0] + recent_range[0])
+        high = int(old_range[1] + recent_range[1])
         total = len(old) + self._size
         if high - low <= 2 * columns:
             return self._known(max(low - 1, 0), min(high + 1, total))
-        before, after = self._known(max(low - 1, 0), low), self._known(high, min(high + 1, total))
+        before = self._known(max(low - 1, 0), low)
+        after = self._known(high, min(high + 1, total))
         inside = self._thinned_between(t0, t1, columns, low, high)
         return (
             np.concatenate((before[0], *(times for times, _ in inside), after[0])),
@@ -517,16 +552,20 @@ class Series:
         if detail is not None:
             return detail.statistics(t0, t1)
         rows = self._buckets.rows
+        # each bucket counts once, in whichever range its centre is: so ranges side by side add up to the
+        # whole
         centre = (rows[BucketRow.START_T] + rows[BucketRow.END_T]) / 2
         rows = rows[:, (centre >= t0) & (centre <= t1) & (rows[BucketRow.COUNT] > 0)]
         recent = self._times[: self._size]
         part = slice(np.searchsorted(recent, t0, "left"), np.searchsorted(recent, t1, "right"))
         values = self._values[part]
         there = ~np.isnan(values)
-        values, times = values[there], self._times[part][there]
+        values = values[there]
+        times = self._times[part][there]
         count = int(rows[BucketRow.COUNT].sum()) + len(values)
         if count == 0:
             return None
+        # the oldest and the newest number there are, wherever they are kept; the slices may be empty
         ends = (
             np.concatenate((rows[BucketRow.FIRST, :1], values[:1])),
             np.concatenate((rows[BucketRow.LAST, -1:], values[-1:])),
@@ -535,7 +574,8 @@ class Series:
             np.concatenate((rows[BucketRow.FIRST_T, :1], times[:1])),
             np.concatenate((rows[BucketRow.LAST_T, -1:], times[-1:])),
         )
-        start, end = float(ends[0][0]), float(ends[1][-1])
+        start = float(ends[0][0])
+        end = float(ends[1][-1])
         with np.errstate(invalid="ignore"):
             mean = float((rows[BucketRow.SUM].sum() + values.sum()) / count)
         return Statistics(
@@ -554,7 +594,8 @@ class Series:
         extent = self.extent()
         if extent is None or extent[0] > t1 or extent[1] < t0:
             return False
-        since, until = max(t0, extent[0]), min(t1, extent[1])
+        since = max(t0, extent[0])
+        until = min(t1, extent[1])
         # What is kept is enough: `window` would have more read from a file.
         times, values = self._kept(since, max(until, math.nextafter(since, math.inf)), 1)
         return bool(np.any(np.isfinite(values) & (times >= since) & (times <= until)))
@@ -564,6 +605,7 @@ class Series:
         detail = self._detail(t, t)
         if detail is not None:
             return detail.at(t, max_gap)
+        # the newest sample of a view that the buckets do not tell
         if self._end is not None and t >= self._end[0]:
             if math.isnan(self._end[1]) or t - self._end[0] > max_gap:
                 return None
@@ -600,9 +642,11 @@ class Series:
         extent = self.extent()
         if self.request is None or extent is None or t1 <= extent[0] or t0 >= extent[1]:
             return None
+        # all samples of the range are still kept as they came: nobody knows more
         if not self.thinned and (not self._folded or (self._size and t0 >= self._t[0])):
             return None
         detail = self._detail(max(t0, extent[0]), min(t1, extent[1]))
+        # asked for also beside a detail that is thinned itself: a narrower one may come
         if (detail is None or self.thinned) and math.isfinite(t0) and math.isfinite(t1):
             self.request(t0, t1)
         return detail
@@ -620,14 +664,19 @@ class Series:
         """Take twice the memory for samples that are kept as they came; views keep what they have."""
         room = min(max(FIRST_ROOM, 2 * self._room), self._recent)
         more = array.array("d", [_NAN]) * (room - self._room)
-        self._t, self._v, self._room = self._t + more, self._v + more, room
+        # new arrays, not longer ones: a view may still look at the memory of the old ones
+        self._t = self._t + more
+        self._v = self._v + more
+        self._room = room
         self._times: Floats = np.frombuffer(self._t, dtype=np.float64)
         self._values: Floats = np.frombuffer(self._v, dtype=np.float64)
 
     def _fold(self) -> None:
         """Hand the oldest samples to the buckets and close the gap they leave."""
-        chunk, kept = self._chunk, self._recent - self._chunk
+        chunk = self._chunk
+        kept = self._recent - self._chunk
         self._buckets.fold(self._times[:chunk], self._values[:chunk])
+        # source and target overlap
         self._times[:kept] = self._times[chunk:].copy()
         self._values[:kept] = self._values[chunk:].copy()
         self._size = kept
@@ -658,14 +707,17 @@ class Series:
 
         Whole cells come from the thinned history; the cell that ``t0`` cuts and what is newer are thinned here.
         """
+        # far from zero a cell must be wider than the gap between two doubles
         width = max(cell_width(t1 - t0, columns), NARROWEST * max(abs(t0), abs(t1)))
         inside = cell_start(math.floor(t0 / width) + 1, width)
         end = cell_start(math.floor(t1 / width), width)
         cache = self._history(width, inside, t1 - t0)
+        # the newest cell may still get samples, and is never taken from the cache
         end = min(end, cache.until)
         if inside >= end:
             return [thin(*self._known(low, high), width)]
         ready = slice(np.searchsorted(cache.times, inside, "left"), np.searchsorted(cache.times, end, "left"))
+        # three parts side by side, each thinned by cells of the same grid: no cell lies in two of them
         return [
             thin(*self._known(low, self._count_before(inside)), width),
             (cache.times[ready], cache.values[ready]),
@@ -675,6 +727,7 @@ class Series:
     def _history(self, width: float, since: float, span: float) -> _Thinned:
         """The thinned history from ``since`` on; a ``span`` before it is thinned as well, for who looks back."""
         cache = self._cache
+        # the same cells serve every window of this width, so that a plot that scrolls thins only what is new
         stale = cache is None or cache.width != width or cache.since > since or len(self) - cache.total > REFRESH
         if cache is None or stale:
             since = cell_start(math.floor((since - span) / width), width)

@@ -50,7 +50,9 @@ class Gpus:
         entries = int(config.get("history_entries") or HISTORY_ENTRIES)
         self._history = history.AgentHistory(entries, keep, steps, lasting)
         traced = config.get("trace")
-        self._traces = RequestTraces(traced["folder"], traced["capacity"]) if isinstance(traced, dict) else None
+        self._traces: RequestTraces | None = None
+        if isinstance(traced, dict):
+            self._traces = RequestTraces(traced["folder"], traced["capacity"])
         self._steps = steps
         self._problems: list[str] = []
         self._failed = False
@@ -83,6 +85,7 @@ class Gpus:
         if self._failed:
             return False
         try:
+            # the program may have made cards, or others, since the last look
             if simulating.cards() != self._cards:
                 self._follow_simulated()
                 self._report_torch()
@@ -113,7 +116,8 @@ class Gpus:
         """Write what was asked of the simulated cards so far, where that is kept, and say where."""
         if self._traces is None:
             return
-        path, problem = None, ""
+        path = None
+        problem = ""
         try:
             path = self._traces.write()
         except OSError as error:
@@ -133,7 +137,8 @@ class Gpus:
     def _attach(self) -> None:
         capacities = self._config.get("simulate") or []
         if capacities:
-            folder, others = str(self._config.get("gpudash")), int(self._config.get("simulate_others") or 0)
+            folder = str(self._config.get("gpudash"))
+            others = int(self._config.get("simulate_others") or 0)
             as_cuda = bool(self._config.get("as_cuda"))
             self._note(simulating.simulate(folder, capacities, others, as_cuda=as_cuda))
         if not simulating.answers_for_cuda():
@@ -145,7 +150,8 @@ class Gpus:
 
     def _follow_simulated(self) -> None:
         """Be told when a simulated card is full; the program may have made the cards itself, or new ones."""
-        found, self._cards = simulating.backend(), simulating.cards()
+        found = simulating.backend()
+        self._cards = simulating.cards()
         if found is not self._followed:
             self._followed = found
             found.engine.storages.on_full.append(self._snapshots.on_simulated_full)
@@ -157,11 +163,11 @@ class Gpus:
     def _report_torch(self) -> None:
         # where a simulated GPU answers for CUDA, that is said to be of a build with CUDA
         cuda = None
-        if not simulating.answers_for_cuda():
-            cuda = self._torch.version.cuda
+        if not simulating.answers_for_cuda() and self._torch.version.cuda is not None:
+            cuda = str(self._torch.version.cuda)
         facts = {
             "version": str(self._torch.__version__),
-            "cuda": None if cuda is None else str(cuda),
+            "cuda": cuda,
             "simulated": simulating.backend() is not None,
             "history": self._history.on,
             "problem": " ".join(self._problems) or None,
@@ -182,6 +188,7 @@ class Gpus:
     def _figures(self) -> bool:
         found = self._allocators.read()
         now_s = time.monotonic()
+        # figures that have not changed are news all the same, since they say that the process is there
         if found and (found != self._last or now_s - self._reported_s >= HEARTBEAT_S):
             self._post({"type": "allocator", "devices": found})
             self._reported_s = now_s
@@ -210,6 +217,7 @@ class Allocators:
         found = {f"cuda:{index}": self._cuda(index) for index in range(devices_of("cuda"))}
         found.update((f"xpu:{index}", intel(sys.modules["torch"].xpu, index)) for index in range(devices_of("xpu")))
         for device, card in simulated():
+            # nothing allocated since the fork: the card is the parent's until then
             if device in self._at_fork and counted(card) == self._at_fork[device]:
                 continue
             self._at_fork.pop(device, None)
@@ -227,15 +235,20 @@ class Allocators:
     def _cuda(self, index: int) -> Figures:
         torch: Any = sys.modules["torch"]
         if index not in self._cards:
+            # asked once, since they never change
             properties = torch.cuda.get_device_properties(index)
             identity = getattr(properties, "uuid", None)
+            if identity is not None:
+                identity = f"GPU-{identity}"
             self._cards[index] = {
                 "capacity_bytes": int(properties.total_memory),
                 "product": str(properties.name),
-                "uuid": None if identity is None else f"GPU-{identity}",
+                "uuid": identity,
             }
+        # what torch.cuda.memory_stats makes its flat dictionary of
         stats = torch._C._cuda_memoryStats(index)
-        allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
+        allocated = stats["allocated_bytes"]["all"]
+        reserved = stats["reserved_bytes"]["all"]
         return {
             "allocated_bytes": allocated["current"],
             "reserved_bytes": reserved["current"],
@@ -261,7 +274,8 @@ def devices_of(kind: str) -> int:
 
 def intel(xpu: Any, index: int) -> Figures:
     """Figures of an Intel GPU by ``torch.xpu``, the whole card's among them: no driver is read that tells of it."""
-    stats, (free, total) = xpu.memory_stats(index), xpu.mem_get_info(index)
+    stats = xpu.memory_stats(index)
+    free, total = xpu.mem_get_info(index)
     return {
         "allocated_bytes": stats.get("allocated_bytes.all.current", 0),
         "reserved_bytes": stats.get("reserved_bytes.all.current", 0),
@@ -290,6 +304,13 @@ _OF_ALLOCATOR = ("allocated_bytes", "reserved_bytes", "peak_allocated_bytes", "p
 def _card(card: Any) -> Figures:
     # the program's own environment may have an older simulator, whose cards are each process's own
     is_shared = getattr(card, "is_shared", False)
+    if is_shared:
+        # other processes of the program tell of themselves: here they would count twice
+        used = card.held_bytes
+        others = card.simulated_others
+    else:
+        used = card.used_bytes()
+        others = card.others
     stats = card.statistics()
     return {
         "allocated_bytes": stats["allocated_bytes.all.current"],
@@ -299,9 +320,9 @@ def _card(card: Any) -> Figures:
         "allocation_retries": stats["num_alloc_retries"],
         "ooms": stats["num_ooms"],
         "capacity_bytes": card.capacity,
-        "used_bytes": card.held_bytes if is_shared else card.used_bytes(),
+        "used_bytes": used,
         "context_bytes": card.context_bytes,
-        "others_bytes": sum((card.simulated_others if is_shared else card.others).values()),
+        "others_bytes": sum(others.values()),
         "shared": int(is_shared),
         "busy_s": card.busy_s,
         "uuid": card.uuid,

@@ -16,6 +16,8 @@ STATE_NAMES = ("inactive", "active_allocated", "active_pending_free", "unmapped"
 """Torch's words for them in a snapshot."""
 
 MIB = 2**20
+
+# torch's c10/core/AllocatorConfig.h: kMinBlockSize, kSmallSize, kSmallBuffer, kMinLargeAlloc, kRoundLarge
 SMALLEST_BLOCK = 512
 LARGEST_SMALL = 1 * MIB
 SMALL_SEGMENT = 2 * MIB
@@ -31,6 +33,8 @@ class FreeList:
     def __init__(self, pool: Pool, stream: int) -> None:
         self.pool = pool
         self.stream = stream
+        # size, order and address of each: sorted so, the first entry from a size on is what torch's
+        # `get_free_block` takes by its comparator (size, then address; from 2.13 on age before address)
         self.entries: list[tuple[int, int, int]] = []
         self.unmapped: list[int] = []
 
@@ -51,6 +55,7 @@ class Pool:
     def __init__(self, is_small: bool, everything: PoolStatistics, own: PoolStatistics, private: PrivatePool | None):
         self.is_small = is_small
         self.statistics = own
+        # every figure is kept twice, as torch's "all" and as "small_pool" or "large_pool"
         self.counted = (everything, own)
         self.private = private
         self.lists: dict[int, FreeList] = {}
@@ -113,16 +118,15 @@ class Block:
         self.address = address
         self.size = size
         self.home = home
+        # all parts of a segment keep its order: splitting and merging never ask for a new one
         self.order = order
         self.state = FREE
         self.requested = 0
+        # neighbours share segment, stream and pool for all their lives, so merging need not compare those
         self.before: Block | None = None
         self.after: Block | None = None
         self.expandable: ExpandableRange | None = None
         self.owner: Any = None
-
-
-# torch's c10/core/AllocatorConfig.h: kMinBlockSize, kSmallSize, kSmallBuffer, kMinLargeAlloc, kRoundLarge
 
 
 class Rounding:
@@ -136,18 +140,24 @@ class Rounding:
 
     def rounded(self, size: int) -> int:
         """Bytes of a block for ``size`` bytes: the next part of its interval between powers of two, or 512 bytes."""
+        # the index is log2 of the size in MiB, as in torch's `roundup_power2_divisions(size)`; the last
+        # interval is open
         # interval 0 holds everything below 2 MiB
         divisions = self._divisions[min(max(size.bit_length() - 21, 0), 15)]
+        # of a size this small one part would be less than a block of 512 bytes
         if divisions <= 1 or size <= SMALLEST_BLOCK * divisions:
             return (size + SMALLEST_BLOCK - 1) & -SMALLEST_BLOCK
         if size & (size - 1) == 0:
             return size
+        # the power of two below, cut into equal parts; the size goes up to the next of them
         part = (1 << (size.bit_length() - 1)) // divisions
         return -(-size // part) * part
 
 
 def segment_size(rounded: int, settings: AllocatorSettings) -> int:
     """Bytes asked of the card for a block of ``rounded`` bytes."""
+    # torch's `get_allocation_size`: small blocks share 2 MiB, those below 10 MiB share a large segment, and
+    # the others have one each, in whole pages of 2 MiB
     if rounded <= LARGEST_SMALL:
         return SMALL_SEGMENT
     if rounded < SMALLEST_DIRECT:

@@ -71,11 +71,13 @@ class CachingAllocator:
         self._used_by: dict[int, set[int]] = {}
         self._waiting: dict[int, set[int]] = {}
         self.set_fraction(self.settings.per_process_memory_fraction)
+        # a size that no block reaches stands for no limit, so that every comparison is one of numbers
         limit = self.settings.max_split_size
         if limit is None:
             self._limit = 2**63
         else:
             self._limit = limit
+        # plain: whatever fits best may be taken, without a look at the block itself
         self._plain = limit is None and not self.settings.expandable_segments
 
     def malloc(self, size: int, stream: int = 0, pool: Hashable | None = None, owner: Any = None) -> int:
@@ -99,8 +101,15 @@ class CachingAllocator:
         else:
             rounded = self._rounding.rounded(size)
         is_small = rounded <= LARGEST_SMALL
-        shared = (heap.small if is_small else heap.large) if pool is None else self._pool(pool, is_small)
+        # written out, without `_pool`, since a replay comes here for every request
+        if pool is not None:
+            shared = self._pool(pool, is_small)
+        elif is_small:
+            shared = heap.small
+        else:
+            shared = heap.large
         home = shared.lists.get(stream) or shared.of(stream)
+        # torch collects garbage by age, in searches of the pool: its `get_free_blocks_call_count`
         if heap.freed_at is not None:
             shared.searches += 1
         place = self._best(home, rounded)
@@ -112,14 +121,18 @@ class CachingAllocator:
 
     def _hand_out(self, block: Block, rounded: int, size: int, owner: Any) -> int:
         """Let a block that is in no list serve a request, split if the rest is worth it, and return its address."""
-        heap, pool, taken = self._heap, block.home.pool, block.size
+        heap = self._heap
+        pool = block.home.pool
+        taken = block.size
         rest = taken - rounded
+        # torch's `should_split`; what is not split off is counted as allocated with the block
         if rest >= SMALLEST_BLOCK and (
             pool.is_small or self.settings.expandable_segments or (rest > NOT_SPLIT and rounded < self._limit)
         ):
             self._split(block, rounded)
             taken = rounded
         elif block.expandable is None and (block.before is not None or block.after is not None):
+            # an idle part of a segment is taken whole; those of expandable segments are never counted as split
             for pools in pool.counted:
                 pools.add_split(-1, -taken)
         block.state = ALLOCATED
@@ -127,6 +140,7 @@ class CachingAllocator:
         block.owner = owner
         if heap.observer is not None:
             heap.observer("alloc", block.address, size, block.home.stream)
+        # written out, without calls of `Counter`: this is the inner loop of every replay
         for pools in pool.counted:
             pools.counts += 1
             pools.sizes += taken
@@ -157,7 +171,8 @@ class CachingAllocator:
         block = self._blocks.get(address)
         if block is None or block.state != ALLOCATED:
             raise ValueError(f"No allocated block begins at {address:#x}, so that it cannot be freed.")
-        heap, size = self._heap, block.size
+        heap = self._heap
+        size = block.size
         if heap.observer is not None:
             heap.observer("free_requested", address, block.requested, block.home.stream)
         for pools in block.home.pool.counted:
@@ -168,6 +183,8 @@ class CachingAllocator:
         streams = None
         if self._used_by:
             streams = self._used_by.pop(address, None)
+        # torch records an event on every stream that used the block, and frees it when all have passed: it is
+        # neither merged nor handed out until then
         if streams:
             block.state = WAITING
             self._waiting[address] = streams
@@ -178,12 +195,15 @@ class CachingAllocator:
 
     def _split(self, block: Block, rounded: int) -> None:
         """Cut a block that was free at ``rounded`` bytes and let the rest be free."""
-        heap, size = self._heap, block.size
+        heap = self._heap
+        size = block.size
         was_split = block.before is not None or block.after is not None
         rest = heap.split(block, rounded)
         heap.put_in(rest)
         if block.expandable is None:
             for pools in block.home.pool.counted:
+                # the block was itself an idle part: of it, only what is handed out stops being idle; else a
+                # new idle part begins
                 if was_split:
                     pools.split_size -= rounded
                 else:
@@ -192,21 +212,28 @@ class CachingAllocator:
     def _complete(self, block: Block) -> None:
         """Make a block free and merge it with its free neighbours."""
         heap = self._heap
-        requested, split_count, split_size = block.requested, 0, 0
+        requested = block.requested
+        # by how much the idle parts of split segments change: each neighbour that is merged was one
+        split_count = 0
+        split_size = 0
         if heap.observer is not None:
             heap.observer("free_completed", block.address, requested, block.home.stream)
         block.state = FREE
         block.requested = 0
         block.owner = None
+        # the one behind first, then the one before, which swallows both: so the lowest address stays the
+        # block's
         after = block.after
         if after is not None and after.state == FREE:
             heap.take_out(after)
-            split_count, split_size = -1, -after.size
+            split_count = -1
+            split_size = -after.size
             heap.swallow(block, after)
         before = block.before
         if before is not None and before.state == FREE:
             heap.take_out(before)
-            split_count, split_size = split_count - 1, split_size - before.size
+            split_count -= 1
+            split_size -= before.size
             heap.swallow(before, block)
             block = before
         heap.put_in(block)
@@ -215,7 +242,9 @@ class CachingAllocator:
             pools.requested -= requested
         if block.expandable is None:
             if block.before is not None or block.after is not None:
-                split_count, split_size = split_count + 1, split_size + block.size
+                split_count += 1
+                split_size += block.size
+            # 0 where a segment was one block and is again: nothing of it was an idle part
             if split_size:
                 for pools in counted:
                     pools.add_split(split_count, split_size)
@@ -224,6 +253,8 @@ class CachingAllocator:
         """Place in the list of the free block that fits best, -1 if none does."""
         if not self._plain:
             return self._best_specially(home, rounded)
+        # a tuple of the size alone sorts before all entries of that size: the best fit, and of these the
+        # first in torch's order
         place = bisect_left(home.entries, (rounded,))
         if place < len(home.entries):
             return place
@@ -231,34 +262,41 @@ class CachingAllocator:
 
     def _best_specially(self, home: FreeList, rounded: int) -> int:
         """The same where blocks may be too large to split, or able to grow."""
-        blocks, entries = self._blocks, home.entries
+        blocks = self._blocks
+        entries = home.entries
         place = bisect_left(entries, (rounded,))
         if place == len(entries):
             return -1
         block = blocks[entries[place][-1]]
         if self.settings.expandable_segments:
-            # a block that can grow counts with what it can grow to
+            # a block that can grow counts with what it can grow to: torch's `get_free_block` goes on while the next
+            # one in the list would end up smaller, so that the end of a segment is kept for what needs it
             while block.expandable is not None and place + 1 < len(entries):
                 following = blocks[entries[place + 1][-1]]
                 if self._can_grow_to(following) >= self._can_grow_to(block):
                     break
-                block, place = following, place + 1
+                block = following
+                place += 1
         else:
+            # the setting was switched off after such segments had come: a request passes them over
             while block.expandable is not None:
                 place += 1
                 if place == len(entries):
                     return -1
                 block = blocks[entries[place][-1]]
-        too_large = block.size >= self._limit and (
-            rounded < self._limit or block.size >= rounded + self.settings.max_non_split_rounding
-        )
-        if too_large:
+        if block.size < self._limit:
+            return place
+        # the block cannot be split: it is kept for requests nearly as large. All behind it are larger still, so the
+        # search ends here
+        if rounded < self._limit or block.size >= rounded + self.settings.max_non_split_rounding:
             return -1
         return place
 
     def _can_grow_to(self, block: Block) -> int:
         after = block.after
-        return block.size + (after.size if after is not None and after.state == UNMAPPED else 0)
+        if after is None or after.state != UNMAPPED:
+            return block.size
+        return block.size + after.size
 
     def _take(self, home: FreeList, place: int) -> Block:
         """Take the free block at a place out of the list."""
@@ -269,10 +307,14 @@ class CachingAllocator:
 
     def _grow(self, home: FreeList, rounded: int, size: int) -> Block:
         """A block from the card, releasing what is free if need be."""
-        heap, events = self._heap, self._heap.statistics.events
+        heap = self._heap
+        events = heap.statistics.events
+        # torch refuses such a size before it asks anybody
         if size >= LARGEST_REQUEST:
             raise self._refusal(size, rounded, home)
         wanted = segment_size(rounded, self.settings)
+        # the order of torch's `malloc`: collect garbage, ask the card, give oversize blocks back and ask again, give
+        # everything back and ask for the last time; only that last one counts as a retry
         if heap.freed_at is not None:
             _collect_garbage(heap)
         block = self._from_card(home, rounded, wanted)
@@ -290,8 +332,11 @@ class CachingAllocator:
 
     def _from_card(self, home: FreeList, rounded: int, wanted: int) -> Block | None:
         heap = self._heap
+        # the whole segment counts against the cap, not what was asked for: a request may be refused with room
+        # left
         if heap.allowed is not None and heap.reserved + wanted > heap.allowed:
             return None
+        # such a segment maps no more than the request needs, whatever the size of an ordinary one would be
         if self.settings.expandable_segments:
             return allocate_expandable(heap, home, rounded)
         address = heap.memory.malloc(wanted)
@@ -300,7 +345,8 @@ class CachingAllocator:
         return heap.add_segment(home, address, wanted)
 
     def _refusal(self, size: int, requested: int, home: FreeList) -> AllocationRefused:
-        heap, everything = self._heap, self._heap.statistics.all
+        heap = self._heap
+        everything = heap.statistics.all
         private = [b for b in self._blocks.values() if b.home.pool.private is not None and b.state != UNMAPPED]
         return AllocationRefused(
             requested=requested,
@@ -326,12 +372,14 @@ class CachingAllocator:
         block = self._blocks.get(address)
         if block is None or block.state != ALLOCATED:
             raise ValueError(f"No allocated block begins at {address:#x}, so that no stream can use it.")
+        # work on the block's own stream is in order already: whoever takes the block next runs behind it
         if stream != block.home.stream:
             self._used_by.setdefault(address, set()).add(stream)
 
     def process_events(self, streams: Iterable[int]) -> None:
         """``streams`` have done all their work: complete the frees that waited for no others."""
         done = set(streams)
+        # a copy, since completing a free takes entries out
         for address, waited in list(self._waiting.items()):
             waited -= done
             if not waited:
@@ -356,8 +404,11 @@ class CachingAllocator:
 
     def empty_cache(self) -> None:
         """Give everything of the shared pools that is wholly free back to the card, once all streams are done."""
+        # torch's `release_cached_blocks` waits for all events first: what only waited becomes free, and goes
+        # back as well
         self._heap.statistics.events["num_sync_all_streams"] += 1
         self.synchronize()
+        # private pools keep theirs: a captured graph replays with the addresses it was captured with
         _release_free(self._heap, self._heap.large)
         _release_free(self._heap, self._heap.small)
 
@@ -375,6 +426,7 @@ class CachingAllocator:
         else:
             heap.allowed = int(fraction * self.memory.capacity)
         collects = heap.allowed is not None and self.settings.garbage_collection_threshold > 0
+        # ages are kept only while somebody asks for them: they cost an entry in a dict for every free block
         if not collects:
             heap.freed_at = None
         elif heap.freed_at is None:
@@ -389,6 +441,7 @@ class CachingAllocator:
         layout.seed(self._heap, segments)
         # what a recorded block waits for is not known: `complete_free` or `synchronize` ends it
         self._waiting = {block.address: {UNKNOWN} for block in self._blocks.values() if block.state == WAITING}
+        # recorded segments may be expandable although the settings do not say so
         self._plain = self._plain and all(block.expandable is None for block in self._blocks.values())
 
     def set_observer(self, observer: Observer | None) -> None:
@@ -410,7 +463,9 @@ class CachingAllocator:
     def statistics(self) -> dict[str, int]:
         """The figures of ``torch.cuda.memory_stats`` under the same names."""
         limit = self.settings.max_split_size
-        return self._heap.statistics.flat(-1 if limit is None else limit)
+        if limit is None:
+            limit = -1
+        return self._heap.statistics.flat(limit)
 
     @property
     def allocated_bytes(self) -> int:
@@ -441,12 +496,14 @@ class CachingAllocator:
 
     def fingerprint(self) -> list[tuple[int, int, int]]:
         """Address, size and state of every block, by address: what decides where the next requests go."""
+        # neither owners nor requested sizes are in it: they change figures, but no placement
         return sorted((block.address, block.size, block.state) for block in self._heap.blocks.values())
 
     @property
     def retries(self) -> int:
         """Requests that the card served only after what was cached had been released."""
         events = self._heap.statistics.events
+        # torch counts a retry also where it was in vain
         return events["num_alloc_retries"] - events["num_ooms"]
 
 
@@ -461,6 +518,8 @@ def _release_free(heap: Heap, pool: Pool) -> None:
     for block in free:
         if _is_segment(block):
             heap.release_segment(block)
+    # ordinary segments first, as in torch's `release_blocks`: what is unmapped comes from the blocks that are
+    # left
     for block in free:
         if block.expandable is not None:
             unmap_expandable(heap, block)
@@ -468,7 +527,11 @@ def _release_free(heap: Heap, pool: Pool) -> None:
 
 def _free_blocks(heap: Heap, pool: Pool) -> list[Block]:
     """As torch's set has them: by stream, size, order and address."""
-    return [heap.blocks[address] for _stream, home in sorted(pool.lists.items()) for *_, address in home.entries]
+    found = []
+    for _stream, home in sorted(pool.lists.items()):
+        for _size, _order, address in home.entries:
+            found.append(heap.blocks[address])
+    return found
 
 
 def _release_oversize(heap: Heap, home: FreeList, size: int) -> bool:
@@ -482,12 +545,15 @@ def _release_oversize(heap: Heap, home: FreeList, size: int) -> bool:
         return False
     wanted = max(size, limit)
     place = bisect_left(home.entries, (wanted,))
+    # torch's `release_available_cached_blocks`: one block that is enough by itself spares all others
     if place < len(home.entries):
         block = heap.blocks[home.entries[place][-1]]
         if _is_segment(block):
             heap.release_segment(block)
             return True
     released = 0
+    # from the largest down, since the fewest segments go then; below the limit blocks can be split and are
+    # kept
     for found, _order, address in reversed(list(home.entries)):
         if released >= wanted or found < limit:
             break
@@ -509,14 +575,16 @@ def _collect_garbage(heap: Heap) -> None:
     target = heap.reserved - int(heap.settings.garbage_collection_threshold * heap.allowed)
     if target <= 0:
         return
-    pool, freed_at = heap.large, heap.freed_at
-    ages = {
-        block.address: pool.searches - freed_at[block.address]
-        for block in _free_blocks(heap, pool)
-        if _is_segment(block)
-    }
+    pool = heap.large
+    freed_at = heap.freed_at
+    ages: dict[int, int] = {}
+    for block in _free_blocks(heap, pool):
+        if _is_segment(block):
+            ages[block.address] = pool.searches - freed_at[block.address]
     reclaimed = 0
     while ages and reclaimed < target:
+        # the average is taken anew in each round, over what is left: so it falls, and younger blocks come
+        # into reach
         average = sum(ages.values()) / len(ages)
         # never empty: something is at least as old as the average
         for address in [address for address, age in ages.items() if age >= average]:

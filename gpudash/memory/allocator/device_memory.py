@@ -57,7 +57,10 @@ class DeviceMemory:
         self.taken = 0
         self._sizes: dict[int, int] = {}
         self._next = self._lowest = FIRST_ADDRESS
+        # one end grows and one falls: a device uses only one of them, but recorded segments push both out of
+        # their way
         self._falls = falls
+        # what is left of chunks that a smaller request had opened
         self._remainders: list[tuple[int, int]] = []  # address and size, the lowest last
 
     @property
@@ -90,6 +93,7 @@ class DeviceMemory:
         if not self.map(size):
             return False
         self._sizes[address] = size
+        # fresh addresses stay clear of what was taken by its address, whichever way they grow
         self._next = max(self._next, address + -(-size // GRANULE) * GRANULE)
         self._lowest = min(self._lowest, address // CHUNK * CHUNK)
         return True
@@ -101,6 +105,7 @@ class DeviceMemory:
             self._next += size
             return self._next - size
         if size < CHUNK:
+            # the lowest is last, so the search goes from the back
             for place in range(len(self._remainders) - 1, -1, -1):
                 address, left = self._remainders[place]
                 if left >= size:
@@ -109,6 +114,8 @@ class DeviceMemory:
         chunk = -(-size // CHUNK) * CHUNK
         self._lowest -= chunk
         if chunk > size:
+            # chunks come from the top down: a new remainder is always the lowest, and appending keeps the
+            # order
             self._remainders.append((self._lowest + size, chunk - size))
             del self._remainders[:-MOST_REMAINDERS]
         return self._lowest
@@ -144,6 +151,7 @@ class MeteredMemory(DeviceMemory):
         if super().map(size):
             self.most = max(self.most, self.taken)
             return True
+        # what others hold does not count: the figure is of a card that the run has for itself
         needed = self.taken + size
         if self.lacking is None:
             self.lacking = needed
@@ -178,7 +186,9 @@ def smallest_capacity(run: Callable[[int], Tried], least: int, most: int) -> int
         least: bytes; with fewer granules than hold them it fails.
         most: bytes; with the granules that hold them it passes.
     """
-    low, high = granules(least), granules(most)  # fails below low, passes on high
+    # what holds in every round: it fails on all that is below low, and passes on high
+    low = granules(least)
+    high = granules(most)
     while low < high:
         middle = (low + high) // 2
         tried = run(middle * GRANULE)
@@ -186,11 +196,14 @@ def smallest_capacity(run: Callable[[int], Tried], least: int, most: int) -> int
             if tried.least is None:
                 high = middle
             else:
+                # a run that fits tells what it took: everything down to that passes in the same way
                 high = min(middle, max(low, granules(tried.least)))
         else:
             if tried.below is None:
                 low = middle + 1
             else:
+                # a run that fails tells what would have served the refused request: everything up to that
+                # fails likewise
                 low = max(middle + 1, min(high, granules(tried.below)))
     return high * GRANULE
 

@@ -103,11 +103,13 @@ class Heap:
 
     def next_order(self) -> int:
         """The order of a segment that is new."""
+        # with the rule of older torches every segment has order 0, and addresses alone decide
         self.orders += self.settings.oldest_first
         return self.orders
 
     def add_segment(self, home: FreeList, address: int, size: int) -> Block:
         """A segment from cudaMalloc as one free block, which is not in its list yet."""
+        # not in its list: the caller hands it out at once, and would only have to take it out again
         block = self.blocks[address] = Block(address, size, home, self.next_order())
         self.reserve(home, size)
         for pools in home.pool.counted:
@@ -120,8 +122,10 @@ class Heap:
 
     def release_segment(self, block: Block) -> None:
         """Give a segment that is one free block back to the card."""
-        home, size = block.home, block.size
+        home = block.home
+        size = block.size
         self.note("segment_free", block.address, size, home.stream)
+        # while it is still known: its size and address are what finds its entry
         self.take_out(block)
         del self.blocks[block.address]
         self.memory.free(block.address)
@@ -145,7 +149,8 @@ class Heap:
 
     def count_seeded(self, block: Block) -> None:
         """Count a block of a recorded segment, and enter it in its list if it is free."""
-        size, counted = block.size, block.home.pool.counted
+        size = block.size
+        counted = block.home.pool.counted
         if block.state == FREE:
             self.put_in(block)
             if block.expandable is None and not is_whole(block):
@@ -153,6 +158,7 @@ class Heap:
                     pools.add_split(1, size)
             return
         for pools in counted:
+            # the peaks follow by `reset_peak`, when all of the layout is in
             pools.requested += block.requested
             if block.state == WAITING:
                 pools.wait(size)
@@ -165,6 +171,7 @@ class Heap:
 
     def put_in(self, block: Block) -> None:
         """Enter a free block in its list."""
+        # a block's size must not change while it is in the list: whoever splits or merges takes it out first
         insort(block.home.entries, (block.size, block.order, block.address))
         if self.freed_at is not None:
             self.freed_at[block.address] = block.home.pool.searches
@@ -179,11 +186,14 @@ class Heap:
     def split(self, block: Block, size: int) -> Block:
         """Cut ``block`` at ``size`` bytes and return the rest, which is in no list yet."""
         rest = Block(block.address + size, block.size - size, block.home, block.order)
-        rest.state, rest.expandable = block.state, block.expandable
-        rest.before, rest.after = block, block.after
+        rest.state = block.state
+        rest.expandable = block.expandable
+        rest.before = block
+        rest.after = block.after
         if rest.after is not None:
             rest.after.before = rest
-        block.after, block.size = rest, size
+        block.after = rest
+        block.size = size
         self.blocks[rest.address] = rest
         return rest
 
@@ -197,6 +207,7 @@ class Heap:
 
     def blocks_in_segments(self) -> Iterator[list[Block]]:
         """The blocks of each segment by address; of an expandable segment, of each mapped range."""
+        # the dict is in no order of addresses; the links are, so one head for each segment is enough to sort
         heads = [b for b in self.blocks.values() if b.state != UNMAPPED and _is_head(b)]
         for head in sorted(heads, key=lambda block: block.address):
             found: list[Block] = []
@@ -234,14 +245,17 @@ def allocate_expandable(heap: Heap, home: FreeList, size: int) -> Block | None:
 
     What could be mapped before the card refused stays mapped and free.
     """
+    # either free, with room behind it, or unmapped; what follows it up to `size` is free or unmapped too
     block = _expandable_for(heap, home, size)
     if block.state == UNMAPPED:
         grown = _map_first(heap, block, min(block.size, size))
         if grown is None:
             return None
         block = grown
+    # every mapping merges with what is before it, so that the block grows until the request fits
     while block.size < size:
         following = block.after
+        # a free neighbour would have been merged already, and `_has_room` has seen none in use
         assert following is not None and following.state == UNMAPPED
         grown = _map_first(heap, following, min(size - block.size, following.size))
         if grown is None:
@@ -253,6 +267,7 @@ def allocate_expandable(heap: Heap, home: FreeList, size: int) -> Block | None:
 
 def _expandable_for(heap: Heap, home: FreeList, size: int) -> Block:
     """The block at the lowest address from which free and unmapped blocks make up ``size`` bytes, or a new range."""
+    # torch's `find_expandable_block`: the unmapped ranges by address, each with the free block right before it
     for address in home.unmapped:
         block = heap.blocks[address]
         if block.before is not None and is_free(block.before):
@@ -267,7 +282,8 @@ def _expandable_for(heap: Heap, home: FreeList, size: int) -> Block:
     addresses = -(-(heap.memory.capacity * 9 // 8) // granule) * granule
     reserved = ExpandableRange(heap.memory.reserve(addresses), addresses, granule)
     block = heap.blocks[reserved.address] = Block(reserved.address, addresses, home, heap.next_order())
-    block.state, block.expandable = UNMAPPED, reserved
+    block.state = UNMAPPED
+    block.expandable = reserved
     home.insert_unmapped(block)
     return block
 
@@ -283,14 +299,18 @@ def _has_room(block: Block | None, size: int) -> bool:
 def _map_first(heap: Heap, block: Block, size: int) -> Block | None:
     """Give the first ``size`` bytes of an unmapped block memory, in whole granules, and merge it."""
     assert block.expandable is not None
-    granule, home = block.expandable.granule, block.home
+    granule = block.expandable.granule
+    home = block.home
     size = -(-size // granule) * granule
+    # before anything is changed: a refusal leaves the range as it was
     if not heap.memory.map(size):
         return None
     home.remove_unmapped(block)
+    # the list of unmapped ranges is by address: the rest is entered anew, under its own
     if size < block.size:
         home.insert_unmapped(heap.split(block, size))
     block.state = FREE
+    # a mapping counts as memory of the card, but not as a segment: torch keeps `segment` for cudaMalloc
     heap.reserve(home, size)
     heap.note("segment_map", block.address, size, home.stream)
     if is_free(block.after):
@@ -309,14 +329,17 @@ def _map_first(heap: Heap, block: Block, size: int) -> Block | None:
 def unmap_expandable(heap: Heap, block: Block) -> None:
     """Give the whole granules of a free block back to the card, and the range with them if nothing is left in it."""
     assert block.expandable is not None
-    reserved, home = block.expandable, block.home
+    reserved = block.expandable
+    home = block.home
     granule = reserved.granule
+    # inwards to whole granules of the range: one that another block reaches into stays mapped
     begin = reserved.address + -(-(block.address - reserved.address) // granule) * granule
     end = reserved.address + (block.address + block.size - reserved.address) // granule * granule
     if begin >= end:
         return
     heap.take_out(block)
     size = end - begin
+    # what is cut off at either end stays free, with its memory
     if begin > block.address:
         middle = heap.split(block, begin - block.address)
         heap.put_in(block)
@@ -332,7 +355,8 @@ def unmap_expandable(heap: Heap, block: Block) -> None:
 def _join_unmapped(heap: Heap, block: Block) -> None:
     home = block.home
     block.state = UNMAPPED
-    after, before = block.after, block.before
+    after = block.after
+    before = block.before
     if after is not None and after.state == UNMAPPED:
         home.remove_unmapped(after)
         heap.swallow(block, after)
@@ -340,6 +364,7 @@ def _join_unmapped(heap: Heap, block: Block) -> None:
         home.remove_unmapped(before)
         heap.swallow(before, block)
         block = before
+    # nothing of the range has memory any more: torch gives its addresses back as well
     if is_whole(block):
         del heap.blocks[block.address]
     else:

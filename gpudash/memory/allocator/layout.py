@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpudash.memory.allocator.blocks import FREE, STATE_NAMES, Block, ExpandableRange
+from gpudash.memory.allocator.blocks import FREE, STATE_NAMES, Block, ExpandableRange, PrivatePool
 from gpudash.memory.allocator.heap import SMALL_GRANULE, Heap
 
 SHARED = (0, 0)
@@ -31,6 +31,7 @@ def seed(heap: Heap, given: Iterable[Segment]) -> None:
         # which came first is not recorded, but the driver's addresses fall
         count = len(by_address)
         by_address = [replace(segment, order=count - place) for place, segment in enumerate(by_address)]
+    # segments to come are younger than all of these
     heap.orders = max((segment.order for segment in by_address), default=0)
     for segment in by_address:
         if not heap.memory.take(segment.address, segment.total_size):
@@ -39,6 +40,7 @@ def seed(heap: Heap, given: Iterable[Segment]) -> None:
                 f"at {segment.address:#x} has {segment.total_size}."
             )
         _seed_segment(heap, segment)
+    # in this order: the peak begins at the level, and what rose and fell at zero
     heap.statistics.reset_peak()
     heap.statistics.reset_accumulated()
 
@@ -85,24 +87,33 @@ class Segment:
 
 def _view(blocks: list[Block]) -> Segment:
     home = blocks[0].home
+    pool_id: Hashable = SHARED
+    if home.pool.private is not None:
+        pool_id = home.pool.private.identity
+    views = []
+    for block in blocks:
+        state = STATE_NAMES[block.state]
+        views.append(BlockView(block.address, block.size, block.requested, state, block.owner))
     return Segment(
         address=blocks[0].address,
         total_size=sum(block.size for block in blocks),
         stream=home.stream,
         is_small=home.pool.is_small,
-        pool_id=SHARED if home.pool.private is None else home.pool.private.identity,
+        pool_id=pool_id,
         is_expandable=blocks[0].expandable is not None,
-        blocks=tuple(
-            BlockView(block.address, block.size, block.requested, STATE_NAMES[block.state], block.owner)
-            for block in blocks
-        ),
+        blocks=tuple(views),
         order=blocks[0].order,
     )
 
 
 def _seed_segment(heap: Heap, segment: Segment) -> None:
-    pools = heap if segment.pool_id == SHARED else heap.private_pool(segment.pool_id)
-    home = (pools.small if segment.is_small else pools.large).of(segment.stream)
+    pools: Heap | PrivatePool = heap
+    if segment.pool_id != SHARED:
+        pools = heap.private_pool(segment.pool_id)
+    pool = pools.large
+    if segment.is_small:
+        pool = pools.small
+    home = pool.of(segment.stream)
     heap.begin_with(home, segment.total_size, segment.is_expandable)
     reserved = None
     if segment.is_expandable:
@@ -110,15 +121,20 @@ def _seed_segment(heap: Heap, segment: Segment) -> None:
             granule = SMALL_GRANULE
         else:
             granule = heap.settings.large_segment_size
+        # a snapshot tells what is mapped, and not the addresses behind it: the range ends with the last of it
         reserved = ExpandableRange(segment.address, segment.total_size, granule)
     before: Block | None = None
     for view in segment.blocks:
         block = heap.blocks[view.address] = Block(view.address, view.size, home, segment.order)
-        block.state, block.owner, block.expandable = STATE_NAMES.index(view.state), view.owner, reserved
-        block.before, before = before, block
-        if block.before is not None:
-            block.before.after = block
+        block.state = STATE_NAMES.index(view.state)
+        block.owner = view.owner
+        block.expandable = reserved
+        if before is not None:
+            block.before = before
+            before.after = block
+        before = block
         if block.state != FREE:
             block.requested = view.requested_size
+    # only now, since whether a free block is a part of its segment shows by its neighbours
     for view in segment.blocks:
         heap.count_seeded(heap.blocks[view.address])

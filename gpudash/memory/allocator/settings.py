@@ -100,6 +100,7 @@ class AllocatorSettings:
             raise ValueError(
                 f"max_split_size_mb must be at least the size of a large segment, {_mib(segment)}, not {_mib(limit)}."
             )
+        # frozen: a default that follows from another field is set past the dataclass
         if self.max_non_split_rounding == LARGE_SEGMENT_SIZE < segment:
             # as in torch, what may be left whole grows with the segments unless it is given
             object.__setattr__(self, "max_non_split_rounding", segment)
@@ -109,6 +110,7 @@ class AllocatorSettings:
                 f"{_mib(segment)}, not {_mib(self.max_non_split_rounding)}."
             )
         for divisions in self.divisions():
+            # 0 and 1 pass: both stand for rounding to 512 bytes
             if divisions < 0 or divisions & (divisions - 1):
                 raise ValueError(f"roundup_power2_divisions must be powers of 2, not {divisions}.")
         if not 0 <= self.garbage_collection_threshold < 1:
@@ -158,6 +160,7 @@ def assignment(setting: str) -> str:
     Another value of the same setting is replaced.
     """
     key = _key(setting)
+    # the later of two values would win in torch, but a person reads the command
     kept = [part.strip() for part in _BETWEEN_SETTINGS.split(allocator_text()) if part.strip() and _key(part) != key]
     return f"{variable()}={shlex.quote(','.join([*kept, setting]))}"
 

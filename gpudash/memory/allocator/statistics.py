@@ -26,7 +26,9 @@ class Counter:
 
     def reset_accumulated(self) -> None:
         """Let what rose and fell begin at zero."""
-        self._risen_before, self._fallen_before = self._risen, self._risen - self.current
+        self._risen_before = self._risen
+        # what fell is what rose and is not there any more
+        self._fallen_before = self._risen - self.current
 
     def figures(self) -> dict[str, int]:
         """``current``, ``peak``, ``allocated`` and ``freed``."""
@@ -83,7 +85,8 @@ class PoolStatistics:
         self.counts = self.sizes = self.requests = 0
         self.splits = self.splits_peak = self.splits_risen = 0
         self.split_size = self.split_size_peak = self.split_sizes = 0
-        self.segment, self.reserved = Counter(), Counter()
+        self.segment = Counter()
+        self.reserved = Counter()
         self.counters = (("segment", self.segment), ("reserved_bytes", self.reserved))
         self._before: dict[str, tuple[int, int]] = {}
 
@@ -103,6 +106,8 @@ class PoolStatistics:
 
     def wait(self, size: int) -> None:
         """A freed block of ``size`` bytes stays in use by a stream: it was allocated until now."""
+        # `size` and `count` fell when it was freed, and rise here instead: what torch calls active does not
+        # change
         self.waiting += 1
         self.waiting_size += size
 
@@ -118,6 +123,8 @@ class PoolStatistics:
 
     def _levels(self) -> list[tuple[str, int, int, int]]:
         """Name, level, peak and rise of the figures kept in plain attributes."""
+        # `active` has no peak of its own while nothing waits: then it is the allocated one, which costs
+        # nothing to keep
         return [
             ("allocation", self.count, self.count_peak, self.counts),
             ("allocated_bytes", self.size, self.size_peak, self.sizes),
@@ -130,9 +137,13 @@ class PoolStatistics:
 
     def reset_peak(self) -> None:
         """Let every peak begin at the present level."""
-        self.count_peak, self.size_peak, self.requested_peak = self.count, self.size, self.requested
-        self.splits_peak, self.split_size_peak = self.splits, self.split_size
-        self.active_count_peak, self.active_size_peak = self.count + self.waiting, self.size + self.waiting_size
+        self.count_peak = self.count
+        self.size_peak = self.size
+        self.requested_peak = self.requested
+        self.splits_peak = self.splits
+        self.split_size_peak = self.split_size
+        self.active_count_peak = self.count + self.waiting
+        self.active_size_peak = self.size + self.waiting_size
         for _name, counter in self.counters:
             counter.reset_peak()
 
@@ -144,10 +155,10 @@ class PoolStatistics:
 
     def figures(self) -> dict[str, dict[str, int]]:
         """Torch's name of each figure, and its four values."""
-        found = {
-            name: accumulated(level, peak, risen, *self._before.get(name, (0, 0)))
-            for name, level, peak, risen in self._levels()
-        }
+        found: dict[str, dict[str, int]] = {}
+        for name, level, peak, risen in self._levels():
+            risen_before, fallen_before = self._before.get(name, (0, 0))
+            found[name] = accumulated(level, peak, risen, risen_before, fallen_before)
         found.update((name, counter.figures()) for name, counter in self.counters)
         return found
 
@@ -160,8 +171,11 @@ class AllocatorStatistics:
     __slots__ = ("all", "events", "large", "oversize_allocations", "oversize_segments", "small")
 
     def __init__(self) -> None:
-        self.all, self.large, self.small = PoolStatistics(), PoolStatistics(), PoolStatistics()
-        self.oversize_allocations, self.oversize_segments = Counter(), Counter()
+        self.all = PoolStatistics()
+        self.large = PoolStatistics()
+        self.small = PoolStatistics()
+        self.oversize_allocations = Counter()
+        self.oversize_segments = Counter()
         self.events: dict[str, int] = dict.fromkeys(self.EVENTS, 0)
 
     def reset_peak(self) -> None:

@@ -65,7 +65,9 @@ class Trace:
         if not starts:
             raise ValueError(f"The trace has {self.steps} steps, and no step {step}.")
         later = [mark.at for mark in self.marks if mark.step > step]
-        return starts[0], later[0] if later else len(self.events)
+        if later:
+            return starts[0], later[0]
+        return starts[0], len(self.events)
 
     def to_json(self) -> dict[str, Any]:
         """As another process can read it, see `from_json`."""
@@ -98,8 +100,12 @@ class Trace:
 
     def without(self, category: str) -> Trace:
         """The same with every block of ``category`` empty, so that none takes memory."""
-        kinds = zip(self.sizes, self.categories, strict=True)
-        return replace(self, sizes=array("q", (0 if kind == category else size for size, kind in kinds)))
+        # a request of 0 bytes gets no block, so that events and numbers stay as they are
+        sizes = array("q", self.sizes)
+        for number, kind in enumerate(self.categories):
+            if kind == category:
+                sizes[number] = 0
+        return replace(self, sizes=sizes)
 
 
 def between(first: Trace, other: Trace, share: float) -> Trace | None:
@@ -132,14 +138,19 @@ def repeated(trace: Trace, steps: int) -> Trace:
     made = [event for event in template if event > 0]
     if not made:
         return trace
+    # a block of the last step is known by its place among those the step made, and so is one of the step
+    # before it: in a repetition these places stand for the blocks made anew
     born = {block: position for position, block in enumerate(made)}
     before_first, before_behind = trace.step_events(last - 1)
-    previous = {
-        block: position for position, block in enumerate(e for e in trace.events[before_first:before_behind] if e > 0)
-    }
-    events, sizes, categories = array("q", trace.events), array("q", trace.sizes), list(trace.categories)
-    marks, streams = list(trace.marks), dict(trace.streams)
+    made_before = [event for event in trace.events[before_first:before_behind] if event > 0]
+    previous = {block: position for position, block in enumerate(made_before)}
+    events = array("q", trace.events)
+    sizes = array("q", trace.sizes)
+    categories = list(trace.categories)
+    marks = list(trace.marks)
+    streams = dict(trace.streams)
     inner = [mark for mark in trace.marks if mark.step == last]
+    # of every step from the last recorded one on, the blocks it made, in order
     blocks_of = [made]
     for step in range(last + 1, steps + 1):
         offset = len(events) - first
@@ -155,6 +166,7 @@ def repeated(trace: Trace, steps: int) -> Trace:
                 events.append(len(sizes))
             elif -event in born:
                 events.append(-fresh[born[-event]])
+            # made one step before, and freed now; what is older than that, a repetition frees nothing of
             elif -event in previous and previous[-event] < len(blocks_of[-1]):
                 events.append(-blocks_of[-1][previous[-event]])
         blocks_of.append(fresh)

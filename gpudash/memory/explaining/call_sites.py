@@ -75,8 +75,10 @@ class _SiteTotal:
     largest: AllocationGroup | None = None
 
     def add(self, group: AllocationGroup) -> None:
-        steps = (group.step,) if not self.count else (group.step, self.first_step)
-        self.first_step, self.last_step = min(steps), max(self.last_step, group.step)
+        # 0 is a step too, the time before the first: so only the count tells whether there was anything yet
+        if not self.count or group.step < self.first_step:
+            self.first_step = group.step
+        self.last_step = max(self.last_step, group.step)
         self.bytes += group.bytes
         self.count += group.count
         if self.largest is None or group.bytes > self.largest.bytes:
@@ -101,6 +103,7 @@ def owners(
         sites.by_key[key].add(group)
         if group.category == WORKSPACE:
             continue  # the line only was the first to need it
+        # a set, since a recursive function has its line in a stack several times
         for place in {(frame.file, frame.line) for frame in group.stack if not is_library(frame)}:
             sites.totals[place] += group.bytes
     ordered = sorted(sites.by_key.items(), key=lambda item: -item[1].bytes)
@@ -132,38 +135,43 @@ def growing_lines(
             site = site_of(group.stack)
         if site is not None and not is_library(site):
             by_site[site][group.step] += group.bytes
-    found = [
-        (rate, site, steps)
-        for site, steps in by_site.items()
-        if (rate := _growth(steps, step, fewest_steps)) is not None
-    ]
-    found.sort(key=lambda item: -item[0])
-    return tuple(
-        Growth(
-            file=site.file,
-            line=site.line,
-            name=site.name,
-            text=source(site.file, site.line).strip() if place < MOST_OWNERS else "",
-            bytes_per_step=rate,
-            bytes=sum(steps.values()),
-            steps=len(steps),
-            first_step=min(steps),
-        )
-        for place, (rate, site, steps) in enumerate(found)
-    )
+    found: list[Growth] = []
+    for site, steps in by_site.items():
+        rate = _growth(steps, step, fewest_steps)
+        if rate is not None:
+            growth = Growth(
+                file=site.file,
+                line=site.line,
+                name=site.name,
+                text="",
+                bytes_per_step=rate,
+                bytes=sum(steps.values()),
+                steps=len(steps),
+                first_step=min(steps),
+            )
+            found.append(growth)
+    found.sort(key=lambda growth: -growth.bytes_per_step)
+    # reading source may open files: only of the lines that are shown
+    for place, growth in enumerate(found[:MOST_OWNERS]):
+        found[place] = replace(growth, text=source(growth.file, growth.line).strip())
+    return tuple(found)
 
 
 def _growth(steps: dict[int, int], now: int, fewest_steps: int) -> float | None:
     """Bytes a step leaves behind, ``None`` when it does not: few steps, long ago, or of very different sizes."""
     if len(steps) < fewest_steps:
         return None
-    first, last = min(steps), max(steps)
+    first = min(steps)
+    last = max(steps)
     span = last - first + 1
+    # what began a short while ago has not shown yet that it goes on
     if span + now - last - 1 < SHARE_OF_RUN * (now - 1):
         return None
+    # too many steps left nothing, or the last ones did: it has come to an end
     if len(steps) < SHARE_OF_STEPS * span or now - last > math.ceil(span / len(steps)) + 1:
         return None
     median = statistics.median(steps.values())
+    # sizes that differ much are those of batches of different lengths, which come and go
     alike = sum(abs(size - median) <= LIKE_THE_MEDIAN * median for size in steps.values())
     if alike >= SHARE_ALIKE * len(steps):
         return sum(steps.values()) / span
@@ -173,22 +181,19 @@ def _growth(steps: dict[int, int], now: int, fewest_steps: int) -> float | None:
 def _rates(by_key: Iterable[tuple[_Key, _SiteTotal]], growing: Sequence[Growth]) -> dict[_Key, float]:
     """Each growing line's rate, shared among its modules and categories as its bytes are."""
     known = {(growth.file, growth.line): growth for growth in growing}
-    found = {
-        key: site_total
-        for key, site_total in by_key
-        if key[0] is not None and site_total.last_step > site_total.first_step
-    }
+    # what a line holds of one step alone has not grown, and takes no part of the rate
+    found: list[tuple[_Key, tuple[str, int], int]] = []
     whole: dict[tuple[str, int], int] = defaultdict(int)
-    for (site, *_), site_total in found.items():
-        if site is not None:
-            whole[site.file, site.line] += site_total.bytes
+    for key, site_total in by_key:
+        site = key[0]
+        if site is not None and site_total.last_step > site_total.first_step:
+            place = (site.file, site.line)
+            found.append((key, place, site_total.bytes))
+            whole[place] += site_total.bytes
     rates = {}
-    for key, site_total in found.items():
-        place = None
-        if key[0] is not None:
-            place = (key[0].file, key[0].line)
-        if place is not None and place in known:
-            rates[key] = known[place].bytes_per_step * site_total.bytes / whole[place]
+    for key, place, size in found:
+        if place in known:
+            rates[key] = known[place].bytes_per_step * size / whole[place]
     return rates
 
 
@@ -202,22 +207,36 @@ def _owner(
     rate: float | None,
     source: SourceLine,
 ) -> Owner:
-    stack = () if site_total.largest is None else site_total.largest.stack
-    if site is None or category == WORKSPACE:
-        line_total = 0
-    else:
-        line_total = totals.get((site.file, site.line), 0)
+    stack: tuple[Frame, ...] = ()
+    if site_total.largest is not None:
+        stack = site_total.largest.stack
+    called = ""
+    if library is not None:
+        called = site_name(library.file, library.line, library.name)
+    file: str | None = None
+    line: int | None = None
+    name = ""
+    text = ""
+    line_total = 0
+    if site is not None:
+        file = site.file
+        line = site.line
+        name = site.name
+        text = source(site.file, site.line).strip()
+        # a workspace is nobody's: the line only was the first to need it
+        if category != WORKSPACE:
+            line_total = totals.get((site.file, site.line), 0)
     return Owner(
-        file=None if site is None else site.file,
-        line=None if site is None else site.line,
-        name="" if site is None else site.name,
-        library="" if library is None else site_name(library.file, library.line, library.name),
+        file=file,
+        line=line,
+        name=name,
+        library=called,
         module=module,
         category=category,
         bytes=site_total.bytes,
         count=site_total.count,
         total_bytes=max(site_total.bytes, line_total),
-        text="" if site is None else source(site.file, site.line).strip(),
+        text=text,
         growth_per_step=rate,
         first_step=site_total.first_step,
         last_step=site_total.last_step,
@@ -235,7 +254,7 @@ class GrowthNotice:
     def is_due(self, growing: Sequence[Growth]) -> bool:
         """Whether these lines, the fastest first, are to be told now."""
         if growing:
-            self._lookups = self._lookups + 1
+            self._lookups += 1
         else:
             self._lookups = 0
         lines = tuple((growth.file, growth.line) for growth in growing[:1])

@@ -154,10 +154,10 @@ class MemoryState:
         """How much more the request needed of the device than could be had; 0 without one."""
         if self.request is None:
             return 0
-        if self.allowed is None:
-            left = self.device_free
-        else:
-            left = min(self.device_free, self.allowed - self.reserved)
+        left = self.device_free
+        if self.allowed is not None:
+            left = min(left, self.allowed - self.reserved)
+        # below 0 where others, or this process under a former cap, hold more than there should be
         return max(0, self.request.segment_bytes - max(0, left))
 
     def with_segments(self, segments: Sequence[Segment], stream: int | None = None) -> MemoryState:
@@ -172,6 +172,8 @@ class MemoryState:
         eligible = shared
         if self.request is not None:
             small = self.request.bytes <= LARGEST_SMALL
+            # torch looks for a free block in one pool and of one stream only: idle memory elsewhere is of no
+            # use to the request
             eligible = [s for s in shared if s.is_small == small and stream in (None, s.stream)]
         usable = _of_state("inactive", eligible)
         return replace(

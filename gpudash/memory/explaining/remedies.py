@@ -116,7 +116,7 @@ def with_dry_run(found: Explanation, estimate: Estimate, *, raises_cap: bool = T
             candidates = [raised, *candidates]
     made = dry_run_remedies(candidates)
     if allowed is not None:
-        made = tuple(_uncapped(remedy) if remedy.device == "cpu" else remedy for remedy in made)
+        made = tuple(map(_uncapped, made))
     if found.verdict == "other process":
         alone = Remedy(ALONE, predicted_peak_bytes=estimate.peak_reserved_bytes, fits=True, verified_by=DRY_RUN)
         made = (alone, *made)
@@ -124,34 +124,38 @@ def with_dry_run(found: Explanation, estimate: Estimate, *, raises_cap: bool = T
     # what a replay got past the request is known better where the whole run was predicted
     kept = (remedy for remedy in found.remedies if remedy.fits or note)
     made += tuple(remedy for remedy in kept if remedy.change not in changes)
-    return found.with_remedies(made, note or ("" if made else NONE_FOUND))
+    if not note and not made:
+        note = NONE_FOUND
+    return found.with_remedies(made, note)
 
 
 def _uncapped(remedy: Remedy) -> Remedy:
     """On the CPU no cap can be set: the words say what has to be left out, which flags cannot."""
+    if remedy.device != "cpu":
+        return remedy
     return replace(remedy, change=f"{remedy.change}, without the memory cap")
 
 
 def dry_run_remedies(alternatives: Iterable[Alternative]) -> tuple[Remedy, ...]:
     """Those of ``alternatives`` that fit."""
-    return tuple(
-        Remedy(
-            change=change_text(alternative),
-            fields=dict(alternative.fields),
-            device=alternative.device,
-            allocator=alternative.allocator,
-            fits=True,
-            releases_cache=alternative.releases_cache,
-            slowdown=alternative.slowdown,
-            slowdown_from=alternative.slowdown_from,
-            changes_training=alternative.changes_training,
-            note=alternative.note,
-            flags=flags(alternative),
-            predicted_peak_bytes=alternative.peak_reserved_bytes,
-            verified_by=DRY_RUN,
-        )
-        for alternative in alternatives
-        if alternative.fits is True
+    return tuple(_remedy_of(alternative) for alternative in alternatives if alternative.fits is True)
+
+
+def _remedy_of(alternative: Alternative) -> Remedy:
+    return Remedy(
+        change=change_text(alternative),
+        fields=dict(alternative.fields),
+        device=alternative.device,
+        allocator=alternative.allocator,
+        fits=True,
+        releases_cache=alternative.releases_cache,
+        slowdown=alternative.slowdown,
+        slowdown_from=alternative.slowdown_from,
+        changes_training=alternative.changes_training,
+        note=alternative.note,
+        flags=flags(alternative),
+        predicted_peak_bytes=alternative.peak_reserved_bytes,
+        verified_by=DRY_RUN,
     )
 
 
@@ -169,8 +173,16 @@ def setting_remedies(
     least_saved = max(WORTH_TELLING_BYTES, WORTH_TELLING * reserved)
     for text in SETTINGS:
         ran = replay(capacity, AllocatorSettings.parse(text))
-        if ran.fits if capacity is not None else ran.peak_reserved <= reserved - least_saved:
-            yield _setting_remedy(text, ran.peak_reserved, None if capacity is None or ends_refused else True)
+        # where nothing had failed there is nothing to pass: the setting must save enough to be worth telling
+        fits: bool | None = None
+        if capacity is None:
+            helps = ran.peak_reserved <= reserved - least_saved
+        else:
+            helps = ran.fits
+            if not ends_refused:
+                fits = True
+        if helps:
+            yield _setting_remedy(text, ran.peak_reserved, fits)
             return  # one setting is enough
 
 
@@ -186,7 +198,9 @@ def larger_remedies(smallest: int, peak: int, *, ends_refused: bool = False) -> 
         yield Remedy(f"{AT_LEAST}{needed(smallest)} for PyTorch", predicted_peak_bytes=peak, verified_by=REPLAY)
         return
     card = smallest_card(smallest)
-    text = f"{needed(smallest)} for PyTorch" + ("" if card is None else f", a card with {card // GIB} GiB")
+    text = f"{needed(smallest)} for PyTorch"
+    if card is not None:
+        text += f", a card with {card // GIB} GiB"
     yield Remedy(text, predicted_peak_bytes=peak, fits=True, verified_by=REPLAY)
 
 
@@ -203,14 +217,14 @@ def release_remedy(
         patch: the same as a diff.
     """
     others = len(growing) - 1
-    more = ""
-    if others:
-        more = f" and {others} other line{'s' if others > 1 else ''}"
-    instead = f"{format_like(peak, peak_before)} at the peak instead of {format_like(peak_before, peak)}"
-    verb = "keeps"
-    if others:
-        verb = "keep"
-    text = f"{edit or f'let go of what {growing[0].place}{more} {verb}'}: {instead}"
+    keeps = "keeps"
+    if others == 1:
+        keeps = "and 1 other line keep"
+    elif others:
+        keeps = f"and {others} other lines keep"
+    if not edit:
+        edit = f"let go of what {growing[0].place} {keeps}"
+    text = f"{edit}: {format_like(peak, peak_before)} at the peak instead of {format_like(peak_before, peak)}"
     return Remedy(text, predicted_peak_bytes=peak, fits=fits, verified_by=REPLAY, patch=patch)
 
 
@@ -274,21 +288,28 @@ def smaller_workspace(
     """
     small = workspace_bytes(SMALL_WORKSPACE)
     held = found.by_category.get(WORKSPACE, 0)
-    taken = held + (found.requested_bytes or 0 if is_workspace else 0)
-    # a request that is served from a new segment asks the device for all of that
-    of_device = held + (found.segment_bytes or 0 if is_workspace else 0)
+    taken = held
+    of_device = held
+    if is_workspace:
+        taken += found.requested_bytes or 0
+        # a request that is served from a new segment asks the device for all of that
+        of_device += found.segment_bytes or 0
     if taken <= small or of_device - small < found.missing_bytes:
         return
     ran = None
     if shrunk is not None:
         ran = shrunk(small / workspace_bytes(None))
-    fits = ran is not None and ran.fits
+    peak = None
+    verified_by = ""
+    if ran is not None and ran.fits:
+        peak = ran.peak_reserved
+        verified_by = REPLAY
     yield Remedy(
         f"a workspace of {small // KIB} KiB for cuBLAS, whose products may be slower: up to "
         f"{available(taken - small)} less at this moment",
         flags=f"{WORKSPACE_VARIABLE}={SMALL_WORKSPACE}",
-        predicted_peak_bytes=ran.peak_reserved if ran is not None and fits else None,
-        verified_by=REPLAY if fits else "",
+        predicted_peak_bytes=peak,
+        verified_by=verified_by,
     )
 
 
@@ -309,9 +330,13 @@ def without_others(
         text += f": {available(first.bytes)} less"
         yield Remedy(text, predicted_peak_bytes=peak, verified_by=verified_by, patch=patch)
         return
+    text = ALONE
     names = ", ".join(f"{part.name or 'another process'} (pid {part.pid})" for part in others if part.pid is not None)
+    if names:
+        text += f": {names}"
+    text += f": {available(sum(part.bytes for part in others))} less"
     yield Remedy(
-        f"{ALONE}{f': {names}' if names else ''}: {available(sum(part.bytes for part in others))} less",
+        text,
         predicted_peak_bytes=peak,
         verified_by=verified_by,
     )
@@ -331,6 +356,7 @@ def raised_cap(found: Estimate, allowed: int, room: int | None) -> Alternative |
     if peak is None or room is None or allowed >= peak + found.margin_bytes:
         return None
     cap = -(-(peak + found.margin_bytes) // MIB) * MIB
+    # even all of the device is too little: no cap is a way out
     if cap > room:
         return None
     return Alternative(
@@ -353,8 +379,10 @@ def with_raised_cap(found: Estimate, allowed: int | None, room: int | None) -> E
     if found.fits is True or allowed is None or peak is None or allowed >= peak + found.margin_bytes:
         return found
     raised = raised_cap(found, allowed, room)
-    candidates = tuple(way for way in found.alternatives if way.card_bytes is None)
-    return replace(found, alternatives=candidates if raised is None else (raised, *candidates))
+    candidates = [way for way in found.alternatives if way.card_bytes is None]
+    if raised is not None:
+        candidates.insert(0, raised)
+    return replace(found, alternatives=tuple(candidates))
 
 
 def flags(alternative: Alternative) -> str:
@@ -371,8 +399,10 @@ def flags(alternative: Alternative) -> str:
 
 
 def _flag(name: str, value: Any) -> list[str]:
-    if isinstance(value, bool):
-        return [f"--{name}" if value else f"--no-{name}"]
+    if value is True:
+        return [f"--{name}"]
+    if value is False:
+        return [f"--no-{name}"]
     if value is None:
         return []
     if isinstance(value, int) and value >= MIB:

@@ -74,11 +74,14 @@ class CardRequests:
             "addresses_fall": addresses_fall,
         }
         trace = Trace.from_json(written)
+        # what blocks were for is not told, and does not count for where they go
         trace.categories = [TEMPORARY] * len(trace.sizes)
-        kept = data["is_whole"] is True and len(trace.events) <= MOST_EVENTS
+        kept = None
+        if data["is_whole"] is True and len(trace.events) <= MOST_EVENTS:
+            kept = trace
         return cls(
             index=int(data["index"]),
-            trace=trace if kept else None,
+            trace=kept,
             settings=AllocatorSettings.parse(str(data["settings"])),
             context_bytes=int(data["context_bytes"]),
             others_bytes=int(data["others_bytes"]),
@@ -104,9 +107,12 @@ class CardRequests:
         trace = Trace.from_json(card["trace"])
         settings = AllocatorSettings.parse(allocator)
         highest = peaks(trace, replace(settings, per_process_memory_fraction=1.0))
+        kept = None
+        if len(trace.events) <= MOST_EVENTS:
+            kept = trace
         return cls(
             index=int(card["index"]),
-            trace=trace if len(trace.events) <= MOST_EVENTS else None,
+            trace=kept,
             settings=settings,
             context_bytes=context_bytes,
             others_bytes=others_bytes,
@@ -124,7 +130,9 @@ class CardRequests:
     def fits(self, found: Explanation) -> bool:
         """Whether the requests are served on the card as it was, under the cap that was set this time."""
         room = _free_of_others(found)
-        return self.on(room if self.fraction >= 1 else min(room, int(self.fraction * found.capacity_bytes))).fits
+        if self.fraction < 1:
+            room = min(room, int(self.fraction * found.capacity_bytes))
+        return self.on(room).fits
 
     def agrees_with(self, found: Explanation) -> bool:
         """Whether the requests run out on the card as it was where the run did that failed."""
@@ -135,6 +143,7 @@ class CardRequests:
         tolerance = REAL_TOLERANCE
         if found.simulated:
             tolerance = SIMULATED_TOLERANCE
+        # a real card may refuse at another request: kernels that only it has ask for workspaces in between
         requested = self.trace.sizes[abs(self.trace.events[ended.failed_at]) - 1]
         is_same = _rounded(requested) == _rounded(found.requested_bytes or 0)
         return abs(ended.live - then) <= tolerance * then and (is_same or not found.simulated)
@@ -252,16 +261,17 @@ def with_reruns_of(found: Explanation, earlier: Explanation) -> Explanation:
         return found
     fresh = {remedy.change: remedy for remedy in found.remedies}
     before = {remedy.change for remedy in earlier.remedies}
-    kept = [
-        remedy
-        for remedy in found.remedies
-        if remedy.change in before or not (changes_the_run(remedy) or is_bound(remedy))
-    ]
+    made = []
+    for remedy in tried:
+        if remedy.change in fresh:
+            remedy = replace(remedy, patch=fresh[remedy.change].patch)
+        made.append(remedy)
     changes = {remedy.change for remedy in tried}
-    made = [
-        remedy if remedy.change not in fresh else replace(remedy, patch=fresh[remedy.change].patch) for remedy in tried
-    ]
-    made += [remedy for remedy in kept if remedy.change not in changes]
+    for remedy in found.remedies:
+        # one that a rerun could have tried, and that was not there any more, was tried and is none
+        was_dropped = remedy.change not in before and (changes_the_run(remedy) or is_bound(remedy))
+        if remedy.change not in changes and not was_dropped:
+            made.append(remedy)
     return replace(found, remedies=ordered(made), remedies_note=earlier.remedies_note, need=earlier.need)
 
 
@@ -297,14 +307,18 @@ def need_text(need: Need) -> str:
 
 
 def _steps(need: Need) -> str:
-    return f"{format_count(need.steps)} step{'' if need.steps == 1 else 's'}"
+    if need.steps == 1:
+        return "1 step"
+    return f"{format_count(need.steps)} steps"
 
 
 def _remedy(need: Need) -> Remedy:
     card = smallest_card(need.capacity_bytes)
     text = f"{needed(need.pytorch_bytes)} for PyTorch, {needed(need.capacity_bytes)} of the card with its context"
-    text += "" if need.is_whole else f", for {_steps(need)}"
-    text += "" if card is None else f": a card with {card // GIB} GiB"
+    if not need.is_whole:
+        text += f", for {_steps(need)}"
+    if card is not None:
+        text += f": a card with {card // GIB} GiB"
     fits = None
     if need.is_whole:
         fits = True

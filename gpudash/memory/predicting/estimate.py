@@ -79,7 +79,8 @@ class Target:
         """
         fields = dict(given)
         settings = AllocatorSettings.parse(fields.pop("settings", "") or "")
-        known, usual = fields.pop("architecture", {}), Architecture()
+        known = fields.pop("architecture", {})
+        usual = Architecture()
         capability = tuple(known.get("capability", usual.capability))
         architecture = Architecture(capability, known.get("multiprocessors", usual.multiprocessors))
         return cls(**fields, settings=settings, architecture=architecture)
@@ -97,7 +98,8 @@ class Target:
         """What the allocator can have: what is free beside the overhead, within its share of the card."""
         if self.free_bytes is None:
             return None
-        free, allowed = self.free_bytes - self.overhead_bytes, self.allowed_bytes
+        free = self.free_bytes - self.overhead_bytes
+        allowed = self.allowed_bytes
         if allowed is None:
             return free
         return min(free, allowed)
@@ -180,10 +182,10 @@ class DeviceEstimate:
             return None
         if self.free_bytes is not None and self.spare_bytes is not None:
             return self.free_bytes - self.spare_bytes  # more than all that is free where memory is short
-        if self.peak_reserved_bytes is None:
+        # the CPU reserves nothing
+        peak = self.peak_reserved_bytes
+        if peak is None:
             peak = self.peak_allocated_bytes
-        else:
-            peak = self.peak_reserved_bytes
         if peak is None:
             return None
         return peak + self.overhead_bytes
@@ -300,12 +302,17 @@ def passage(trace: Trace, target: Target) -> Passage:
     if target.device == "cpu":
         return _on_cpu(peaks(trace.without(WORKSPACE)), target)
     found = peaks(trace, target.settings)
-    room, margin = target.room_bytes, int(found.reserved * target.margin_ratio)
+    room = target.room_bytes
+    margin = int(found.reserved * target.margin_ratio)
     if room is None:
         return Passage(found, None, None, None, found.reserved, 0, margin)
     outcome = _outcome(trace, target, room, 0)
     fits: bool | None = outcome.fits
-    if margin and _outcome(trace, target, room, -margin if outcome.fits else margin).fits is not outcome.fits:
+    # a prediction that is off by the margin: with less room where it passes, with more where it fails
+    more = margin
+    if outcome.fits:
+        more = -margin
+    if margin and _outcome(trace, target, room, more).fits is not outcome.fits:
         fits = None
     if outcome.fits:
         reserved = outcome.taken
@@ -320,41 +327,55 @@ def passage(trace: Trace, target: Target) -> Passage:
 def judge(trace: Trace, target: Target, workload: str) -> Estimate:
     """Whether a traced run fits ``target``, and what it takes."""
     found = passage(trace, target)
-    room, allowed, cpu = target.room_bytes, target.allowed_bytes, target.device == "cpu"
-    if cpu:
-        least = found.spacious.allocated
-    else:
+    room = target.room_bytes
+    reserved = None
+    least_card = None
+    how = ADDED_UP
+    least = found.spacious.allocated
+    shown = found.spacious
+    if target.device != "cpu":
+        how = REPLAYED
+        reserved = found.reserved
         least = _least_room(trace, target, found)
-    as_there = found.passes and not cpu and found.reserved != found.spacious.reserved
-    if as_there:
-        shown = peaks(trace, target.settings, room, allowed)
-    else:
-        shown = found.spacious
+        least_card = _least_card(least, target)
+        # the cache is released there: its figures at the peak are others than with room to spare
+        if found.passes and found.reserved != found.spacious.reserved:
+            shown = peaks(trace, target.settings, room, target.allowed_bytes)
+    free = None
+    spare = None
+    if room is not None:
+        free = room + target.overhead_bytes
+        spare = room - least
+        if found.passes:
+            spare = room - found.reserved
+    retries = 0
+    if found.outcome is not None and found.passes:
+        retries = found.outcome.retries
     return Estimate(
         workload=workload,
         device=target.device,
         peak_allocated_bytes=shown.allocated,
-        peak_reserved_bytes=None if cpu else found.reserved,
-        minimum_capacity_bytes=None if cpu else _least_card(least, target),
+        peak_reserved_bytes=reserved,
+        minimum_capacity_bytes=least_card,
         overhead_bytes=target.overhead_bytes,
         by_category=shown.by_category,
         capacity_bytes=target.capacity_bytes,
-        free_bytes=None if room is None else room + target.overhead_bytes,
+        free_bytes=free,
         fits=found.fits,
-        spare_bytes=None if room is None else room - (found.reserved if found.passes else least),
+        spare_bytes=spare,
         margin_bytes=found.margin,
         first_step_bytes=shown.first_step,
         steady_bytes=shown.steady,
         phases=shown.phases,
         method=METHOD.format(
             steps=_steps_text(trace.followed),
-            how=ADDED_UP if cpu else REPLAYED,
+            how=how,
             overhead=target.overhead_words or "no overhead",
         ),
         communication_bytes=target.communication_bytes,
         released_bytes=found.released,
         product=target.product,
-        retries=0 if found.outcome is None or not found.passes else found.outcome.retries,
+        retries=retries,
     )
 
 
@@ -388,7 +409,9 @@ def needed_room(trace: Trace, target: Target, found: Passage) -> int:
 def _steps_text(followed: int) -> str:
     if not followed:
         return ""
-    return f", {followed} step{'' if followed == 1 else 's'} followed"
+    if followed == 1:
+        return ", 1 step followed"
+    return f", {followed} steps followed"
 
 
 def _least_card(room: int, target: Target) -> int | None:
@@ -404,7 +427,8 @@ def _least_card(room: int, target: Target) -> int | None:
 
 def _on_cpu(found: Peaks, target: Target) -> Passage:
     """The CPU has no caching allocator: what is allocated is all that can be said."""
-    room, peak = target.room_bytes, found.allocated
+    room = target.room_bytes
+    peak = found.allocated
     margin = int(peak * target.margin_ratio)
     passes = None
     if room is not None:
@@ -418,17 +442,24 @@ def _on_cpu(found: Peaks, target: Target) -> Passage:
 def _outcome(trace: Trace, target: Target, room: int, more: int) -> Outcome:
     """How a run would end if there were ``more`` bytes."""
     allowed = target.allowed_bytes
-    return run_on(trace, room + more, target.settings, None if allowed is None else allowed + more)
+    if allowed is not None:
+        allowed += more
+    return run_on(trace, room + more, target.settings, allowed)
 
 
 def _least_room(trace: Trace, target: Target, found: Passage) -> int:
     """The fewest bytes with which the run passes, as `needed_room` has them without the margin."""
-    least, most, room = found.spacious.allocated, found.spacious.reserved, target.room_bytes
+    # between these lies the answer: what is alive at once, and what is reserved with room to spare
+    least = found.spacious.allocated
+    most = found.spacious.reserved
+    room = target.room_bytes
     if found.outcome is None or room is None:
         return minimum_room(trace, least, most, target.settings)
     if not found.passes:
+        # it failed here, and does so up to what would have served the request that was refused
         least = max(least, room + 1, found.outcome.lacking or 0)
         return minimum_room(trace, least, max(least, most), target.settings)
+    # it passed here with what it took, so that it passes with just that
     if not reads_its_share(target.settings):
         most = min(most, found.reserved)
     return min(room, minimum_room(trace, min(least, most), most, target.settings))
@@ -509,11 +540,9 @@ class ModelFacts:
         weights = f"{self.parameters:,} parameters, {format_bytes(self.weight_bytes)} {kind}"
         found = [f"{self.architecture}: {weights}{long}"]
         if self.stored_parameters is not None and self.stored_bytes is not None:
-            same = self.stored_parameters == self.parameters
-            if same:
+            how = f"{self.stored_parameters:,}"
+            if self.stored_parameters == self.parameters:
                 how = "as many"
-            else:
-                how = f"{self.stored_parameters:,}"
             found.append(f"its files hold {how} parameters, {format_bytes(self.stored_bytes)}")
         elif self.stored_bytes is not None:
             found.append(f"the index of its files says {format_bytes(self.stored_bytes)}")

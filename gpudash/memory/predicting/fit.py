@@ -74,50 +74,64 @@ def peaks(
         AllocationRefused: when it does not pass there.
     """
     if room is None:
-        allocator = CachingAllocator(
-            DeviceMemory(LARGEST_CAPACITY, falls=trace.addresses_fall), _of_everything(settings)
-        )
+        endless = DeviceMemory(LARGEST_CAPACITY, falls=trace.addresses_fall)
+        allocator = CachingAllocator(endless, _of_everything(settings))
     else:
         allocator = _allocator_in(trace, room, settings, allowed)[0]
     held: dict[int, tuple[int, int]] = {}
     by_category = dict.fromkeys(trace.categories, 0)
-    highest, at_highest = 0, dict(by_category)
+    highest = 0
+    at_highest = dict(by_category)
     phase_peaks: dict[tuple[int, str], int] = {}
+    # marks and events are merged: `coming` is the next mark, `key` the step and phase that events now belong to
     marks = iter([*trace.marks, None])
     coming = next(marks)
     key = (0, "")
     allocated = 0
     for index, event in enumerate(trace.events):
         while coming is not None and coming.at <= index:
-            key, coming = (coming.step, coming.phase), next(marks)
+            key = (coming.step, coming.phase)
+            coming = next(marks)
         block = abs(event)
         category = trace.categories[block - 1]
         if event > 0:
             address = allocator.malloc(trace.sizes[block - 1], trace.streams.get(block, 0))
+            # the size of the whole block, which the allocator may not have split
             size = allocator.allocated_bytes - allocated
             held[block] = address, size
             allocated += size
             by_category[category] += size
             if allocated > highest:
-                highest, at_highest = allocated, dict(by_category)
+                highest = allocated
+                at_highest = dict(by_category)
             phase_peaks[key] = max(phase_peaks.get(key, 0), allocated)
         else:
             address, size = held.pop(block)
             allocator.free(address)
             allocated -= size
             by_category[category] -= size
-    steps = {step: max(peak for (s, _), peak in phase_peaks.items() if s == step) for step, _ in phase_peaks if step}
+    steps: dict[int, int] = {}
+    for (step, _phase), peak in phase_peaks.items():
+        if step:
+            steps[step] = max(steps.get(step, 0), peak)
+    first_step = highest
+    steady = highest
+    ends: set[int] = set()
     if steps:
         ends = {min(steps), max(steps)}
-    else:
-        ends = set()
+        first_step = steps[min(steps)]
+        steady = steps[max(steps)]
+    phases = []
+    for (step, phase), peak in phase_peaks.items():
+        if step in ends:
+            phases.append(PhasePeak(step, phase, peak))
     return Peaks(
         allocated=highest,
         reserved=allocator.statistics()["reserved_bytes.all.peak"],
         by_category={name: size for name, size in at_highest.items() if size},
-        first_step=steps[min(steps)] if steps else highest,
-        steady=steps[max(steps)] if steps else highest,
-        phases=tuple(PhasePeak(step, phase, peak) for (step, phase), peak in phase_peaks.items() if step in ends),
+        first_step=first_step,
+        steady=steady,
+        phases=tuple(phases),
     )
 
 
@@ -128,6 +142,8 @@ def card_of(allowed: int, fraction: float) -> int:
         allowed: bytes.
         fraction: above 0: torch lets the allocator reserve ``int(fraction * capacity)``.
     """
+    # torch rounds the share down, and a float may be a little off: so the first guess is tried, and raised
+    # until it is enough
     capacity = math.ceil(allowed / fraction)
     while int(fraction * capacity) < allowed:
         capacity += 1
@@ -144,18 +160,26 @@ def run_on(trace: Trace, room: int, settings: AllocatorSettings | None = None, a
         allowed: bytes that the share of the card comes to, by which the allocator's garbage collection goes; not below
             ``room``. ``None`` where there is no such limit.
     """
+    if room <= 0 and trace.events:
+        return Outcome(fits=False, failed_at=0, retries=0)
     if room <= 0:
-        return Outcome(fits=not trace.events, failed_at=0 if trace.events else None, retries=0)
+        return Outcome(fits=True, failed_at=None, retries=0)
     allocator, memory = _allocator_in(trace, room, settings, allowed)
     held: dict[int, int] = {}
-    sizes, streams, malloc, free = trace.sizes, trace.streams, allocator.malloc, allocator.free
+    # looked up once: a search for the least room runs this loop many times
+    sizes = trace.sizes
+    streams = trace.streams
+    malloc = allocator.malloc
+    free = allocator.free
     index = 0
     try:
         for index, event in enumerate(trace.events):  # noqa: B007 - where it failed
-            if event > 0:
-                held[event] = malloc(sizes[event - 1], streams.get(event, 0) if streams else 0)
-            else:
+            if event < 0:
                 free(held.pop(-event))
+            elif streams:
+                held[event] = malloc(sizes[event - 1], streams.get(event, 0))
+            else:
+                held[event] = malloc(sizes[event - 1])
     except AllocationRefused:
         return Outcome(False, index, _retries(allocator), memory.most, memory.lacking, allocator.allocated_bytes)
     return Outcome(True, None, _retries(allocator), memory.most, memory.lacking, allocator.allocated_bytes)
@@ -177,10 +201,10 @@ def minimum_room(trace: Trace, least: int, most: int, settings: AllocatorSetting
     leaps = not reads_its_share(settings)
 
     def tried(room: int) -> Tried:
-        outcome = run_on(trace, room, settings, None if leaps else room)
-        if leaps:
-            return Tried(outcome.fits, outcome.taken, outcome.lacking)
-        return Tried(outcome.fits)
+        if not leaps:
+            return Tried(run_on(trace, room, settings, room).fits)
+        outcome = run_on(trace, room, settings)
+        return Tried(outcome.fits, outcome.taken, outcome.lacking)
 
     return smallest_capacity(tried, least, most)
 
@@ -196,10 +220,13 @@ def _allocator_in(
     trace: Trace, room: int, settings: AllocatorSettings | None, allowed: int | None
 ) -> tuple[CachingAllocator, MeteredMemory]:
     """An allocator on a card with ``room`` bytes for it, and the card's memory; the arguments are those of `run_on`."""
-    room, settings = min(room, LARGEST_CAPACITY), settings or AllocatorSettings()
+    room = min(room, LARGEST_CAPACITY)
+    settings = settings or AllocatorSettings()
     if allowed is None or not settings.per_process_memory_fraction:
-        capacity, settings = room, _of_everything(settings)
+        capacity = room
+        settings = _of_everything(settings)
     else:
+        # a card of which the share comes to as much: what the room leaves of it is in use by others
         capacity = min(LARGEST_CAPACITY, card_of(max(room, allowed), settings.per_process_memory_fraction))
     memory = MeteredMemory(capacity, capacity - room, falls=trace.addresses_fall)
     return CachingAllocator(memory, settings), memory

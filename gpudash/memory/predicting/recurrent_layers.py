@@ -84,7 +84,10 @@ class RecurrentLayers:
 
     def matrices(self) -> int:
         """Numbers of all matrices, without biases."""
-        gates, width = self.cell.gates, self.outputs
+        gates = self.cell.gates
+        width = self.outputs
+        # of each layer and direction one matrix for its input and one for its state: the first layer reads the
+        # inputs, every other one the results of all directions of the layer below
         inner = self.inputs + (self.layers - 1) * self.directions * width + self.layers * width
         return self.directions * (gates * self.hidden * inner + self.layers * self.projection * self.hidden)
 
@@ -112,6 +115,7 @@ def algorithm(layers: RecurrentLayers, given: Sequences, architecture: Architect
         return Algorithm.STANDARD
     is_gated = layers.cell in (RecurrentCell.LSTM, RecurrentCell.GRU)
     widest = {(True, True): 192, (True, False): 128, (False, True): 384, (False, False): 256}[is_gated, forward]
+    # how wide the persistent kernels of small states go: by whether the cell has gates, and by the direction
     if layers.hidden <= widest:
         return Algorithm.PERSISTENT_SMALL
     if layers.itemsize == 2 and not layers.is_bfloat16 and _suits_persistence(layers, given.batch, architecture):
@@ -146,8 +150,9 @@ def working_bytes(
         lengths = 0
     else:
         lengths = 2 * _rounded(4 * given.batch, 16)
-    rows = parts.of_a_forward_pass(persists), parts.of_a_backward_pass(persists, chosen, capability)
-    return streams + 256 + lengths + max(rows) + parts.bytes_of(layers.matrices())
+    # one size serves either pass, so that the larger one counts
+    rows = max(parts.of_a_forward_pass(persists), parts.of_a_backward_pass(persists, chosen, capability))
+    return streams + 256 + lengths + rows + parts.bytes_of(layers.matrices())
 
 
 def kept_bytes(layers: RecurrentLayers, given: Sequences) -> int:
@@ -161,9 +166,13 @@ def kept_bytes(layers: RecurrentLayers, given: Sequences) -> int:
             projected = layers.directions * given.rows * layers.projection
             kept += parts.bytes_of(state * layers.layers) + parts.bytes_of(projected * layers.layers)
     else:
-        kept = parts.bytes_of((6 if layers.cell is RecurrentCell.GRU else 1) * state * layers.layers)
+        times = 1
+        if layers.cell is RecurrentCell.GRU:
+            times = 6
+        kept = parts.bytes_of(times * state * layers.layers)
     masks = 0
     if layers.dropout:
+        # one bit for each number that is dropped or not, between two layers
         bits = layers.directions * given.steps * given.batch * layers.outputs
         masks = layers.directions * between * _rounded(-(-bits // 8), ALIGNED_TO)
     return 256 + kept + parts.bytes_of(between * state) + masks
@@ -187,22 +196,33 @@ class _Parts:
         return _rounded(numbers * self._layers.itemsize, ALIGNED_TO)
 
     def of_a_forward_pass(self, persists: bool) -> int:
-        layers, size = self._layers, self.bytes_of
-        gates, rows = layers.cell.gates, self._given.rows
+        layers = self._layers
+        size = self.bytes_of
+        gates = layers.cell.gates
+        rows = self._given.rows
         wide = rows * layers.hidden
         taken = self._unpacked(1) + self._of_states(persists, gates)
         if self._both:
             taken += size(2 * gates * wide) + size(4 * wide)
         else:
-            taken += size(gates * (rows if persists else min(rows, 256 * self._given.batch)) * layers.hidden)
-            taken += size(wide) if layers.dropout else 0
+            # of one direction the gates of 256 steps at most, unless the kernel stays for all of them
+            at_once = min(rows, 256 * self._given.batch)
+            if persists:
+                at_once = rows
+            taken += size(gates * at_once * layers.hidden)
+            if layers.dropout:
+                taken += size(wide)
         if layers.projection:
             taken += size(layers.directions * wide)
-        return taken + (size(16 * wide) if persists and layers.cell is RecurrentCell.LSTM else 0)
+        if persists and layers.cell is RecurrentCell.LSTM:
+            taken += size(16 * wide)
+        return taken
 
     def of_a_backward_pass(self, persists: bool, chosen: Algorithm, capability: tuple[int, int]) -> int:
-        layers, size = self._layers, self.bytes_of
-        rows, widest = self._given.rows, max(layers.inputs, layers.hidden)
+        layers = self._layers
+        size = self.bytes_of
+        rows = self._given.rows
+        widest = max(layers.inputs, layers.hidden)
         wide = rows * layers.hidden
         taken = self._unpacked(2) + self._of_states(persists, 1)
         if self._both:
@@ -211,8 +231,10 @@ class _Parts:
             taken += size(rows * widest)
             if persists:
                 taken += size(min(layers.layers, 2) * wide)
+            elif layers.layers == 1:
+                taken += size(wide)
             else:
-                taken += size(wide if layers.layers == 1 else min(rows, self._wave(capability)) * layers.hidden)
+                taken += size(min(rows, self._wave(capability)) * layers.hidden)
         if layers.projection:
             taken += size(layers.directions * wide)
         if persists:
@@ -227,20 +249,29 @@ class _Parts:
         """Padded sequences and their states without the padding: input and result, and with gradients these too."""
         if self._given.packed:
             return 0
-        layers, size, rows = self._layers, self.bytes_of, self._given.rows
+        layers = self._layers
+        size = self.bytes_of
+        rows = self._given.rows
         taken = times * (size(rows * layers.inputs) + size(layers.directions * rows * layers.outputs))
         taken += 2 * times * size(self._states * layers.outputs)
-        return taken + (2 * times * size(self._states * layers.hidden) if layers.cell is RecurrentCell.LSTM else 0)
+        # an LSTM has two states, of which only the one that is its result is projected
+        if layers.cell is RecurrentCell.LSTM:
+            taken += 2 * times * size(self._states * layers.hidden)
+        return taken
 
     def _of_states(self, persists: bool, gates: int) -> int:
-        layers, size = self._layers, self.bytes_of
+        layers = self._layers
+        size = self.bytes_of
         states = layers.layers * self._given.batch * layers.hidden
         if persists:
             taken = size(2 * states)
         else:
             taken = size(gates * self._states * layers.hidden)
-        taken += size(2 * self._states * layers.hidden) if layers.cell is RecurrentCell.LSTM else 0
-        return taken + (size(4 * states) if self._both else 0)
+        if layers.cell is RecurrentCell.LSTM:
+            taken += size(2 * self._states * layers.hidden)
+        if self._both:
+            taken += size(4 * states)
+        return taken
 
     def _wave(self, capability: tuple[int, int]) -> int:
         """Rows that several layers work on at once: some steps of each, fewer where many sequences fill the GPU."""

@@ -90,13 +90,15 @@ class KvCache:
 
     def longest(self, most: int) -> int:
         """The longest single request, ``most`` at the most; 0 when there is none."""
-        low, high = 0, most
+        # what holds in every round: a request of `low` fits, and one longer than `high` does not
+        low = 0
+        high = most
         while low < high:
             middle = (low + high + 1) // 2
             if self.blocks_of_a_request(middle) <= self.blocks:
-                low, high = (middle, high)
+                low = middle
             else:
-                low, high = (low, middle - 1)
+                high = middle - 1
         return low
 
 
@@ -142,6 +144,7 @@ def kv_cache(
     of_a_token = {kind: _token_bytes(model, kind, ranks, kept) for kind in counts}
     blocks_of = dict.fromkeys(counts, BLOCK_TOKENS)
     if STATE in counts:
+        # all groups share one page: a block of tokens is made as long as it takes to be as large as a state
         state = model.state_bytes(ranks, number)
         widest = max((size for kind, size in of_a_token.items() if kind != STATE), default=0)
         steps = 1
@@ -152,13 +155,14 @@ def kv_cache(
         if widest:
             page = BLOCK_TOKENS * steps * widest
     else:
+        # likewise without states: kinds that keep less of a token have more tokens in a block
         page = max(of_a_token.values()) * BLOCK_TOKENS
         blocks_of = {kind: page // size for kind, size in of_a_token.items()}
-    few, many = min(counts.values()), max(counts.values())
+    few = min(counts.values())
+    many = max(counts.values())
+    size = few
     if many < MANY_MORE * few:
         size = many
-    else:
-        size = few
     order = sorted(counts, key=(FULL, SLIDING, CHUNKED, STATE).index)
     return KvCache(
         groups=tuple(Group(kind, math.ceil(counts[kind] / size), blocks_of[kind]) for kind in order),
@@ -177,6 +181,9 @@ def _token_bytes(model: ServedModel, kind: str, ranks: int, number: int) -> int:
     if kind == STATE:
         return 0
     if model.latent:
-        return (model.latent + model.rotary_head) * number + (INDEXER_BYTES if model.indexed else 0)
+        size = (model.latent + model.rotary_head) * number
+        if model.indexed:
+            size += INDEXER_BYTES
+        return size
     heads, width = model.kv_shape(kind)
     return 2 * max(1, heads // ranks) * width * number

@@ -176,6 +176,13 @@ class Way:
     enough: bool
 
 
+def _usual_requests(card: ServerCard) -> int:
+    """vLLM's own choice of ``--max-num-seqs``."""
+    if card.takes_large_batches:
+        return 1024
+    return 256
+
+
 class ModelServer:
     """A model to be served.
 
@@ -203,24 +210,29 @@ class ModelServer:
         length = flags.max_model_len or model.longest
         if length is None:
             raise ValueError("config.json does not say how long requests may be; say it with --max-model-len.")
-        requests = flags.max_num_seqs or (1024 if card.takes_large_batches else 256)
-        batched = flags.max_num_batched_tokens or max(requests, 8192 if card.takes_large_batches else 2048)
+        requests = flags.max_num_seqs or _usual_requests(card)
+        batched = flags.max_num_batched_tokens
+        if not batched:
+            usual = 2048
+            if card.takes_large_batches:
+                usual = 8192
+            batched = max(requests, usual)
+        # no step computes more than all requests together are long
         batched = min(batched, requests * length)
         filled = replace(flags, max_num_seqs=requests, max_num_batched_tokens=batched)
-        if flags.dtype == "auto":
-            number = model.dtype_bytes
-        else:
+        number = model.dtype_bytes
+        if flags.dtype != "auto":
             number = DTYPES[flags.dtype]
         ranks = flags.tensor_parallel
         weights, source = self._weights_of(ranks, number, flags, marlin=card.marlin)
         activation = activation_bytes(model, batched_tokens=batched, requests=requests, ranks=ranks, dtype_bytes=number)
-        if flags.enforce_eager:
-            graphs = 0
-        else:
+        graphs = 0
+        if not flags.enforce_eager:
             graphs = graph_bytes(model, requests)
         non_torch = non_torch_bytes(ranks, shared_buffers=card.shares_buffers)
         left = int(card.total_bytes * flags.gpu_memory_utilization) - weights - activation - non_torch
-        left -= graphs if flags.graphs_reserved else 0
+        if flags.graphs_reserved:
+            left -= graphs
         cache = kv_cache(
             model,
             max(left, 0),
@@ -255,7 +267,8 @@ class ModelServer:
 
     def ways(self, service: Service, users: int, length: int) -> list[Way]:
         """Changes of flags that serve more, and which of them serve ``users`` requests of ``length`` tokens."""
-        flags, changes = service.flags, {}
+        flags = service.flags
+        changes: dict[str, ServerFlags] = {}
         if (most := self.least_utilisation(service.card, flags, users, length)) is not None:
             changes[f"--gpu-memory-utilization {most:.2f}"] = replace(flags, gpu_memory_utilization=most)
         if flags.kv_dtype == "auto":
@@ -295,7 +308,7 @@ class ModelServer:
 
     @staticmethod
     def _requests(card: ServerCard, users: int) -> int:
-        return max(users, 1024 if card.takes_large_batches else 256)
+        return max(users, _usual_requests(card))
 
     def cards(self, flags: ServerFlags, users: int, length: int) -> list[Way]:
         """Of every card known by name the fewest that serve ``users`` requests of ``length`` tokens, the least memory
@@ -328,27 +341,31 @@ class ServingAnswer:
     """
 
     def __init__(self, path: str, server: ModelServer, service: Service, length: int, users: int | None) -> None:
-        self.path, self.server, self.service, self.length, self.users = path, server, service, length, users
+        self.path = path
+        self.server = server
+        self.service = service
+        self.length = length
+        self.users = users
+        self.served = 0
         if service.fits:
             self.served = service.users(min(length, service.max_model_len))
-        else:
-            self.served = 0
         self.enough = service.fits and length <= service.max_model_len and self.served >= (users or 1)
         wanted = users or 1
-        searched = users is not None or not service.fits
-        if searched:
-            self.ways: list[Way] = server.ways(service, wanted, length)
-        else:
-            self.ways = []
-        if searched:
-            self.cards: list[Way] = server.cards(service.flags, wanted, length)
-        else:
-            self.cards = []
+        self.ways: list[Way] = []
+        self.cards: list[Way] = []
+        # of a server that starts, and of which nobody asked for more, nothing has to be changed
+        if users is not None or not service.fits:
+            self.ways = server.ways(service, wanted, length)
+            self.cards = server.cards(service.flags, wanted, length)
         self.utilisation = server.least_utilisation(service.card, service.flags, wanted, length)
 
     def to_json(self) -> dict[str, Any]:
         """As ``resources/guide/json.md`` has it."""
-        service, cache = self.service, self.service.cache
+        service = self.service
+        cache = service.cache
+        fits = None
+        if service.certain:
+            fits = service.fits
         return {
             "status": "finished",
             "model": self.path,
@@ -357,7 +374,7 @@ class ServingAnswer:
             "cards": service.flags.tensor_parallel,
             "card_bytes": service.card.total_bytes,
             "flags": {flag.name: getattr(service.flags, flag.name) for flag in fields(ServerFlags)},
-            "fits": service.fits if service.certain else None,
+            "fits": fits,
             "weights_bytes": service.weights_bytes,
             "weights_from": service.weights_from,
             "activation_bytes": service.activation_bytes,

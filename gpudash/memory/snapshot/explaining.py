@@ -34,7 +34,7 @@ from gpudash.memory.snapshot.history.model import NONE, SEGMENT_ALLOC, SEGMENT_M
 from gpudash.memory.snapshot.leak_edits import Keeper, Place, edit_of_statement, keepers
 from gpudash.memory.snapshot.replay.rest_of_step import what_if_of
 from gpudash.memory.snapshot.replay.trace_program import compiled, releases
-from gpudash.memory.snapshot.replay.trace_replay import UNLIMITED, Rerun
+from gpudash.memory.snapshot.replay.trace_replay import UNLIMITED, ReplayRun, Rerun
 from gpudash.memory.snapshot.replay.what_if import WhatIf
 from gpudash.telemetry.explanation import NO_STACK, Evidence, Explanation, Growth, Remedy, short
 from gpudash.units import MIB, format_bytes, format_count, format_pair
@@ -99,10 +99,9 @@ def explain_history(
     Raises:
         ValueError: the trace has no such moment.
     """
-    if moment is None:
+    at = moment
+    if at is None:
         at = chosen_moment(history)
-    else:
-        at = moment
     if not -1 <= at < max(history.count, 0):
         raise ValueError(f"The trace has events 0 to {history.count - 1}, and no event {at}.")
     state = replace(history.state(at), allowed=allowed)
@@ -122,30 +121,31 @@ def explain_history(
     leak = None
     if found.growing and _is_replayed(history):
         leak = _Leak.of(history, at, found.growing, source)
-    if allowed is None:
-        capacity = state.capacity
-    else:
-        capacity = min(state.capacity, allowed)
+    capacity = state.capacity
+    if allowed is not None:
+        capacity = min(capacity, allowed)
     what_if = what_if or what_if_of(history.device, lambda: history)
     case = None
     if state.request is not None and at == int(history.ooms[-1]) and _is_replayed(history):
         case = Case(history, found, capacity, source, uncapped=state.capacity, command=command)
-    suggested = remedies(
-        history,
-        what_if,
-        found,
-        capacity if state.request else None,
-        "" if leak is None else leak.edit(history),
-        patch="" if leak is None else leak.patch(history, source),
-        case=case,
-    )
+    edit = ""
+    patch = ""
+    if leak is not None:
+        edit = leak.edit(history)
+        patch = leak.patch(history, source)
+    # how much there was is known only where something was refused
+    known = None
+    if state.request:
+        known = capacity
+    suggested = remedies(history, what_if, found, known, edit, patch=patch, case=case)
     if found.verdict == "leak" and suggested.cause:
         leak = None  # what is kept is more than a tensor, for which it has advice
-    if leak is None:
-        found_remedies = suggested.remedies
-    else:
-        found_remedies = leak.with_rewrites(history, suggested.remedies)
-    note = suggested.note or _why_none(history) or ("" if leak is None else leak.advice(history, found.growing))
+    found_remedies = suggested.remedies
+    if leak is not None:
+        found_remedies = leak.with_rewrites(history, found_remedies)
+    note = suggested.note or _why_none(history)
+    if not note and leak is not None:
+        note = leak.advice(history, found.growing)
     return replace(found, cause=suggested.cause).with_remedies(found_remedies, note)
 
 
@@ -170,7 +170,8 @@ def chosen_moment(history: History) -> int:
 
 def peak_text(history: History, moment: int, found: Explanation) -> str:
     """Where memory is at a moment without a failure: "Peak at 12.3 s: 6.54 GiB allocated, mostly activations"."""
-    allocated, reserved = int(history.allocated[moment + 1]), int(history.reserved[moment + 1])
+    allocated = int(history.allocated[moment + 1])
+    reserved = int(history.reserved[moment + 1])
     if not reserved:
         return "Nothing was allocated."
     if not history.is_recorded:
@@ -240,7 +241,11 @@ def remedies(
     if not _is_replayed(history):
         return Found(())
     failed = capacity is not None and not what_if.run(capacity).fits
-    kept = tuple(_release(history, found.growing, capacity if failed else None, edit, patch))
+    # a trace that passes is replayed without a limit: what is told is what it would take less
+    limit = None
+    if failed:
+        limit = capacity
+    kept = tuple(_release(history, found.growing, limit, edit, patch))
     if found.verdict == "leak" or is_leaking(found):
         # with anything else the run would only fail later
         cause = None
@@ -256,54 +261,63 @@ def remedies(
         return Found((*kept, *setting_remedies(what_if.run, None, reserved)))
     # of a request that only the next one would follow, a setting helps where it was the pieces that were short
     tries = not refused or found.verdict == "fragmentation"
-    settings = tuple(setting_remedies(what_if.run, capacity, reserved, ends_refused=refused)) if tries else ()
+    settings: tuple[Remedy, ...] = ()
+    if tries:
+        settings = tuple(setting_remedies(what_if.run, capacity, reserved, ends_refused=refused))
     replayed = (*settings, *_larger(what_if, capacity))
+    cause = None
+    smaller: tuple[Remedy, ...] = ()
     if case is not None:
         cause, smaller = _in_the_program(case, settings)
-    else:
-        cause, smaller = (None, ())
-    if refused:
+    # the note is of replays: where none is told there is nothing to say of them
+    note = ""
+    if replayed and refused:
         note = ENDS_HERE
-    elif what_if.goes_on:
+    elif replayed and what_if.goes_on:
         note = FROM_AN_EARLIER_STEP
-    else:
-        note = ""
-    of_cause = () if cause is None else cause.remedies
-    return Found(
-        ordered((*kept, *of_cause, *replayed, *smaller)),
-        note if replayed else "",
-        "" if cause is None else cause.text,
-    )
+    if cause is None:
+        return Found(ordered((*kept, *replayed, *smaller)), note)
+    return Found(ordered((*kept, *cause.remedies, *replayed, *smaller)), note, cause.text)
 
 
 def _in_the_program(case: Case, settings: Sequence[Remedy]) -> tuple[ProgramCause | None, tuple[Remedy, ...]]:
     """The cause in the program, and changes that make smaller what fills the memory whatever the cause is."""
-    found, history = case.found, case.history
+    found = case.found
+    history = case.history
     is_workspace = history.asks_for_workspace(case.moment)
     held = case.of_category(WORKSPACE)
-    workspace = tuple(
-        smaller_workspace(
-            found, lambda factor: case.resized(held, factor, request=is_workspace), is_workspace=is_workspace
-        )
-    )
+
+    def shrunk(factor: float) -> ReplayRun:
+        return case.resized(held, factor, request=is_workspace)
+
+    workspace = tuple(smaller_workspace(found, shrunk, is_workspace=is_workspace))
     is_full_of_it = is_workspace and (found.requested_bytes or 0) >= SHARE_OF_WORKSPACE * case.live_bytes
     if is_full_of_it or (found.verdict == "fragmentation" and settings):
         return None, workspace
     cause = cause_of(case)
     if cause is not None and not cause.is_of_activations:
-        return cause, () if cause.remedies else workspace  # which would only put it off
+        # a smaller workspace would only put it off, and is told where there is nothing better
+        if cause.remedies:
+            return cause, ()
+        return cause, workspace
     by_hand = smaller_activations(found, checkpoints=_checkpoints(history.device.stacks))
     # however little of the memory a step takes, it may be as much as was missing
-    smaller = smaller_steps(case) if cause is None else ()
-    edits = smaller if cause is None else cause.remedies
+    smaller: tuple[Remedy, ...] = ()
+    if cause is None:
+        smaller = smaller_steps(case)
+        edits = smaller
+    else:
+        edits = cause.remedies
     offers_batch = any("batch" in remedy.change for remedy in edits)
     offers_checkpoints = any("checkpoint" in remedy.change for remedy in edits)
-    rest = (
-        remedy
-        for remedy in by_hand
-        if not (offers_batch and "batch" in remedy.change)
-        and not (offers_checkpoints and "checkpoint" in remedy.change)
-    )
+    # what an edit of the program offers to the letter is not said once more in general
+    rest = []
+    for remedy in by_hand:
+        is_offered = (offers_batch and "batch" in remedy.change) or (
+            offers_checkpoints and "checkpoint" in remedy.change
+        )
+        if not is_offered:
+            rest.append(remedy)
     return cause, (*workspace, *smaller, *rest)
 
 
@@ -380,15 +394,22 @@ class _Leak:
         rewrites = tuple(rewrite for rewrite in made if rewrite is not None)
         if not edit or len(rewrites) < len(made):
             return tuple(remedies)
-        return tuple(
-            replace(remedy, rewrites=rewrites) if remedy.change.startswith(f"{edit}: ") else remedy
-            for remedy in remedies
-        )
+        found = []
+        for remedy in remedies:
+            if remedy.change.startswith(f"{edit}: "):
+                remedy = replace(remedy, rewrites=rewrites)
+            found.append(remedy)
+        return tuple(found)
 
     def advice(self, history: History, growing: Sequence[Growth]) -> str:
         """What the program could keep instead, as far as trace and source show what it keeps."""
         rest = set(self.step.tolist()) - {value for _, value in self.keepers if value is not None}
-        graph = ("the graph" if len(self.keepers) == 1 else "any graph") if rest else ""
+        # lives of the step that are no keeper's value: they hang on it by its graph
+        graph = ""
+        if rest:
+            graph = "any graph"
+        if rest and len(self.keepers) == 1:
+            graph = "the graph"
         sentences = [_instead(keeper, history, value, graph) for keeper, value in self.keepers]
         return " ".join(sentences) or _unseen(history, self.step, growing[0])
 
@@ -404,6 +425,7 @@ def _one_step(history: History, moment: int, growing: Sequence[Growth]) -> Ints:
     alive: Ints = history.alive(moment)
     alive = alive[on_them[history.site_of(alive)]]
     steps: Ints = history.step_of(history.lives.born[alive])
+    # the present step may not have come to what it keeps
     complete = steps[(steps > 0) & (steps < history.step_at(moment))]
     if not len(complete):
         return np.zeros(0, np.int64)
@@ -418,6 +440,8 @@ def _makers(history: History, step: Ints, growing: Sequence[Growth]) -> list[Pla
     for life in step:
         for file, line, name in reversed(_stack(history, life)):
             if not is_library(Frame(file, line, name)):
+                # a dict as an ordered set; a line that several blocks have in their stacks stands where it
+                # came first
                 called[file, line] = None
     own = [(growth.file, growth.line) for growth in growing]
     return list(dict.fromkeys([*own, *list(called)[:MOST_CALLERS]]))
@@ -432,6 +456,7 @@ def _stack(history: History, life: int) -> Sequence[tuple[str, int, str]]:
 
 def _value(history: History, step: Ints, made: Place) -> int | None:
     """The life of a line's result: what it allocated last of what is still there."""
+    # the newest first: a result is allocated after what it is made of
     for life in step[::-1]:
         if any((file, line) == made for file, line, _ in _stack(history, life)):
             return int(life)
@@ -450,9 +475,8 @@ def _instead(keeper: Keeper, history: History, value: int | None, graph: str) ->
         return f"{place} keeps {keeper.text}{of_graph}: keep {name}.item() instead."
     if keeper.is_added:
         return f"{place} adds up {keeper.text}{of_graph}: add {name}.detach() instead."
-    if value is None:
-        size = ""
-    else:
+    size = ""
+    if value is not None:
         size = f" {format_bytes(int(history.lives.bytes[value]))} of"
     less = "keep less of it"
     if keeper.before.endswith("] = "):
@@ -460,7 +484,8 @@ def _instead(keeper: Keeper, history: History, value: int | None, graph: str) ->
     there = f"{name}.detach().cpu(), which takes{size} host memory at each step"
     if of_graph:
         alone = ".detach() alone lets go of the graph"
-        alone += ", and so does torch.no_grad() around the loop" if keeper.without_backward else ""
+        if keeper.without_backward:
+            alone += ", and so does torch.no_grad() around the loop"
         return f"{place} keeps {keeper.text}{of_graph}: {less}, or {there}. {alone}."
     return f"{place} keeps {keeper.text} itself,{size or ' some of'} every step: {less}, or {there}."
 
@@ -486,7 +511,8 @@ def _larger(what_if: WhatIf, capacity: int) -> Iterator[Remedy]:
 
 
 def _category_text(history: History, moment: int, mostly: str, found: Explanation) -> str:
-    alive, lives = history.alive(moment), history.lives
+    alive = history.alive(moment)
+    lives = history.lives
     before = int(lives.bytes[alive[lives.born[alive] < 0]].sum())
     unknown = found.evidence.without_stack_bytes
     if min(before, unknown) > found.evidence.live_bytes / 2:
@@ -535,7 +561,10 @@ def _why_none(history: History) -> str:
 
 def _checkpoints(stacks: Sequence[Stack]) -> bool:
     """Whether the program already checkpoints some of its activations."""
-    return any("torch/utils/checkpoint.py" in frame[0].replace("\\", "/") for stack in stacks for frame in stack)
+    files: set[str] = set()
+    for stack in stacks:
+        files.update(file for file, _line, _name in stack)
+    return any("torch/utils/checkpoint.py" in file.replace("\\", "/") for file in files)
 
 
 def without_kept(
@@ -560,6 +589,7 @@ def without_kept(
     block_of[order] = np.arange(len(order))
     # the step after the one it was made in has begun, and with it ends what a program holds until then
     step = np.searchsorted(history.steps, history.lives.born[kept], side="right")
+    # of the last two steps nothing can be told: the step that would let go of it is not in the trace
     ends = step < len(history.steps)
     event = history.steps[np.minimum(step, len(history.steps) - 1)]
     ends &= event < history.lives.freed[kept]
@@ -570,7 +600,10 @@ def without_kept(
         return None
     sooner = program.without_late(dict(zip(blocks[known].tolist(), place[known].tolist(), strict=True)))
     settings = history.device.settings
-    without = Rerun(sooner, UNLIMITED if capacity is None else capacity, settings).run()
+    room = UNLIMITED
+    if capacity is not None:
+        room = capacity
+    without = Rerun(sooner, room, settings).run()
     before = Rerun(program, UNLIMITED, settings).run()
     fits = None
     if capacity is not None:
@@ -609,12 +642,14 @@ def card_limits(history: History) -> CardLimits:
     came then, by the stack of that request where stacks were recorded. A program that empties the cache itself leaves
     the stack of that, and its next segment would have fitted.
     """
-    columns, reserved = history.columns, history.reserved
+    columns = history.columns
+    reserved = history.reserved
     free = columns.device_free[history.ooms]
     known = history.ooms[free != NONE]
     least = max(int(reserved.max()), int((reserved[known + 1] + free[free != NONE]).max(initial=0)))
     if history.device.settings.garbage_collection_threshold:
         return CardLimits(least, None, 0)  # it releases segments while the card has more
+    # what is not above the level that was reached says nothing: the card has held as much
     came = [total for total in _reserved_without_release(history) if total > least]
     return CardLimits(least, min(came, default=None), len(came))
 
@@ -622,10 +657,12 @@ def card_limits(history: History) -> CardLimits:
 def _reserved_without_release(history: History) -> list[int]:
     """Of each release that a request may have caused, what would have been reserved without it; bytes."""
     columns = history.columns
-    action, stack = columns.action, columns.stack
+    action = columns.action
+    stack = columns.stack
     found = []
     for release in releases(history.device):
-        begin, end = release.begin, release.end
+        begin = release.begin
+        end = release.end
         if not release.is_retry or action[end] not in (SEGMENT_ALLOC, SEGMENT_MAP):
             continue
         if (stack[begin : end + 1] == stack[end]).all():
@@ -637,9 +674,8 @@ def retry_text(limits: CardLimits) -> str:
     """That requests were refused and asked again, in a sentence; "" when none was."""
     if not limits.retries:
         return ""
-    if limits.retries == 1:
-        times = "once"
-    else:
+    times = "once"
+    if limits.retries > 1:
         times = f"{format_count(limits.retries)} times"
     return f"The card ran short {times}: PyTorch released its idle cache, asked again and got the memory."
 
@@ -648,5 +684,6 @@ def capacity_text(limits: CardLimits) -> str:
     """What is known of the card's size, in a sentence."""
     if limits.below is None:
         return "The file does not record the card's size."
-    low, high = format_count(limits.least // MIB), format_count(-(-limits.below // MIB))
+    low = format_count(limits.least // MIB)
+    high = format_count(-(-limits.below // MIB))
     return f"So the card has between {low} and {high} MiB for PyTorch."

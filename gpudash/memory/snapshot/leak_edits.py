@@ -136,7 +136,10 @@ def edit_of_statement(keepers: Sequence[tuple[Keeper, bool]]) -> str:
     text = keepers[0][0].statement.encode()
     length = len(text)
     for keeper, is_number in sorted(keepers, key=lambda one: len(one[0].before), reverse=True):
-        begin, end = len(keeper.before.encode()), length - len(keeper.after.encode())
+        # from the back of the statement to its front, so that columns of what is still to be replaced stay as
+        # they are
+        begin = len(keeper.before.encode())
+        end = length - len(keeper.after.encode())
         text = text[:begin] + keeper.kept(is_number=is_number).encode() + text[end:]  # what is behind it is done
     return text.decode()
 
@@ -149,9 +152,8 @@ def keepers(makers: Sequence[Place], source: SourceLine) -> list[Keeper]:
         source: reads lines of the program.
     """
     found: dict[tuple[Place, str], Keeper] = {}
-    modules = {
-        file: _parsed("\n".join(source_lines(file, source))) for file in dict.fromkeys(file for file, _ in makers)
-    }
+    files = dict.fromkeys(file for file, _line in makers)
+    modules = {file: _parsed("\n".join(source_lines(file, source))) for file in files}
 
     @cache
     def functions() -> Functions:
@@ -160,12 +162,12 @@ def keepers(makers: Sequence[Place], source: SourceLine) -> list[Keeper]:
     def passed_of(file: str, path: Sequence[ast.AST]) -> Iterator[Keeper]:
         return _passed_of(file, path, functions())
 
+    # the surest rule first; the first that finds anything is believed, and no other asked
     for rule in (_kept_of, _derived_of, passed_of, _carried_of, _hooked_of):
         for file, line in makers:
             module = modules[file]
-            if module is None:
-                path = []
-            else:
+            path: list[ast.AST] = []
+            if module is not None:
                 path = _path(module, line)
             if not path or not isinstance(path[-1], ast.stmt):
                 continue
@@ -187,15 +189,13 @@ def _path(module: ast.Module, line: int) -> list[ast.AST]:
     """The nodes that hold a line, down to its statement; empty where there is none."""
     path: list[ast.AST] = [module]
     while True:
-        inner = next(
-            (
-                child
-                for child in ast.iter_child_nodes(path[-1])
-                if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case)
-                and _first(child) <= line <= (getattr(child, "end_lineno", None) or _first(child))
-            ),
-            None,
-        )
+        inner = None
+        for child in ast.iter_child_nodes(path[-1]):
+            if not isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
+                continue
+            if _first(child) <= line <= (getattr(child, "end_lineno", None) or _first(child)):
+                inner = child
+                break
         if inner is None:
             return path[1:] and path
         path.append(inner)
@@ -217,14 +217,18 @@ def _kept_of(file: str, path: Sequence[ast.AST], *, derived: bool = False) -> It
     assert isinstance(maker, ast.stmt)
     place = (file, maker.lineno)
     yield from _keeping(file, path, path, place, None)
+    # the variables that hold the value, followed statement by statement through the rest of the function
     made = dict.fromkeys(_assigned(maker), place)
-    for behind in _behind(path) if made else ():
+    if not made:
+        return
+    for behind in _behind(path):
         statement = behind[-1]
         assert isinstance(statement, ast.stmt)
         yield from _keeping(file, behind, path, place, made)
         names = _assigned(statement)
         value = getattr(statement, "value", None)
         if value is not None and made.keys() & names and is_plain(value):
+            # a variable that is given a plain value holds the tensor no more
             made = {name: there for name, there in made.items() if name not in names}
         elif derived and value is not None and made.keys() & _used(value) and not is_plain(value):
             made.update(dict.fromkeys(names, (file, statement.lineno)))
@@ -236,14 +240,13 @@ def _derived_of(file: str, path: Sequence[ast.AST]) -> Iterator[Keeper]:
 
 def _hooked_of(file: str, path: Sequence[ast.AST]) -> Iterator[Keeper]:
     """What a hook keeps of what a module takes or gives; the module is called by the last of ``path``."""
-    module, maker = path[0], path[-1]
+    module = path[0]
+    maker = path[-1]
     assert isinstance(maker, ast.stmt)
-    hooks = {
-        ast.unparse(argument).rpartition(".")[2]
-        for node in ast.walk(module)
-        if isinstance(node, ast.Call) and _method(node) in HOOKS
-        for argument in node.args
-    }
+    hooks: set[str] = set()
+    for node in ast.walk(module):
+        if isinstance(node, ast.Call) and _method(node) in HOOKS:
+            hooks.update(ast.unparse(argument).rpartition(".")[2] for argument in node.args)
     for node in ast.walk(module):
         if isinstance(node, ast.FunctionDef) and node.name in hooks:
             names = dict.fromkeys((argument.arg for argument in node.args.args[1:]), (file, maker.lineno))
@@ -277,6 +280,8 @@ def _passed(
         if hasattr(statement, "body") or not isinstance(statement, ast.stmt):
             continue
         text = _one_line(statement)
+        # the statement twice: as one line, for what is told, and as it stands in the file, for where it is
+        # rewritten
         for call, in_file in zip(_calls_in(ast.parse(text)), _calls_in(statement), strict=False):
             module, function = functions.get(_name_of(call), (None, None))
             if module is None or function is None:
@@ -336,11 +341,14 @@ def _arguments(call: ast.Call, function: ast.FunctionDef) -> Iterator[tuple[ast.
 
 def _keeps(module: ast.AST, function: ast.FunctionDef, parameter: str) -> bool:
     """Whether a function puts what it is given into a collection that outlives it."""
-    names, local = {parameter}, {argument.arg for argument in function.args.args} - {"self", "cls"}
+    names = {parameter}
+    # what is made within the function, or given to it, ends with it or belongs to the caller
+    local = {argument.arg for argument in function.args.args} - {"self", "cls"}
     for node in ast.walk(function):
         if isinstance(node, ast.For) and names & _used(node.iter):
             names |= _used(node.target)
-        local |= _assigned(node) if isinstance(node, ast.stmt) else set()
+        if isinstance(node, ast.stmt):
+            local |= _assigned(node)
     for path in _statements([module, function]):
         statement = path[-1]
         if hasattr(statement, "body") or not isinstance(statement, ast.stmt):
@@ -356,13 +364,15 @@ def _keeps(module: ast.AST, function: ast.FunctionDef, parameter: str) -> bool:
 
 def _around(text: str, expression: ast.expr) -> tuple[str, str]:
     """What stands in a line before and behind an expression."""
+    # columns of `ast` count bytes, and not characters
     line = text.encode()
     return line[: expression.col_offset].decode(), line[expression.end_col_offset :].decode()
 
 
 def _carried_of(file: str, path: Sequence[ast.AST]) -> Iterator[Keeper]:
     """A variable that each step makes out of its own last value, so that the graph goes on from step to step."""
-    statement, loops = path[-1], [node for node in path if isinstance(node, ast.For | ast.While)]
+    statement = path[-1]
+    loops = [node for node in path if isinstance(node, ast.For | ast.While)]
     if not isinstance(statement, ast.Assign) or not loops or _is_without_graph(path):
         return
     scope = next(node for node in reversed(path) if isinstance(node, ast.FunctionDef | ast.Module))
@@ -371,12 +381,16 @@ def _carried_of(file: str, path: Sequence[ast.AST]) -> Iterator[Keeper]:
     if isinstance(scope, ast.FunctionDef) and not trains:
         return
     carried = [name for name in _assigned(statement) if name in _used(statement.value)]
-    for other in (node for node in ast.walk(outermost) if isinstance(node, ast.Assign) and node is not statement):
+    for other in ast.walk(outermost):
+        if not isinstance(other, ast.Assign) or other is statement:
+            continue
+        # given anew in the loop, out of something without the graph: each step then begins with a new one
         reassigned = _assigned(other)
         carried = [name for name in carried if name not in reassigned or name in _graph_of(other.value)]
     carried = [name for name in carried if not _is_detached_in(outermost, name) and not is_plain(statement.value)]
     if carried:
-        text, names = _one_line(statement), ", ".join(carried)
+        text = _one_line(statement)
+        names = ", ".join(carried)
         place = (file, statement.lineno)
         yield Keeper(place, text, names, names, place, is_carried=True)
 
@@ -391,20 +405,20 @@ def _graph_of(value: ast.expr) -> set[str]:
 
 
 def _is_detached_in(loop: ast.AST, name: str) -> bool:
-    return any(
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr.startswith("detach")
-        and ast.unparse(node.func.value).startswith(name)
-        for node in ast.walk(loop)
-    )
+    for node in ast.walk(loop):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            continue
+        if node.func.attr.startswith("detach") and ast.unparse(node.func.value).startswith(name):
+            return True
+    return False
 
 
 def _behind(path: Sequence[ast.AST]) -> Iterator[list[ast.AST]]:
     """Paths of the statements behind the last of ``path``, as far as its function goes."""
-    place = next(
-        place for place in range(len(path) - 1, -1, -1) if isinstance(path[place], ast.FunctionDef | ast.Module)
-    )
+    # the function that the statement lies in, else the module
+    place = len(path) - 1
+    while not isinstance(path[place], ast.FunctionDef | ast.Module):
+        place -= 1
     last = path[-1]
     assert isinstance(last, ast.stmt)
     for found in _statements(list(path[: place + 1])):
@@ -433,7 +447,8 @@ def _keeping(
     statement = path[-1]
     if hasattr(statement, "body") or not isinstance(statement, ast.stmt):
         return
-    stored, written = _stored(ast.parse(text).body[0]), _stored(statement)
+    stored = _stored(ast.parse(text).body[0])
+    written = _stored(statement)
     for (container, expression, is_added), (_, in_file, _) in zip(stored, written, strict=False):
         inner, detached = _without_detach(expression)
         known = isinstance(inner, ast.Name | ast.Attribute | ast.Subscript)
@@ -444,14 +459,20 @@ def _keeping(
             keeps = known and name in names
         if not keeps or _is_bounded(container, path):
             continue
+        shown = name
+        if not known and not isinstance(inner, ast.Call):
+            shown = f"({name})"
+        maker = made
+        if names is not None:
+            maker = names[name]
         before, after = _around(text, expression)
         loops = [node for node in (*path, *of) if isinstance(node, ast.For | ast.While)]
         yield Keeper(
             place=(file, line),
             statement=text,
-            name=name if known or isinstance(inner, ast.Call) else f"({name})",
+            name=shown,
             text=ast.unparse(expression),
-            made=made if names is None else names[name],
+            made=maker,
             before=before,
             after=after,
             detached=detached or _is_without_graph(path),
@@ -473,7 +494,8 @@ def _stored(statement: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr, bool]]:
         inside = list(_parts(statement.value))
         yield from ((statement.target, part, inside == [statement.value]) for part in inside)
     elif isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-        target, value = statement.targets[0], statement.value
+        target = statement.targets[0]
+        value = statement.value
         if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
             if ast.unparse(value.left) == ast.unparse(target):
                 inside = list(_parts(value.right))
@@ -483,7 +505,8 @@ def _stored(statement: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr, bool]]:
     elif isinstance(statement, ast.Expr) and _method(statement.value) in COLLECTS:
         call = statement.value
         assert isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
-        yield from ((call.func.value, part, False) for value in call.args for part in _parts(value))
+        for argument in call.args:
+            yield from ((call.func.value, part, False) for part in _parts(argument))
 
 
 def _parts(expression: ast.expr) -> Iterator[ast.expr]:
@@ -511,7 +534,10 @@ def _is_bounded(container: ast.expr, path: Sequence[ast.AST]) -> bool:
     for node in path[:1]:
         if any(_makes_bounded(other, name) for other in ast.walk(node)):
             return True
-    for loop in (node for node in path if isinstance(node, ast.For | ast.While)):
+    for loop in path:
+        if not isinstance(loop, ast.For | ast.While):
+            continue
+        # emptied, or made anew, in a loop around the statement: it keeps no more than one round
         for node in ast.walk(loop):
             if isinstance(node, ast.Assign | ast.AnnAssign) and name in _assigned(node) and node is not path[-1]:
                 return True
@@ -527,10 +553,12 @@ def _makes_bounded(node: ast.AST, name: str) -> bool:
     if not isinstance(node, ast.Assign | ast.AnnAssign) or name not in _assigned(node):
         return False
     call = node.value
-    return isinstance(call, ast.Call) and (
-        any(word.arg in ("maxlen", "maxsize") for word in call.keywords)
-        or (ast.unparse(call.func).endswith("deque") and len(call.args) == 2)
-    )
+    if not isinstance(call, ast.Call):
+        return False
+    if any(word.arg in ("maxlen", "maxsize") for word in call.keywords):
+        return True
+    # deque(values, length)
+    return ast.unparse(call.func).endswith("deque") and len(call.args) == 2
 
 
 def is_plain(expression: ast.AST) -> bool:
@@ -559,11 +587,14 @@ def is_plain(expression: ast.AST) -> bool:
 
 def _is_without_graph(path: Sequence[ast.AST]) -> bool:
     """Whether a statement runs under torch.no_grad() or torch.inference_mode()."""
-    contexts = [ast.unparse(item.context_expr) for node in path if isinstance(node, ast.With) for item in node.items]
-    contexts += [
-        ast.unparse(mark) for node in path if isinstance(node, ast.FunctionDef) for mark in node.decorator_list
-    ]
-    return any("no_grad" in text or "inference_mode" in text for text in contexts)
+    around: list[ast.expr] = []
+    for node in path:
+        if isinstance(node, ast.With):
+            around += [item.context_expr for item in node.items]
+        elif isinstance(node, ast.FunctionDef):
+            around += node.decorator_list
+    texts = map(ast.unparse, around)
+    return any("no_grad" in text or "inference_mode" in text for text in texts)
 
 
 def _calls(node: ast.AST, method: str) -> bool:
@@ -577,7 +608,10 @@ def _assigned(statement: ast.AST) -> set[str]:
         targets = statement.targets
     elif isinstance(statement, ast.AnnAssign):
         targets = (statement.target,)
-    return {ast.unparse(part) for target in targets for part in _parts(target)}
+    found: set[str] = set()
+    for target in targets:
+        found.update(map(ast.unparse, _parts(target)))
+    return found
 
 
 def _used(value: ast.AST) -> set[str]:

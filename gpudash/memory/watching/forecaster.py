@@ -79,13 +79,16 @@ class Turns:
         if self._extreme is None:
             self._extreme = high
         if self._rising:
+            # the highest since the last trough; below, the lowest since the last peak
             self._extreme = max(self._extreme, high)
             if low < self._extreme - turn:
-                self._rising, self._extreme = False, low
+                self._rising = False
+                self._extreme = low
             return False
         self._extreme = min(self._extreme, low)
         if high > self._extreme + turn:
-            self._rising, self._extreme = True, high
+            self._rising = True
+            self._extreme = high
             return True
         return False
 
@@ -115,13 +118,15 @@ class Track:
     def add(self, time_s: float, high: float, low: float) -> None:
         """Take in a reading: the peak since the one before and the use now, in bytes."""
         since = self._timed.open_since_s
+        # a little early, since readings at 10 Hz come some milliseconds before or after their time
         if since is not None and time_s - since >= SHORTEST_S - 0.01:
             self._timed.close()
         self._timed.add(time_s, high, low)
         if self.stepping:
             self._stepped.add(time_s, high, low)
         self._cycle(time_s, high, low)
-        self._newest_s, self._newest = time_s, high
+        self._newest_s = time_s
+        self._newest = high
 
     def step(self, time_s: float) -> None:
         """A step has ended."""
@@ -154,6 +159,7 @@ class Track:
         pyramid = (self._timed, self._stepped, self._cycled)[which]
         for number, level in enumerate(pyramid.levels):
             found = self._found.get((which, number))
+            # a level shows the same until a bin of it closes: the coarse ones are fitted once in many seconds
             if found is None or found.closed != level.closed:
                 found = FoundGrowth(level.closed, self._fitted(level.table, capacity, number, which))
                 self._found[which, number] = found
@@ -161,6 +167,8 @@ class Track:
                 continue
             if self._newest_s >= found.due_s:
                 found.whole = self._whole(found.growth, pyramid, number, which)
+                # the longer it has lasted, the less one reading changes: the whole time is looked at again
+                # after 1/128 of it
                 found.due_s = self._newest_s + max(SHORTEST_S, found.growth.lasted_s / FITTED / 4) - 0.01
             if found.whole is not None:
                 yield found.whole
@@ -168,9 +176,13 @@ class Track:
     def _fitted(self, table: NDArray[np.float64], capacity: int, number: int, which: int) -> GrowthTrend | None:
         if which != TIMED:
             return growth_of(table, capacity, LEAST_CYCLES)
-        spans = BRIEF_BINS if number == 0 else ()
-        brief = (growth_of(table[-bins:], capacity) for bins in spans)
-        return next((growth for growth in brief if growth is not None), None) or growth_of(table, capacity)
+        # on the finest level the shortest stretch first: a growth of a second would be lost in all of its bins
+        if number == 0:
+            for bins in BRIEF_BINS:
+                brief = growth_of(table[-bins:], capacity)
+                if brief is not None:
+                    return brief
+        return growth_of(table, capacity)
 
     def _cycle(self, time_s: float, high: float, low: float) -> None:
         """Let the cycles that readings show close bins of their own, as steps do where they are known."""
@@ -191,6 +203,7 @@ class Track:
         lasted = dataclasses.replace(growth, lasted_s=lasting(growth, coarser))
         if has_precedent(lasted, coarser) or (which == TIMED and self._is_within_a_step(lasted)):
             return None
+        # the finest level that still has the beginning tells pauses and slowing best
         began = growth.at_s - lasted.lasted_s
         finer = [level.table for level in pyramid.levels if level.closed]
         reaching = next((table for table in finer if table[0, 0] <= began + 1e-9), coarser[0])
@@ -240,6 +253,8 @@ class TrackLevel:
     def append(self, done: Bin) -> None:
         """Take in a bin that has been closed."""
         if self._count == len(self._rows):
+            # the newer half moves to the front once in HISTORY bins, so that the table is always one piece of
+            # memory
             self._rows[:HISTORY] = self._rows[HISTORY:]
             self._count = HISTORY
         self._rows[self._count] = done
@@ -272,13 +287,16 @@ class Pyramid:
         """Close the open bin, if there is one, and every coarser one that is full with it."""
         if self._open is None:
             return
-        done, self._open = self._open, None
+        done = self._open
+        self._open = None
+        # as a binary counter carries: every second bin of a level closes one of the next
         for level in self.levels:
             level.append(done)
             if level.half is None:
                 level.half = done
                 return
-            done, level.half = level.half.joined(done), None
+            done = level.half.joined(done)
+            level.half = None
 
     @property
     def open_since_s(self) -> float | None:
@@ -320,7 +338,8 @@ class Forecaster:
     """
 
     def __init__(self) -> None:
-        self._used, self._needed = Track(), Track()
+        self._used = Track()
+        self._needed = Track()
         self._time_s: float | None = None
         self._capacity = 0
         self._others: deque[float] = deque(maxlen=OTHERS)
@@ -352,6 +371,8 @@ class Forecaster:
             self._others.clear()
             return
         self._others.append(max(0.0, used - reserved))
+        # an allocation between the two readings would count as others' for one of them: the median forgets
+        # that
         others = median(self._others)
         self._needed.add(time_s, others + max(self._peak, allocated), others + allocated)
         self._peak = 0.0
@@ -359,7 +380,10 @@ class Forecaster:
     def observe_allocator(self, time_s: float, allocated: float, reserved: float, peak: float | None = None) -> None:
         """Take in the allocator's figures in bytes; ``peak`` is the most allocated since they were last taken."""
         self._allocator = time_s, allocated, reserved
-        self._peak = max(self._peak, allocated if peak is None else peak)
+        if peak is None:
+            peak = allocated
+        # several may come between two readings: the highest of their peaks is that of the time between
+        self._peak = max(self._peak, peak)
 
     def observe_step(self, time_s: float, step: int, steps: int = 0) -> None:
         """A step has ended: the ``step``-th of ``steps``; 0 where their number is not known."""
@@ -394,8 +418,11 @@ class Forecaster:
         """When the memory reaches its capacity, or ``guard`` bytes in use; ``None`` when it does not, or is unsure."""
         if self._time_s is None:
             return None
-        known = self._allocator is not None
-        ahead = self._surest(self._needed if known else self._used, "capacity", self._capacity)
+        track = self._used
+        if self._allocator is not None:
+            track = self._needed
+        ahead = self._surest(track, "capacity", self._capacity)
+        # the guard goes by what the driver calls used, torch's idle memory included
         if guard is not None and guard <= self._capacity:
             guarded = self._surest(self._used, "guard", guard)
             if ahead is None or (guarded is not None and guarded.seconds <= ahead.seconds):

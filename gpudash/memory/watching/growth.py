@@ -105,7 +105,10 @@ def growth_of(table: Array, capacity: int, least_bins: int = MIN_BINS) -> Growth
     if len(table) < least_bins:
         return None
     newest = table[-FITTED:]
-    times, highs, lows = newest[:, 1], newest[:, 2], newest[:, 3]
+    times = newest[:, 1]
+    highs = newest[:, 2]
+    lows = newest[:, 3]
+    # the cheap tests first: most levels of most readings end here
     if highs[-1] - highs.min() < least:
         return None
     slopes = _slopes(times, highs)
@@ -113,15 +116,20 @@ def growth_of(table: Array, capacity: int, least_bins: int = MIN_BINS) -> Growth
         return None
     low, median, high = slopes
     span = float(times[-1] - times[0])
+    # falling pairs, too little in all, or slopes too different for one line
     if low <= 0 or median * span < least or (high - low) > MAX_SPREAD * median:
         return None
     rises = np.diff(highs)
+    # one rise is nearly all of it: the memory has jumped and need not go on
     if rises.max() > MAX_JUMP * (highs.max() - highs.min()):
         return None
+    # every bin moved along the line to now: on a perfect line all are the same, and how they scatter is the
+    # noise
     projected = highs + median * (times[-1] - times)
     noise = float(np.median(np.abs(projected - np.median(projected))))
     if median * span < OVER_NOISE * noise:
         return None
+    # not above what was really reached: on a staircase the line runs ahead of the last step
     level = min(float(np.median(projected[-NEWEST:])), float(highs[-NEWEST:].max()))
     swing = float(np.median(highs - lows))
     return GrowthTrend(low, median, high, float(times[-1]), level, span, swing)
@@ -133,9 +141,12 @@ def lasting(growth: GrowthTrend, tables: Sequence[Array]) -> float:
     for table in tables:
         back = growth.at_s - table[:, 1]
         line = growth.at_level - growth.median * back
+        # further back the line may be off by more, as a part of what has grown since; close to now by as much
+        # as over the time fitted
         off = (np.abs(table[:, 2] - line) > STRAY * growth.median * np.maximum(back, growth.lasted_s)).nonzero()[0]
         first = 0
         if len(off):
+            # behind the newest bin that is off the line
             first = int(off[-1]) + 1
         if first < len(table):
             longest = max(longest, float(back[first]))
@@ -153,10 +164,13 @@ def settled(growth: GrowthTrend, table: Array, now_s: float, now: float) -> Grow
     """
     if growth.at_level - now > FALLEN * growth.median * growth.lasted_s + 2 * growth.swing:
         return None
+    # the beginning is the time of a bin, worked out by a subtraction: the rounding must not lose that bin
     table = table[table[:, 1] >= growth.at_s - growth.lasted_s - 1e-9]
     if len(table) < MIN_BINS:
         return growth
-    times, peaks = table[:, 1], np.maximum.accumulate(table[:, 2])
+    times = table[:, 1]
+    # only new peaks are rises: what rises again after a fall takes no memory that was not taken before
+    peaks = np.maximum.accumulate(table[:, 2])
     pauses = np.diff(times[np.flatnonzero(np.diff(peaks, prepend=-np.inf) > 0)])
     # before the first rise it may have been level for long
     if len(pauses) > 2:
@@ -165,6 +179,7 @@ def settled(growth: GrowthTrend, table: Array, now_s: float, now: float) -> Grow
     if len(pauses):
         longest = float(pauses.max())
     bin_s = float(times[-1] - times[0]) / (len(times) - 1)
+    # argmax of booleans is the first that is true: the bin in which the present peak was reached
     since = now_s - float(times[int(np.argmax(peaks >= peaks[-1]))])
     if since > PATIENCE * longest + 2 * bin_s:
         return None
@@ -180,7 +195,8 @@ def _slowing(times: Array, peaks: Array) -> tuple[float, float]:
     """
     middle = (times[0] + times[-1]) / 2
     at_middle = float(np.interp(middle, times, peaks))
-    early, late = at_middle - float(peaks[0]), float(peaks[-1]) - at_middle
+    early = at_middle - float(peaks[0])
+    late = float(peaks[-1]) - at_middle
     if early <= 0 or late <= 0 or late >= SLOWS_BELOW * early:
         return 0.0, math.inf
     return math.log(early / late) / float(middle - times[0]), late * late / (early - late)
@@ -188,7 +204,8 @@ def _slowing(times: Array, peaks: Array) -> tuple[float, float]:
 
 def has_precedent(growth: GrowthTrend, tables: Sequence[Array]) -> bool:
     """Whether the memory was as high before and fell: the rise may be one more of the same kind."""
-    began_s, began = growth.at_s - growth.lasted_s, growth.at_level - growth.median * growth.lasted_s
+    began_s = growth.at_s - growth.lasted_s
+    began = growth.at_level - growth.median * growth.lasted_s
     grown = growth.at_level - began
     for table in tables:
         before = table[table[:, 1] <= began_s, 2]
@@ -290,8 +307,11 @@ def outlook(
         return None
     seconds = 0.0
     if straight:
+        # between going straight on and slowing down as it has: the geometric mean, since both are ratios to
+        # the rate
         seconds = math.sqrt(straight * slowed)
     width = max(LEAST_WIDTH, WIDER * growth.spread / 2)
+    # a staircase reaches the limit with a step, which may come half a pause sooner or later
     grain = growth.grain_s / 2
     low = max(0.0, min(straight, seconds) / (1 + width) - grain)
     high = max(slowed, seconds) * (1 + width) + grain
@@ -314,9 +334,11 @@ def is_due(ahead: Forecast) -> bool:
     """Whether ``ahead`` is worth telling unasked: near enough in time, likely enough, and far enough on the way."""
     if ahead.seconds >= SOON_S:
         return False
+    # the fuller the memory, the less sure a forecast has to be
     ratio = ahead.level_bytes / ahead.limit_bytes
-    near = ratio >= NEARLY_FULL or ahead.seconds < BRIEF_S
-    return ahead.confidence >= (SURE if near else VERY_SURE) and (near or ratio >= FAIRLY_FULL)
+    if ratio >= NEARLY_FULL or ahead.seconds < BRIEF_S:
+        return ahead.confidence >= SURE
+    return ratio >= FAIRLY_FULL and ahead.confidence >= VERY_SURE
 
 
 def _slowed(left: float, growth: GrowthTrend) -> float | None:

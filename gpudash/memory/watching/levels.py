@@ -61,6 +61,7 @@ class LevelReader:
         memory = memory_of(sample)
         if memory is None:
             return None
+        # a metric that a sample has without a number is unknown from now on; one that it lacks is as it was
         for name, known in (("total_bytes", self._capacity), ("driver_reserved_bytes", self._reserved)):
             value = sample.values.get(name)
             if isinstance(value, int | float):
@@ -117,8 +118,11 @@ class Guard:
         with self._lock:
             if device != self._device:
                 self._used = None
-            self._device, self._level, self._text = device, level_bytes, text
-            self._granted, self._crossed = 0, False
+            self._device = device
+            self._level = level_bytes
+            self._text = text
+            self._granted = 0
+            self._crossed = False
 
     def disarm(self) -> None:
         """Guard nothing any more."""
@@ -131,7 +135,9 @@ class Guard:
         if found is None or found[0] != self._device:
             return None
         with self._lock:
-            self._used, self._granted = found[1], 0
+            # the reading shows what was granted before it
+            self._used = found[1]
+            self._granted = 0
             if self._level is None or self._crossed or self._used < self._level:
                 return None
             self._crossed = True
@@ -148,6 +154,8 @@ class Guard:
         with self._lock:
             if self._level is None or self._used is None:
                 return None
+            # either may be ahead: the driver sees other processes, whoever asks knows its own newest
+            # allocations
             known = max(self._used + self._granted, used or 0)
             if known + size >= self._level:
                 in_use = format_pair(known, self._level)

@@ -131,7 +131,8 @@ class MemoryWatch:
             case _ if isinstance(event, RunEnd):
                 for name in self._stepping:
                     self._begin(name)
-                self._run, self._stepping = None, set()
+                self._run = None
+                self._stepping = set()
             case _:
                 pass
 
@@ -180,9 +181,8 @@ class MemoryWatch:
         elif warning.level == "forecast" and ahead is not None:
             text = self._filling(name, ahead, level)
         else:
-            if warning.cause is not None:
-                grows = warning.text
-            else:
+            grows = warning.text
+            if warning.cause is None:
                 grows = _grows(memory.cause)
             text = f"{grows} {self.describe(name)}: {_pair(level)}{_left(ahead)}.".lstrip()
         return replace(warning, text=text, actions=self._actions(name))
@@ -197,7 +197,12 @@ class MemoryWatch:
         watches = run is not None and run.workload == WATCH
         stops = run is not None and not (watches and "pid" in run.spec)  # a process that is attached to goes on
         frees = not watches and (run is not None or name == HOST or self._holds_itself(name))
-        return (*([STOP] if stops else []), *([FREE] if frees else []), SAVE)
+        found = [SAVE]
+        if frees:
+            found.insert(0, FREE)
+        if stops:
+            found.insert(0, STOP)
+        return tuple(found)
 
     def _memory(self, name: str) -> _Memory:
         return self._memories.setdefault(self.pool_of(name), _Memory())
@@ -212,7 +217,9 @@ class MemoryWatch:
         if guard_level is not None:
             guard_level += level.driver_reserved  # a guard counts what the driver calls used, without its own share
         if guard_level != memory.guard_level:
-            memory.guard_level, memory.guard_base = guard_level, level.used
+            # how far the way to the guard is, is counted from where it was set
+            memory.guard_level = guard_level
+            memory.guard_base = level.used
         memory.ahead = memory.forecaster.forecast(guard_level)
 
     def _allocator(self, sample: Sample) -> None:
@@ -229,7 +236,9 @@ class MemoryWatch:
 
     def _threshold(self, name: str, memory: _Memory, level: Level) -> Warning | None:
         """One warning per crossing upwards, one "passed" when the lowest level has been left."""
-        before, ratio = memory.height, level.ratio
+        before = memory.height
+        ratio = level.ratio
+        # up at once, down only below the level by the hysteresis: so a memory that swings about it is told of once
         reached = sum(ratio >= limit - ROUNDING for limit in self._levels)
         held = sum(ratio >= limit - self._hysteresis - ROUNDING for limit in self._levels)
         memory.height = max(reached, min(before, held))
@@ -267,28 +276,29 @@ class MemoryWatch:
         return is_due(ahead)
 
     def _warning(self, gravity: Gravity, name: str, level: Level, text: str) -> Warning:
-        actions = () if gravity == "passed" else self._actions(name)
+        actions: tuple[str, ...] = ()
+        if gravity != "passed":
+            actions = self._actions(name)
         return Warning(time_s=level.time_s, level=gravity, device=name, text=text, ratio=level.ratio, actions=actions)
 
     def _full(self, name: str, level: Level, ahead: Forecast | None, cause: str | None) -> str:
         used = f"{_pair(level)}{_share(level)}"
-        return " ".join(
-            part
-            for part in (
-                f"{self.describe(name)} is {format_percent(level.ratio)} full: {used}{_left(ahead)}.",
-                _grows(cause) or self._biggest_user(name),
-                self._advice(name, "close what you do not need") if self.is_here else "",
-            )
-            if part
-        )
+        parts = [
+            f"{self.describe(name)} is {format_percent(level.ratio)} full: {used}{_left(ahead)}.",
+            _grows(cause) or self._biggest_user(name),
+        ]
+        if self.is_here:
+            parts.append(self._advice(name, "close what you do not need"))
+        return " ".join(filter(None, parts))
 
     def _filling(self, name: str, ahead: Forecast, level: Level) -> str:
-        low, high = round(ahead.seconds_low), round(ahead.seconds_high)
+        low = round(ahead.seconds_low)
+        high = round(ahead.seconds_high)
         seconds = format_left(ahead.seconds)
         if ahead.seconds >= 1 and high > low:
             seconds += f" ({low}–{high} s)"
-        speed, unit = ahead.bytes_per_second, memory_unit(level.capacity)
-        rate = f"+{_rounded(speed, unit)}/s"
+        unit = memory_unit(level.capacity)
+        rate = f"+{_rounded(ahead.bytes_per_second, unit)}/s"
         if ahead.bytes_per_step is not None:
             rate += f", +{_rounded(ahead.bytes_per_step, unit)} per step"
         if ahead.cause is None:

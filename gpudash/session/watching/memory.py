@@ -89,11 +89,14 @@ class _Stacks:
     def drop_older_half(self) -> None:
         """Keep the newer half of the stacks, and no frame that is in none of them."""
         kept = list(self._stacks.items())[(len(self._stacks) + 1) // 2 :]
-        self._stacks, self._frames, self.bytes = {}, {}, 0
+        self._stacks = {}
+        self._frames = {}
+        self.bytes = 0
         for number, stack in kept:
             self.add(number, stack)
 
     def _shared(self, frame: Frame) -> Frame:
+        # what is in the dict already is another object that is equal: that one is used, and this one goes
         found = self._frames.setdefault(frame, frame)
         if found is frame:
             self.bytes += _FRAME_BYTES + len(frame.file) + len(frame.name)
@@ -182,7 +185,9 @@ class WatchedMemory:
             name: of the process.
         """
         devices = message.get("devices")
-        for device, found in devices.items() if isinstance(devices, dict) else ():
+        if not isinstance(devices, dict):
+            return
+        for device, found in devices.items():
             figures = _figures(found)
             if figures is None or kind_of(str(device)) == "cpu":
                 continue
@@ -204,7 +209,7 @@ class WatchedMemory:
             command: as it is said in a sentence.
         """
         text = " ".join(command.split())
-        if not (len(text) <= LONGEST_COMMAND):
+        if len(text) > LONGEST_COMMAND:
             text = f"{text[:LONGEST_COMMAND]}…"
         self._processes.setdefault(pid, _Process()).command = text
 
@@ -225,7 +230,8 @@ class WatchedMemory:
     def take_held(self, pid: int, message: Message) -> None:
         """Take in what is live in a process, and warn of lines that keep something of every step."""
         process = self._processes.setdefault(pid, _Process())
-        device, step = self.name_of(str(message.get("device"))), message.get("step")
+        device = self.name_of(str(message.get("device")))
+        step = message.get("step")
         if not isinstance(step, int):
             return
         groups = list(_groups(message.get("holdings"), process.stacks))
@@ -243,6 +249,7 @@ class WatchedMemory:
             if any(device in other.figures for other in self._processes.values()):
                 self._forget_user(device, pid)
                 continue
+            # nobody of the program uses the device any more: 0 is known, and is no gap
             self._allocators[device].put(dict.fromkeys(_ALLOCATOR, 0))
             self._before.pop(device, None)
             self._show(device, None)
@@ -260,6 +267,7 @@ class WatchedMemory:
                 self._show(device, None)
             return
         if card.pid == pid:
+            # the card was shown as that process's: another of those that share it takes its place
             heir = next(iter(left))
             name = self._processes[heir].name
             card = self._cards[device] = MirroredCard(card.index, card.capacity, self._clock, heir, name, STALE_S)
@@ -271,7 +279,8 @@ class WatchedMemory:
         """The run has ended: nothing is told any more, and what a GPU still holds is not the program's."""
         for allocator in self._allocators.values():
             allocator.end()  # and is read on, else what it held last would stand for now
-        shown, self._idle = {*self._allocators, *self._idle}, {}
+        shown = {*self._allocators, *self._idle}
+        self._idle = {}
         for device in shown:
             self._show(device, None)
         self._allocators.clear()
@@ -297,14 +306,13 @@ class WatchedMemory:
                 return Surroundings(found, card.newest.context)
             return Surroundings(found, int(own.figures.get(device, {}).get("context_bytes", 0)))
         memory = self._machine.memory_of(device)
-        if memory is None:
-            around = Surroundings()
-        else:
+        around = Surroundings()
+        if memory is not None:
             around = self._machine.surroundings(memory)
         using = {user: process for user, process in self._processes.items() if device in process.figures}
-        if pid is None:
-            started = {}
-        else:
+        # seen from one process, those that the program has started beside it are others
+        started = {}
+        if pid is not None:
             started = {user: one for user, one in using.items() if user != pid and one.command}
         listed = {process.pid: process.bytes for process in around.processes}
         usual = None
@@ -322,10 +330,13 @@ class WatchedMemory:
             context = sum(process.bytes for process in ours) - reserved
         strangers = (one for one in around.processes if one not in ours and one.pid not in started)
         others = (*children, *strangers)
+        # better than the difference of two readings of different moments, where it is known of all of them
         known = [found.contexts.get(device, usual) for found in users]
         if known and None not in known:
             context = sum(size for size in known if size is not None)
-        return Surroundings(others, None if context is None else max(0, context))
+        if context is not None:
+            context = max(0, context)
+        return Surroundings(others, context)
 
     @property
     def processes(self) -> list[dict[str, Any]]:
@@ -452,27 +463,26 @@ class WatchedMemory:
 
     def _sharing(self, device: str, card: MirroredCard) -> dict[int, Figures]:
         """Figures of the processes that share a card, by process number."""
-        found = {pid: process.figures[device] for pid, process in self._processes.items() if device in process.figures}
-        return {
-            pid: figures
-            for pid, figures in found.items()
-            if figures.get("shared") and figures.get("capacity_bytes") == card.capacity
-        }
+        sharing = {}
+        for pid, process in self._processes.items():
+            figures = process.figures.get(device, {})
+            if figures.get("shared") and figures.get("capacity_bytes") == card.capacity:
+                sharing[pid] = figures
+        return sharing
 
     def _put_shared(self, device: str, card: MirroredCard, sharing: Mapping[int, Figures]) -> dict[int, Figures]:
         """Show a card by the figures of those who share it; those of them that are still there."""
         busy = self._busy.setdefault(device, {})  # of those that have ended too: time spent does not shrink
         busy.update((pid, float(figures.get("busy_s", 0.0))) for pid, figures in sharing.items())
-        if self.table is None:
-            listed = {}
-        else:
+        listed: dict[int, Holding] = {}
+        if self.table is not None:
             listed = self.table.held_by_others(card.index, card.capacity, living=True)
         living = [pid for pid in sharing if pid in listed] or list(sharing)  # one that was killed sends nothing more
         # what a process sends is of one moment with its allocator's reading, by which the card is divided into bands
-        held = {
-            pid: Holding(int(sharing[pid].get("context_bytes", 0)), int(sharing[pid]["reserved_bytes"]))
-            for pid in living
-        }
+        held: dict[int, Holding] = {}
+        for pid in living:
+            figures = sharing[pid]
+            held[pid] = Holding(int(figures.get("context_bytes", 0)), int(figures["reserved_bytes"]))
         if sum(map(sum, held.values())) > card.capacity and listed:  # of several processes the moments differ
             held = {pid: listed[pid] for pid in living if pid in listed}
         card.put(
@@ -498,11 +508,11 @@ class WatchedMemory:
         A program's own peaks are those since its beginning, since nobody else may reset them: one that has risen was
         reached since the last reading.
         """
-        sums = {
-            key: sum(int(figures.get(key, 0)) for figures in by_process.values())
-            for key in ("allocated_bytes", "reserved_bytes", "allocation_retries")
-        }
-        highest, before = self.peaks.setdefault(device, {}), self._before.get(device, {})
+        sums: dict[str, int] = {}
+        for key in ("allocated_bytes", "reserved_bytes", "allocation_retries"):
+            sums[key] = sum(int(figures.get(key, 0)) for figures in by_process.values())
+        highest = self.peaks.setdefault(device, {})
+        before = self._before.get(device, {})
         reading: dict[str, int | None] = dict(sums)
         cards = [figures for figures in by_process.values() if "free_bytes" in figures and "capacity_bytes" in figures]
         if cards:  # of a GPU that no driver is read for; every process tells of the whole of it
@@ -537,11 +547,12 @@ def _figures(found: Any) -> Figures | None:
     """What is a number of what was told; ``None`` without the two that count."""
     if not isinstance(found, dict):
         return None
-    figures = {
-        str(key): value
-        for key, value in found.items()
-        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 2**63
-    }
+    # it comes from the program, which may be anybody's: what is no number of 64 bits is left out
+    figures: dict[str, int | float] = {}
+    for key, value in found.items():
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_number and 0 <= value < 2**63:
+            figures[str(key)] = value
     if "allocated_bytes" in figures and "reserved_bytes" in figures:
         return figures
     return None

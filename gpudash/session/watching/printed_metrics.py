@@ -147,7 +147,9 @@ class PrintedMetrics:
     """
 
     def __init__(self, pattern: str = "") -> None:
-        self._own = _OwnPattern(pattern) if pattern else None
+        self._own: _OwnPattern | None = None
+        if pattern:
+            self._own = _OwnPattern(pattern)
         self._begun: dict[int, tuple[bytes, float]] = {}
         self._of_training: set[str] = set()
         self._of_steps: set[str] = set()
@@ -155,7 +157,9 @@ class PrintedMetrics:
         self._skipped: set[str] = set()
         self._held: tuple[Printed, str] | None = None
         self._in_percent = False
-        self._allowed, self._allowed_s = float(LINES_AT_ONCE), 0.0
+        # a bucket of lines that may be read, which fills with time
+        self._allowed = float(LINES_AT_ONCE)
+        self._allowed_s = 0.0
         self._lock = threading.Lock()
         self._found: deque[Printed] = deque(maxlen=MOST_WAITING)
         self._problem = ""
@@ -166,20 +170,29 @@ class PrintedMetrics:
         A line is read once it is whole. One that is too long, or of which something is missing, is left out.
         """
         if data is None:
+            # too long by itself: whatever the line goes on with, it is left out
             self._begun[stream] = (b"x" * (LONGEST_LINE + 1), time_s)
             return
         begun, begun_s = self._begun.pop(stream, (b"", time_s))
         *whole, rest = re.split(rb"[\r\n]", data)
         if not whole:
+            # no longer than is needed to see that it is too long
             self._begun[stream] = ((begun + rest)[: LONGEST_LINE + 1], time_s)
             return
         self._begun[stream] = (rest[: LONGEST_LINE + 1], time_s)
-        lines = [(begun + whole[0], time_s if whole[0] else begun_s), *((line, time_s) for line in whole[1:])]
-        promising = [
-            (shown(line), at_s) for line, at_s in lines if len(line) <= LONGEST_LINE and self._may_hold_metrics(line)
-        ]
+        # a line whose end alone has come now was printed when its beginning came
+        first_s = begun_s
+        if whole[0]:
+            first_s = time_s
+        lines = [(begun + whole[0], first_s), *((line, time_s) for line in whole[1:])]
+        promising: list[tuple[str, float]] = []
+        for line, at_s in lines:
+            if len(line) <= LONGEST_LINE and self._may_hold_metrics(line):
+                promising.append((shown(line), at_s))
         self._allowed += max(0.0, time_s - self._allowed_s) * LINES_PER_SECOND
-        self._allowed, self._allowed_s = min(LINES_AT_ONCE, self._allowed), time_s
+        self._allowed = min(LINES_AT_ONCE, self._allowed)
+        self._allowed_s = time_s
+        # from the newest back, as many as may be read
         taken: deque[tuple[str, float]] = deque()
         while promising and self._allowed >= 1:
             taken.appendleft(promising.pop())
@@ -196,7 +209,8 @@ class PrintedMetrics:
         with self._lock:
             if self._held is not None and now_s - self._held[0].time_s > HELD_S:
                 self._release(of_steps=True)
-            found, problem = list(self._found), self._problem
+            found = list(self._found)
+            problem = self._problem
             self._found.clear()
             self._problem = ""
         return found, problem
@@ -211,6 +225,7 @@ class PrintedMetrics:
     def _may_hold_metrics(self, line: bytes) -> bool:
         if self._own is not None:
             return bool(line)
+        # a test of bytes first: the expressions take much longer, and most lines have none of these words
         lower = line.lower()
         return b"loss" in lower or b"acc" in lower or b"prec@" in lower
 
@@ -231,6 +246,7 @@ class PrintedMetrics:
                 )
 
     def _keep(self, fields: _Fields, time_s: float) -> None:
+        # the first of each: what stands further behind on a line is mostly a mean or a best
         training = next((metric for metric in fields.loss if not metric.of_validation), None)
         validation = next((metric for metric in fields.loss if metric.of_validation), None)
         accuracy = self._chosen(fields.accuracy)
@@ -241,18 +257,32 @@ class PrintedMetrics:
         self._skipped |= skipped
         if not metrics and not losses and not skipped:
             return
-        counts = training is not None or bool(losses) or validation is None  # a validation's batches are no steps
+        step = fields.step
+        total = fields.total
+        # a validation's batches are no steps
+        if training is None and not losses and validation is not None:
+            step = None
+            total = None
+        loss = None
+        if training is not None:
+            loss = training.value
+        ratio = None
+        if accuracy is not None:
+            ratio = self._ratio(accuracy)
+        val_loss = None
+        if validation is not None:
+            val_loss = validation.value
         found = Printed(
-            time_s,
-            fields.step if counts else None,
-            fields.total if counts else None,
-            fields.epoch,
-            None if training is None else training.value,
-            None if accuracy is None else self._ratio(accuracy),
-            (*(metric.name for metric in metrics), *losses),
-            None if validation is None else validation.value,
-            losses,
-            tuple(sorted(skipped)),
+            time_s=time_s,
+            step=step,
+            total=total,
+            epoch=fields.epoch,
+            loss=loss,
+            accuracy=ratio,
+            fields=(*(metric.name for metric in metrics), *losses),
+            val_loss=val_loss,
+            losses=losses,
+            skipped=tuple(sorted(skipped)),
         )
         with self._lock:
             self._publish(found, training, is_evaluation=validation is not None and fields.step is not None)
@@ -277,12 +307,12 @@ class PrintedMetrics:
         It is once some line tells a step's loss, by another name and alone: until one does, or none has for a while,
         the first such line waits. An evaluation's figure is a loss of its own.
         """
-        if training is None:
-            name = ""
-        else:
+        name = ""
+        if training is not None:
             name = training.name.casefold()
         if training is not None and not is_evaluation:
             self._of_steps.add(name)
+            # a line alone with its loss has settled it: what waits is of a step if it has the same name
             self._release(of_steps=self._held is not None and self._held[1] in self._of_steps)
         elif is_evaluation and name and name not in self._of_steps:
             if self._of_steps:
@@ -302,7 +332,9 @@ class PrintedMetrics:
         self._held = None
         if of_steps:
             self._of_steps.add(name)
-        self._found.append(found if of_steps else _as_evaluation(found))
+        else:
+            found = _as_evaluation(found)
+        self._found.append(found)
 
     def _ratio(self, accuracy: _Metric) -> float | None:
         """An accuracy as a ratio; once one was above 1 those without a unit are taken for per cent."""
@@ -376,25 +408,37 @@ def _named_fields(line: str) -> _Fields:
     for pair in _pairs(line):
         kind, split = _kind(pair.name)
         if kind in ("loss", "accuracy"):
-            value, is_ratio = float(pair.value), False
+            value = float(pair.value)
+            is_ratio = False
             if kind == "loss" and (pair.whole or pair.is_percent):
                 continue
             if kind == "accuracy" and (pair.whole or pair.is_percent or "@" in pair.name):
                 whole = 100.0
                 if pair.whole:
                     whole = float(pair.whole)
-                value, is_ratio = value / whole if whole else math.nan, True
+                is_ratio = True
+                # 0 of 0
+                if whole:
+                    value /= whole
+                else:
+                    value = math.nan
             of_validation = (split or pair.split) == "validation"
             found[kind].append(_Metric(kind, pair.name, value, of_validation, is_ratio))
         elif kind == "step" and step is None and _WHOLE.fullmatch(pair.value):
-            step, total = int(pair.value), _count(pair.whole)
+            step = int(pair.value)
+            total = _count(pair.whole)
         elif kind is None and not pair.whole and not pair.is_percent and _is_one_of_several(pair.name):
             of_validation = "validation" in (pair.split, *map(_side, _name_parts(pair.name)))
             several.append(_Metric("loss", pair.name, float(pair.value), of_validation, is_assigned=pair.is_assigned))
         elif kind == "epoch" and epoch is None and math.isfinite(float(pair.value)):
             epoch = float(pair.value)
-    if step is None and (counted := next(filter(None, (count.search(line) for count in _COUNTS)), None)):
-        step, total = int(counted[1]), int(counted[2])
+    # a step with a name counts more than one that is only a fraction, or the width of a bar
+    if step is None:
+        matches = (count.search(line) for count in _COUNTS)
+        counted = next(filter(None, matches), None)
+        if counted:
+            step = int(counted[1])
+            total = int(counted[2])
     return _Fields(step, total, epoch, found["loss"], found["accuracy"], several)
 
 
@@ -411,6 +455,7 @@ def _pairs(line: str) -> Iterator[_Pair]:
     marks = deque(_SPLIT.finditer(line))
     split = ""
     for match in _FIELD.finditer(line):
+        # the newest word for a side before the name: "train: loss 1.2, val: loss 1.4"
         while marks and marks[0].start() < match.start():
             split = _side(marks.popleft()[0].lower())
         is_assigned = bool({":", "="} & set(line[match.end("name") : match.start("value")]))
@@ -423,9 +468,10 @@ def _of_document(document: Mapping[str, Any]) -> Iterator[_Pair]:
     split = ""
     if named:
         split = _side(named[-1].lower())
-    inner = [
-        (f"{name}/{key}", value) for name, of in document.items() if isinstance(of, dict) for key, value in of.items()
-    ]
+    inner: list[tuple[str, Any]] = []
+    for name, of in document.items():
+        if isinstance(of, dict):
+            inner += [(f"{name}/{key}", value) for key, value in of.items()]
     for name, value in [*document.items(), *inner]:
         if isinstance(value, int | float | str) and not isinstance(value, bool) and _VALUE.fullmatch(str(value)):
             yield _Pair(name, str(value), "", False, split)
@@ -436,6 +482,7 @@ def _kind(name: str) -> tuple[Kind | None, str]:
     """What a field of this name holds, and "training", "validation" or "" where the name does not say."""
     parts = _name_parts(name) or [""]
     split = next((_side(part) for part in parts if _side(part)), "")
+    # "loss/train" is the loss as "train/loss" is
     while len(parts) > 1 and _side(parts[-1]):
         parts.pop()
     kind = _SUBJECTS.get(parts[-1])
@@ -496,16 +543,18 @@ def check_pattern(text: str) -> None:
 def _grouped(groups: Mapping[str, str]) -> _Fields:
     """What the groups of a pattern of one's own hold; what is no number is left out."""
     numbers = {name: text for name, text in groups.items() if _VALUE.fullmatch(text)}
-    loss, accuracy = (
-        [_Metric(kind, kind, float(numbers[kind]))] if kind in numbers else [] for kind in ("loss", "accuracy")
-    )
+    loss: list[_Metric] = []
+    accuracy: list[_Metric] = []
+    if "loss" in numbers:
+        loss.append(_Metric("loss", "loss", float(numbers["loss"])))
     if "val_loss" in numbers:
         loss.append(_Metric("loss", "val_loss", float(numbers["val_loss"]), of_validation=True))
-    if "epoch" in numbers:
+    if "accuracy" in numbers:
+        accuracy.append(_Metric("accuracy", "accuracy", float(numbers["accuracy"])))
+    epoch = None
+    if "epoch" in numbers and math.isfinite(float(numbers["epoch"])):
         epoch = float(numbers["epoch"])
-    else:
-        epoch = math.nan
-    return _Fields(_count(groups.get("step", "")), None, epoch if math.isfinite(epoch) else None, loss, accuracy)
+    return _Fields(_count(groups.get("step", "")), None, epoch, loss, accuracy)
 
 
 _MATCHING = """
@@ -538,7 +587,8 @@ class _OwnPattern:
 
     def read(self, lines: Sequence[str]) -> list[dict[str, str]]:
         """What the groups hold in each line; nothing, and the end, when that takes longer than `PATTERN_S`."""
-        questions, answers = self._process.stdin, self._process.stdout
+        questions = self._process.stdin
+        answers = self._process.stdout
         assert questions is not None and answers is not None
         try:
             questions.write(json.dumps(lines).encode() + b"\n")
@@ -546,7 +596,8 @@ class _OwnPattern:
         except OSError:
             self.close()
             return []
-        answer, until_s = b"", time.monotonic() + PATTERN_S
+        answer = b""
+        until_s = time.monotonic() + PATTERN_S
         while not answer.endswith(b"\n"):
             ready, _, _ = select.select([answers], [], [], max(0.0, until_s - time.monotonic()))
             piece = b""

@@ -72,16 +72,20 @@ class WatchRequest:
 
     def spec(self) -> dict[str, Any]:
         """The request as a run's spec."""
-        return {
+        spec: dict[str, Any] = {
             "command": list(self.command),
             "folder": str(self.folder or Path.cwd()),
             "environment": dict(self.environment),
             "simulate": [written(card) for card in self.simulate],
             "simulate_others": self.simulate_others,
             "memory_history": self.memory_history,
-            **({"as_cuda": True} if self.as_cuda else {}),
-            **({"metric_pattern": self.metric_pattern} if self.metric_pattern else {}),
         }
+        # told where they are not as usual, so that recordings read as before
+        if self.as_cuda:
+            spec["as_cuda"] = True
+        if self.metric_pattern:
+            spec["metric_pattern"] = self.metric_pattern
+        return spec
 
 
 class ProgramNotFoundError(ValueError):

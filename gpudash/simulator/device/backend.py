@@ -43,6 +43,7 @@ class Backend:
 
         self.engine = engine
         self.module = DeviceModule(engine)
+        # kernels can be registered only when torch knows the name
         _setup_privateuseone_for_python_backend(
             DEVICE, backend_module=self.module, device_guard=autograd.device_guard()
         )
@@ -54,8 +55,10 @@ class Backend:
             *recurrent.install(engine),
             *cudnn_recurrent.install(engine),
             *autocast.install(),
-            *(collectives.install(engine) if engine.computes else ()),
         ]
+        # without numbers there is nothing that ranks could exchange
+        if engine.computes:
+            self._libraries += collectives.install(engine)
         _answer_for_accelerator(self.module)
         autograd.install()
         _leave_uncompiled()
@@ -144,8 +147,10 @@ def _make_storages(engine: Engine) -> None:
         if not naming.means_simulated(device):
             return _CpuStorage.__new__(cls, *args, device=device, **kwargs)
         card = engine.card(engine.index_of(torch.device(device)))
-        if not args or isinstance(args[0], int):
-            return engine.storages.new(card, args[0] if args else 0)
+        if not args:
+            return engine.storages.new(card, 0)
+        if isinstance(args[0], int):
+            return engine.storages.new(card, args[0])
         return storage_type(args[0]).to(device=torch.device(DEVICE, card.index))
 
     storage_type.__new__ = make
@@ -163,7 +168,8 @@ def _resize_storages(engine: Engine) -> None:
     """Let storages give their bytes back and take as many again, as FSDP has those of gathered parameters do."""
     storage_type: Any = torch.UntypedStorage
     storages = engine.storages
-    resize, nbytes = storage_type.resize_, storage_type.nbytes
+    resize = storage_type.resize_
+    nbytes = storage_type.nbytes
 
     def bytes_held(self: Any) -> int:
         if storages.has_released(self):
@@ -188,7 +194,10 @@ def _resize_storages(engine: Engine) -> None:
 
 def _to_device(self: Any, device: Any = None, non_blocking: bool = False) -> Any:
     """``storage.sim()``, after ``storage.cuda()``."""
-    return self.to(device=DEVICE if device is None else torch.device(DEVICE, device), non_blocking=non_blocking)
+    target: Any = DEVICE
+    if device is not None:
+        target = torch.device(DEVICE, device)
+    return self.to(device=target, non_blocking=non_blocking)
 
 
 def _unless_simulated(original: Any, sentence: str) -> Any:
@@ -267,6 +276,7 @@ def _keep_parameters() -> None:
         except RuntimeError as error:
             if _COULD_NOT_SWAP not in str(error):
                 raise
+            # torch hides what went wrong within the swap behind a sentence of its own
             if isinstance(error.__cause__, torch.OutOfMemoryError):
                 raise error.__cause__ from None
         finally:
@@ -284,13 +294,14 @@ def _without_sizes_moved(module: nn.Module, fn: Callable[[torch.Tensor], torch.T
     It stays the same object of its own class, which says what it is to become.
     """
     every: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
-    lazy: list[tuple[dict[str, Any], str, Any]] = [
-        (owned, name, tensor) for owned in every for name, tensor in owned.items() if is_lazy(tensor)
-    ]
+    lazy: list[tuple[dict[str, Any], str, Any]] = []
+    for owned in every:
+        lazy += [(owned, name, tensor) for name, tensor in owned.items() if is_lazy(tensor)]
     swap: Any = torch.utils.swap_tensors
     for owned, name, tensor in lazy:
         moved = fn(torch.empty(0, dtype=tensor.dtype, device=tensor.device))
         made = type(tensor)(tensor.requires_grad, device=moved.device, dtype=moved.dtype)
+        # a lazy tensor keeps in its attributes what class it becomes once it is filled
         made.__dict__.update(tensor.__dict__)
         swap(tensor, made)
         owned[name] = None
@@ -360,6 +371,8 @@ def _set_data_across_devices() -> None:
             plain.__set__(self, value)
             return
         made = torch.empty(0, dtype=value.dtype, device=value.device)
+        # torch takes the bytes of a tensor of the same kind; then the whole tensors are swapped, so that
+        # `self` stays the object it was
         plain.__set__(made, value)
         if isinstance(self, nn.Parameter):
             made = nn.Parameter(made, requires_grad=self.requires_grad)
@@ -404,6 +417,7 @@ def _answer_for_accelerator(module: DeviceModule) -> None:
         "setStream": set_stream,
         "synchronizeDevice": module.synchronize,
     }
+    # older torches lack some of them
     for name, answer in answers.items():
         if hasattr(torch._C, f"_accelerator_{name}"):
             setattr(torch._C, f"_accelerator_{name}", answer)

@@ -57,13 +57,14 @@ class Stack:
     def frames(self) -> list[Frame]:
         """In the form of torch's snapshots, without the simulator's own; the same list at every call."""
         if self._frames is None:
-            self._frames = [
-                {"filename": code.co_filename, "line": line_of(code, place), "name": code.co_name}
-                for code, place in self._places
-                if not code.co_filename.startswith(OWN_CODE)
-            ]
+            frames: list[Frame] = []
             if self.is_workspace:
-                self._frames.insert(0, WORKSPACE_FRAME)
+                frames.append(WORKSPACE_FRAME)
+            for code, place in self._places:
+                if not code.co_filename.startswith(OWN_CODE):
+                    frames.append({"filename": code.co_filename, "line": line_of(code, place), "name": code.co_name})
+            # only now, since another thread may ask meanwhile
+            self._frames = frames
         return self._frames
 
 
@@ -79,6 +80,7 @@ class Stacks:
         """The stack of the running thread from ``depth`` frames above on."""
         start: Any = sys._getframe(depth + 1)
         places: list[int] = [int(is_workspace)]
+        # looked up once: a stack is taken at every allocation
         add = places.append
         frame = start
         while frame is not None:
@@ -98,6 +100,7 @@ class Stacks:
             places.append((frame.f_code, frame.f_lasti))
             frame = frame.f_back
         if len(self._known) >= MOST_KNOWN:
+            # the stacks in use stay, with their numbers; only what they are compared with begins anew
             self._known.clear()
         self._taken += 1
         made = self._known[key] = Stack(self._taken, tuple(places), is_workspace=is_workspace)
@@ -150,7 +153,11 @@ class _Recording:
 
     def __init__(self, card: SimulatedGpu, history: MemoryHistory, most: int) -> None:
         self.card = card
-        self.entries: deque[Event] = deque(maxlen=None if most >= sys.maxsize else most)
+        # torch's default is the largest size there is, for which a deque has None
+        limit: int | None = most
+        if most >= sys.maxsize:
+            limit = None
+        self.entries: deque[Event] = deque(maxlen=limit)
         self.live: dict[int, tuple[_Group, int]] = {}
         self.segment_stacks: dict[int, Stack] = {}
         self.groups: dict[tuple[Stack, int], _Group] = {}
@@ -184,6 +191,8 @@ class _Recording:
             self.entries.append((action, address, size, stream, time.time_ns(), stack))
 
     def _new_group(self, key: tuple[Stack, int]) -> _Group:
+        # each live block has one group at most, so that at least half of so many are empty: the cost of a
+        # sweep is shared by as many new groups
         if len(self.groups) > MOST_EMPTY_GROUPS + 2 * len(self.live):
             self.groups = {known: group for known, group in self.groups.items() if group.blocks}
         made = self.groups[key] = _Group(*key)
@@ -192,9 +201,12 @@ class _Recording:
 
 def entry(action: str, address: int, size: int, stream: int, time_ns: int, frames: list[Frame]) -> dict[str, Any]:
     """One event in the form of torch's trace; an out-of-memory has the free bytes in place of an address."""
+    place = "addr"
+    if action == "oom":
+        place = "device_free"
     return {
         "action": action,
-        "device_free" if action == "oom" else "addr": address,
+        place: address,
         "size": size,
         "stream": stream,
         "time_us": time_ns // 1000,
@@ -254,7 +266,9 @@ class MemoryHistory:
         self.keeps_trace = enabled == "all"
         if enabled is None:
             return
-        kept, self._recordings = self._recordings, {}
+        # recordings of cards that were replaced go; those of the others go on
+        kept = self._recordings
+        self._recordings = {}
         for card in self._cards():
             known = kept.get(card.uuid)
             if known is not None and known.card is card:
@@ -271,14 +285,11 @@ class MemoryHistory:
     def held(self, card: SimulatedGpu) -> list[HeldBlock]:
         """What is live of what was allocated on ``card`` since recording began; any thread may ask."""
         recording = self._recordings.get(card.uuid)
-        # a copy is made in one go, whatever another thread allocates
         if recording is None:
-            groups = {}
-        else:
-            groups = recording.groups.copy()
-        return [
-            HeldBlock(group.bytes, group.blocks, group.step, group.stack) for group in groups.values() if group.blocks
-        ]
+            return []
+        # a copy is made in one go, whatever another thread allocates
+        groups = [group for group in recording.groups.copy().values() if group.blocks]
+        return [HeldBlock(group.bytes, group.blocks, group.step, group.stack) for group in groups]
 
     def snapshot(self) -> dict[str, Any]:
         """Segments, traces and settings in the form of torch's snapshots (torch/cuda/memory.py, ``_snapshot``)."""
@@ -288,9 +299,8 @@ class MemoryHistory:
             recording = self._recordings.get(card.uuid)
             held = card.segments()
             segments += [_segment(card, segment, recording) for segment in held]
-            if recording is None:
-                events = []
-            else:
+            events: list[Event] = []
+            if recording is not None:
                 events = list(recording.entries)
             entries = [entry(*event[:5], event[5].frames()) for event in events]
             if entries:
@@ -316,18 +326,32 @@ def _expect(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
 
 
 def _segment(card: SimulatedGpu, segment: Segment, recording: _Recording | None) -> dict[str, Any]:
-    if recording is None:
-        live: dict[int, tuple[_Group, int]] = {}
-    else:
+    live: dict[int, tuple[_Group, int]] = {}
+    frames: list[Frame] = []
+    if recording is not None:
         live = recording.live
-    if recording is None:
-        above: dict[int, Stack] = {}
-    else:
-        above = recording.segment_stacks
+        # what was there before recording began has no stack
+        if segment.address in recording.segment_stacks:
+            frames = recording.segment_stacks[segment.address].frames()
+    pool: Any = (0, 0)
     if isinstance(segment.pool_id, tuple):
         pool = segment.pool_id
-    else:
-        pool = (0, 0)
+    kind = "large"
+    if segment.is_small:
+        kind = "small"
+    blocks = []
+    for block in segment.blocks:
+        found: list[Frame] = []
+        if block.state != "inactive":
+            found = _frames(live.get(block.address))
+        one = {
+            "address": block.address,
+            "size": block.size,
+            "requested_size": block.requested_size,
+            "state": block.state,
+            "frames": found,
+        }
+        blocks.append(one)
     return {
         "device": card.index,
         "address": segment.address,
@@ -336,20 +360,11 @@ def _segment(card: SimulatedGpu, segment: Segment, recording: _Recording | None)
         "active_size": segment.active_size,
         "requested_size": sum(block.requested_size for block in segment.blocks if block.state != "inactive"),
         "stream": segment.stream,
-        "segment_type": "small" if segment.is_small else "large",
+        "segment_type": kind,
         "segment_pool_id": pool,
         "is_expandable": segment.is_expandable,
-        "frames": above[segment.address].frames() if segment.address in above else [],
-        "blocks": [
-            {
-                "address": block.address,
-                "size": block.size,
-                "requested_size": block.requested_size,
-                "state": block.state,
-                "frames": _frames(live.get(block.address)) if block.state != "inactive" else [],
-            }
-            for block in segment.blocks
-        ],
+        "frames": frames,
+        "blocks": blocks,
     }
 
 
@@ -361,13 +376,15 @@ def _frames(known: tuple[_Group, int] | None) -> list[Frame]:
 
 def _settings(cards: list[SimulatedGpu]) -> dict[str, Any]:
     """The allocator's settings under the names of torch's snapshots: one set for all cards, as in torch."""
+    settings = AllocatorSettings()
     if cards:
         settings = cards[0].settings
-    else:
-        settings = AllocatorSettings()
+    limit = settings.max_split_size
+    if limit is None:
+        limit = -1
     return {
         "PYTORCH_CUDA_ALLOC_CONF": settings_text(settings),
-        "max_split_size": -1 if settings.max_split_size is None else settings.max_split_size,
+        "max_split_size": limit,
         "garbage_collection_threshold": settings.garbage_collection_threshold,
         "expandable_segments": settings.expandable_segments,
         "pinned_num_register_threads": 1,

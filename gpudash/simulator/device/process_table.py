@@ -95,10 +95,13 @@ class ProcessTable:
         about = os.fstat(descriptor)
         if not stat.S_ISREG(about.st_mode) or about.st_size != _SIZE or about.st_uid != os.geteuid():
             raise OSError(errno.EINVAL, "it is no table of simulated cards")
+        # only after the size is known to be right: to touch mapped memory behind the end of a file ends the
+        # process
         self.memory = mmap.mmap(descriptor, _SIZE)
         if _HEADER.unpack_from(self.memory)[0] != _MAGIC:
             raise OSError(errno.EINVAL, "it is no table of simulated cards")
         self._descriptor = descriptor
+        # the number of a descriptor may be given to another file; this says whether it was
         self._identity = about.st_dev, about.st_ino
         self._thread_lock = threading.Lock()
         weakref.finalize(self, _close, descriptor, self._identity)
@@ -147,6 +150,7 @@ class ProcessTable:
     def locked(self) -> Iterator[bool]:
         """Keep other processes from taking memory meanwhile; false where that was not to be had within `LOCK_S`."""
         deadline = time.monotonic() + LOCK_S
+        # lockf is of the whole process: threads of one need a lock of their own
         mine = self._thread_lock.acquire(timeout=LOCK_S)
         locked = mine and self._lock_file(deadline)
         try:
@@ -166,9 +170,11 @@ class ProcessTable:
         started = _started(pid)
         if started is None:
             return None
+        # first, so that the places of processes that have ended can be taken
         self._drop_dead()
         used = self._used()
         offset = self._place(pid, started, index, capacity, used)
+        # places that were never used come last: readers look at no more of the table than they have to
         if offset is None and used < MOST_ENTRIES:
             offset = _HEADER.size + used * _ENTRY.size
             _HEADER.pack_into(self.memory, 0, _MAGIC, used + 1)
@@ -191,6 +197,7 @@ class ProcessTable:
         for _offset, (pid, started, of, size, context, reserved) in self._entries():
             if (of, size) != (index, capacity) or pid == mine or not context + reserved:
                 continue
+            # a number that was given to another process would not have its start
             if not living or _started(pid) == started:
                 found[pid] = Holding(context, reserved)
         return found
@@ -227,6 +234,7 @@ class ProcessTable:
                 yield offset, found
 
     def _lock_file(self, deadline: float) -> bool:
+        # asked again each time: a program may close all descriptors between two tries
         while self._is_open():
             try:
                 fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
@@ -317,6 +325,7 @@ def _started(pid: int) -> int | None:
 
 
 def _clear(memory: mmap.mmap, offset: int) -> None:
+    # the process first: from then on nobody counts the rest
     _PROCESS.pack_into(memory, offset, 0)
     _HELD.pack_into(memory, offset + _HELD_OFFSET, 0, 0)
 

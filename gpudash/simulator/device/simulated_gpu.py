@@ -106,6 +106,7 @@ class SimulatedGpu:
         self._allocator = CachingAllocator(self._memory, settings, index)
         self._fraction = self._allocator.settings.per_process_memory_fraction
         self._lock = threading.Lock()
+        # addresses that were let go; appending to a deque needs no lock, so that finalizers may
         self._freed: deque[int] = deque()
         self._opened = False
         self._observers: list[Observer] = []
@@ -150,10 +151,12 @@ class SimulatedGpu:
         Raises:
             AllocationRefused: when there is no memory for it, also after releasing what is free.
         """
+        # outside of the lock: the tagger walks the stack and may run code of the program's
         tag = None
         if self.tagger is not None:
             tag = self.tagger()
         with self._lock:
+            # first, so that memory which is free already is not refused
             self._settle()
             self.allocating = label
             try:
@@ -166,6 +169,7 @@ class SimulatedGpu:
                 self.allocating = None
         if label is not None:
             self.label(address, label)
+        # what was let go while the lock was held here
         self._settle_if_free()
         return address
 
@@ -227,6 +231,7 @@ class SimulatedGpu:
     @property
     def held_bytes(self) -> int:
         """Bytes that this process holds: its context, and what the allocator has reserved since it was forked."""
+        # what a parent had reserved before the fork is the parent's
         return self.context_bytes + max(0, self._memory.taken - self._memory.inherited)
 
     def open(self) -> None:
@@ -349,6 +354,8 @@ class SimulatedGpu:
 
     def _settle_if_free(self) -> None:
         """Whoever holds the lock may be the very call that a finalizer interrupts: it then settles on its way out."""
+        # asked again after the lock is free: somebody may have let go of something meanwhile, and found the
+        # lock taken
         while self._freed and self._lock.acquire(blocking=False):
             try:
                 self._settle()

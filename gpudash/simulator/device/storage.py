@@ -101,11 +101,13 @@ def seeing_plainly(kernel: Any, name: str = "") -> Any:
         kernel: to be called.
         name: of its operation; "" where it serves any, which it is given first.
     """
+    # a mark that torch looks for, and no function to be called
     if kernel is torch.library.fallthrough_kernel:
         return kernel
 
     def run(*args: Any, **kwargs: Any) -> Any:
         tracing = _tracing_state()
+        # rare: the common way below costs as little as it can, since every operation takes it
         if tracing is not None:
             return run_untraced(tracing, args, kwargs)
         try:
@@ -115,6 +117,7 @@ def seeing_plainly(kernel: Any, name: str = "") -> Any:
                 return kernel(*args, **kwargs)
         except Exception as error:
             fault = faults.simulator_error(error, name, args, kwargs)
+            # torch's own refusals, which a program may rely on, go through as they are
             if fault is None:
                 raise
             raise fault from error
@@ -177,6 +180,7 @@ class StorageBlock:
 
     def __del__(self) -> None:
         """May be called in any thread, in the midst of any operation."""
+        # only handed over: a finalizer may interrupt the very call that holds the card's lock
         self.card.release(self.address)
 
 
@@ -212,6 +216,7 @@ class Storages:
         block: StorageBlock | None = getattr(storage, BLOCK, None)
         if block is not None and block.host is not None:
             return block.host
+        # torch refuses to make a tensor over no storage, and an empty one has no block
         if not storage.nbytes():
             return _on_host(torch.UntypedStorage, 0)
         # torch made it over the pointer of another, as it does when it reads a file
@@ -223,6 +228,7 @@ class Storages:
         storage: torch.UntypedStorage | None = None
         if backed is not None:
             storage = backed()
+        # the storage may have been freed, or be that of another card's tensor over the same bytes of the host
         if storage is not None and storage.device.index == index:
             return storage
         return None
@@ -242,6 +248,7 @@ class Storages:
             torch.OutOfMemoryError: when the card is full.
             RuntimeError: torch's, when the host is.
         """
+        # as in torch, no bytes are no request
         if size == 0:
             return _storage(0, torch.device(DEVICE, card.index), 0)
         try:
@@ -256,7 +263,9 @@ class Storages:
                 host = block.host = _on_host(torch.UntypedStorage, size)
             pointer = host.data_ptr()
         storage = _storage(pointer, torch.device(DEVICE, card.index), size)
+        # the block lives as long as the storage's Python object, and is freed with it
         setattr(storage, BLOCK, block)
+        # weakly: the host's bytes must not keep the simulated storage alive
         if host is not None:
             setattr(host, BACKED, weakref.ref(storage))
         return storage
@@ -305,6 +314,7 @@ class Storages:
 
     def _out_of_memory(self, card: SimulatedGpu, refused: AllocationRefused) -> Exception:
         """torch's error; whoever asked to be told when a card is full is told first, while everything is in place."""
+        # before the error unwinds anything: who explains a full memory has to see what filled it
         for callback in self.on_full:
             callback(card, refused)
         made: Exception = OutOfMemoryError(message(refused, naming.shown.upper(), _processes(card)))
@@ -324,7 +334,8 @@ class Storages:
 
     def _imported(self, index: int) -> torch.Tensor:
         """An empty tensor on device ``index``: torch makes tensors for a Python device through dlpack only."""
-        shape, strides = (ctypes.c_int64 * 1)(0), (ctypes.c_int64 * 1)(1)
+        shape = (ctypes.c_int64 * 1)(0)
+        strides = (ctypes.c_int64 * 1)(1)
         managed = _DLManagedTensor()
         managed.dl_tensor = _DLTensor(
             None, _DLDevice(EXTERNAL_DEVICE, index), 1, _DLDataType(FLOAT, 32, 1), shape, strides, 0
@@ -333,7 +344,8 @@ class Storages:
         name = ctypes.c_char_p(b"dltensor")
         self._kept += [managed, shape, strides, name]  # torch keeps pointers to all of them
         make = ctypes.pythonapi.PyCapsule_New
-        make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        make.restype = ctypes.py_object
+        make.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
         tensor: torch.Tensor = torch._C._from_dlpack(make(ctypes.addressof(managed), name, None))
         return tensor
 
@@ -379,6 +391,7 @@ def contiguous(size: Sequence[int]) -> list[int]:
     """Strides of a contiguous tensor, in elements."""
     strides = [1] * len(size)
     for axis in range(len(size) - 2, -1, -1):
+        # an empty dimension counts as one, as in torch
         strides[axis] = strides[axis + 1] * max(size[axis + 1], 1)
     return strides
 

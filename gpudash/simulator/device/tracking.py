@@ -142,10 +142,9 @@ class Tracker:
         """(card, address) → category of what belongs to a module or an optimizer that has been at work."""
         found: dict[tuple[int, int], str] = {}
         for root, category in self.roots():
-            is_there = device_of(root).type == DEVICE
-            block = None
-            if is_there:
-                block = self._engine.storages.block(root.untyped_storage())
+            if device_of(root).type != DEVICE:
+                continue
+            block = self._engine.storages.block(root.untyped_storage())
             if block is not None:
                 found[block.card.index, block.address] = category
         return found
@@ -158,6 +157,7 @@ class Tracker:
                     yield tensor, category
 
     def _owned(self) -> Iterator[tuple[Any, str]]:
+        # last come weights and gradients: where a tensor is found as several things, the last one counts
         weights: list[torch.Tensor] = []
         for optimizer in list(self._optimizers):
             for group in optimizer.param_groups:
@@ -165,6 +165,7 @@ class Tracker:
             for state in list(optimizer.state.values()):
                 yield state, OPTIMIZER_STATE
         for module in list(self._modules):
+            # a weak set may lose members while it is walked: a list holds them meanwhile
             weights += module.parameters()
             for buffer in module.buffers():
                 yield buffer, WEIGHTS
@@ -174,18 +175,25 @@ class Tracker:
                 yield weight.grad, GRADIENTS
 
     def _tag(self) -> Tag:
-        stack = _stack() if self._stacks else ()
+        stack: tuple[tuple[CodeType, int], ...] = ()
+        if self._stacks:
+            stack = _stack()
         return Tag(self.step, self.phase, self.stage, ".".join(self._running), stack)
 
     def _copied_in(self, block: Any) -> None:
-        block.card.label(block.address, WEIGHTS if _is_moving_a_module() else INPUTS)
+        if _is_moving_a_module():
+            block.card.label(block.address, WEIGHTS)
+        else:
+            block.card.label(block.address, INPUTS)
 
     def _enter(self, module: nn.Module, _args: Any) -> None:
+        # a module that no other one calls is a model
         if not self._running:
             if module not in self._modules:
                 self._modules.add(module)
                 if self.on_roots is not None:
                     self.on_roots()
+            # a checkpointed layer runs forward within the backward pass, and belongs to that
             if not self._backward:
                 self._forward = True
         self._running.append(type(module).__name__)
@@ -195,14 +203,19 @@ class Tracker:
             self._running.pop()
 
     def _backward_changes(self, begins: bool) -> None:
-        self._backward += 1 if begins else -1
+        # a backward pass may begin another one, as checkpointing does
+        if begins:
+            self._backward += 1
+        else:
+            self._backward -= 1
         self._forward = False
         if not self._backward and self.on_roots is not None:
             self.on_roots()
 
     def _optimizer_begins(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
         self._optimizers.add(optimizer)
-        self._optimizing, self._forward = True, False
+        self._optimizing = True
+        self._forward = False
 
     def _optimizer_ends(self, _optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
         if self.on_roots is not None:
@@ -216,7 +229,10 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
     """
     if isinstance(value, torch.Tensor):
         value = unwrapped(value)
-        names = value.__tensor_flatten__()[0] if hasattr(value, "__tensor_flatten__") else ()
+        # the protocol of traceable wrapper subclasses: it names the attributes that hold the inner tensors
+        names: Any = ()
+        if hasattr(value, "__tensor_flatten__"):
+            names = value.__tensor_flatten__()[0]
         if not names:
             yield value
         for name in names:
@@ -234,6 +250,7 @@ _MOVING = nn.Module._apply.__code__
 
 
 def _is_moving_a_module() -> bool:
+    # two frames up is whoever copied; from there outwards
     frame = sys._getframe(2)
     found: Any | None = frame
     while found is not None and found.f_code is not _MOVING:
@@ -254,6 +271,7 @@ def _stack() -> tuple[tuple[CodeType, int], ...]:
 def line_of(code: CodeType, place: int) -> int:
     """The line of ``code`` that its instruction at ``place`` (``f_lasti``) belongs to."""
     line = code.co_firstlineno
+    # ascending: the last line that begins at or before the instruction
     for start, number in dis.findlinestarts(code):
         if start > place:
             break

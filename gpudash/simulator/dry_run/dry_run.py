@@ -87,6 +87,7 @@ class RequestRecorder:
     def stop(self) -> None:
         """End `start`, and say what each block was for."""
         self._card.unobserve(self._happened)
+        # roots are known while they are alive: a last look before the blocks are sorted
         self.classify()
         for address, block in self._blocks.items():
             self._note_label(block, address)
@@ -103,6 +104,8 @@ class RequestRecorder:
                 self._certain[block] = category
 
     def _happened(self, action: str, address: int, size: int, stream: int) -> None:
+        # what a program lets go of at its end is not recorded, or it would look as if it had been freed in
+        # time
         if self._tracker.finished:
             if action == "free_completed" and address in self._blocks:  # its label goes with it
                 self._note_label(self._blocks.pop(address), address)
@@ -126,10 +129,12 @@ class RequestRecorder:
     def _note_label(self, block: int, address: int) -> None:
         label = self._card.label_of(address)
         if label is not None:
+            # what `classify` has found counts more than a label of the moment of allocation
             self._certain.setdefault(block, label)
 
     def _mark(self) -> None:
         now = self._tracker.step, self._tracker.phase
+        # a mark only where a step or phase begins: it stands for all events up to the next one
         if now != self._marked:
             self._marked = now
             self.trace.marks.append(TraceMark(len(self.trace.events), *now))
@@ -139,6 +144,7 @@ class RequestRecorder:
         certain = self._certain.get(block)
         if certain is not None:
             return certain
+        # freed within the forward pass it was of use there only
         outlives = not learns or self._freed.get(block) != FORWARD
         if self._born[block - 1] == FORWARD and outlives:
             return ACTIVATIONS
@@ -156,6 +162,7 @@ class DryRun:
         self.reported_card: ReportedCard | None = None
         self.backend: Backend = register([_card(ENDLESS, A100)], computes=False)
         self._meta = kernel_library("aten")
+        # in a dry run tensors of torch's device "meta" stand for those of the CPU
         self._meta.impl("copy_", self._copy, "Meta")
         for key in (KEY, "Meta"):
             self._meta.impl("_to_copy", self._converted, key)
@@ -171,6 +178,7 @@ class DryRun:
         for name, entry in list(simple_registry.singleton._data.items()):
             namespace, _, operation = name.partition("::")
             made = custom_ops.OPDEFS.get(name)
+            # without a fake kernel nobody can tell the sizes of its results
             lacks_sizes = entry.fake_impl.kernel is None or (made is not None and made._abstract_fn is None)
             if lacks_sizes or name in self._custom or "." in operation:
                 continue
@@ -234,6 +242,8 @@ class DryRun:
             for recorder in recorders:
                 recorder.classify()
 
+        # gradients may be dropped at the begin of the next step: they are looked at where they are certain to
+        # be there
         tracker.on_roots = classify
         tracker.start()
         for recorder in recorders:
@@ -241,6 +251,7 @@ class DryRun:
         try:
             run(tracker)
         except Exception as error:
+            # torch's words for a tensor without bytes are told as what they are in a dry run
             if trusting or not explains(error):
                 raise
             raise DataDependentError(f"{TAKES_OUT}.") from error
@@ -280,6 +291,7 @@ class DryRun:
             integers = self.backend.engine.integers
             known = None
             if integers is not None:
+                # integers that are known may be read on the CPU as everywhere
                 known = integers.of(tensor)
             if known is not None:
                 return _copied(known, device=device, **options)

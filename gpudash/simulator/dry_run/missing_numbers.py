@@ -59,8 +59,10 @@ def of_operation(name: str) -> DataDependentError:
     """The refusal of the operation ``name``, without its namespace, that cannot do with sizes."""
     if name == "_local_scalar_dense":
         return DataDependentError(f"{READS}.")
+    if name in PICKING:
+        return DataDependentError(f"{MASKS}.")
     shown = name.strip("_").rstrip("0123456789")
-    return DataDependentError(f"{MASKS if name in PICKING else DEPENDS.format(name=shown)}.")
+    return DataDependentError(f"{DEPENDS.format(name=shown)}.")
 
 
 FINITE = "numbers of tensors are finite, at least a thousandth and below a million"
@@ -113,14 +115,15 @@ def note_answer(name: str, args: Sequence[Any], result: torch.Tensor) -> None:
         answer = _compared(name, *args[:2], is_one=result.numel() == 1)
     elif name in _TURNING:
         before = answer_to(args[0])
-        answer = None
         if before is not None:
             answer = before._replace(truth=not before.truth)
     else:
         left, right = map(answer_to, args[:2])
-        if left is not None and right is not None:
-            either = left.truth or right.truth
-            answer = left._replace(truth=either if name.endswith("or") else left.truth and right.truth)
+        # two truths that are assumed, joined: what they rest on is told of the first
+        if left is not None and right is not None and name.endswith("or"):
+            answer = left._replace(truth=left.truth or right.truth)
+        elif left is not None and right is not None:
+            answer = left._replace(truth=left.truth and right.truth)
     if answer is not None:
         setattr(result.untyped_storage(), ANSWER, answer)
 
@@ -128,6 +131,7 @@ def note_answer(name: str, args: Sequence[Any], result: torch.Tensor) -> None:
 def _compared(name: str, tensor: Any, other: Any, *, is_one: bool) -> AssumedTruth | None:
     if name in ("eq", "ne") and (tensor is other or (isinstance(other, float) and math.isinf(other))):
         return AssumedTruth((name == "eq") is (tensor is other), ORDINARY)  # a number equals itself unless it is NaN
+    # what is true of every element may be false of one: only a single number is compared
     if not is_one:
         return None
     if line_search.is_search(_caller()):
@@ -136,6 +140,8 @@ def _compared(name: str, tensor: Any, other: Any, *, is_one: bool) -> AssumedTru
             return None
         return AssumedTruth(outcome, line_search.SEARCHES)
     if isinstance(other, (int, float)) and is_beyond(other):
+        # 1 stands for all numbers of a tensor, which lie between LEAST and MOST: beyond these every one
+        # compares alike
         return AssumedTruth(_COMPARING[name](1.0, other), FINITE)
     return None
 
@@ -182,6 +188,7 @@ def only_keeps() -> bool:
 def _caller() -> FrameType | None:
     """The innermost frame that is neither the simulator's nor what it calls operations through."""
     frame: FrameType | None = sys._getframe(1)
+    # outwards past the simulator, and past what torch's Python calls operations through
     while frame is not None and frame.f_code.co_filename.startswith((OWN, CALLING)):
         frame = frame.f_back
     return frame
@@ -192,7 +199,10 @@ def described(tensor: torch.Tensor) -> str:
     parts = ["...", f"device='{tensor.device}'", f"size={tuple(tensor.shape)}"]
     if tensor.dtype not in (torch.get_default_dtype(), torch.int64, torch.bool):
         parts.append(f"dtype={tensor.dtype}")
-    return f"{'Parameter containing: ' if isinstance(tensor, torch.nn.Parameter) else ''}tensor({', '.join(parts)})"
+    text = f"tensor({', '.join(parts)})"
+    if isinstance(tensor, torch.nn.Parameter):
+        return f"Parameter containing: {text}"
+    return text
 
 
 def show_sizes_only(device: str) -> None:
@@ -243,6 +253,7 @@ class KnownIntegers:
             return None
         storage = tensor.untyped_storage()
         block = self._storages.block(storage)
+        # bytes of the host behind the block are what says that its numbers are known
         if storage.nbytes() and (block is None or block.host is None):
             return None
         made = torch.empty(0, dtype=tensor.dtype)
@@ -258,7 +269,9 @@ class KnownIntegers:
 
     def copied(self, source: torch.Tensor, target: torch.Tensor) -> bool:
         """Follow a copy between any two devices; whether its numbers are known."""
-        values, place = self.of(source), self.of(target)
+        values = self.of(source)
+        place = self.of(target)
+        # between kinds numbers are not followed: floats are not known, and must not become known integers
         if values is None or place is None or is_fractional(target.dtype) is not is_fractional(source.dtype):
             self.forget(target)
             return False
@@ -276,7 +289,9 @@ class KnownIntegers:
         first = next(tensors_among((*args, *kwargs.values())), None)
         if first is None or (is_fractional(first.dtype) and not plan.written):
             return
-        made = () if plan.written else tuple(tensors_among((result,)))
+        made: tuple[torch.Tensor, ...] = ()
+        if not plan.written:
+            made = tuple(tensors_among((result,)))
         known = all(tensor.numel() <= MOST_INTEGERS and not is_fractional(tensor.dtype) for tensor in made)
         values = None
         if known:
@@ -331,6 +346,7 @@ class KnownIntegers:
             positions = self.picked(index)
             if positions is None:
                 return None
+            # a mask of several dimensions stands for as many index tensors, one for each
             found += [place.to(index.device) for place in positions.unbind(1)]
         return found
 

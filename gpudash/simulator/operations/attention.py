@@ -23,6 +23,7 @@ from gpudash.simulator.operations.operations import TORCH_VERSION, Engine
 WIDEST_IN_REGISTERS = 128
 """Widths above it let the memory-efficient kernel gather a half-precision result in a float32 buffer."""
 
+# through torch.ops, and not by a call of the kernels below: so autograd records each as it does on CUDA
 _math: Callable[..., tuple[torch.Tensor, ...]] = torch.ops.aten._scaled_dot_product_attention_math
 _flash: Callable[..., tuple[torch.Tensor, ...]] = torch.ops.aten._scaled_dot_product_flash_attention
 _efficient: Callable[..., tuple[torch.Tensor, ...]] = torch.ops.aten._scaled_dot_product_efficient_attention
@@ -37,6 +38,7 @@ def install(engine: Engine) -> list[Any]:
         card = engine.card(engine.index_of(args[0].device))
         return attend(*args, **kwargs, capability=card.architecture.capability)
 
+    # for autograd too, since the choice comes before it: what is recorded is the kernel that was chosen
     for key in (KEY, f"Autograd{KEY}"):
         library.impl("scaled_dot_product_attention", attending, key)
     kernels: dict[str, Callable[..., Any]] = {
@@ -113,7 +115,9 @@ def flash(
 
 def _keeps(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None) -> bool:
     """Whether a backward pass may come (``should_compute_logsumexp``)."""
-    given = [query, key, value, *([] if mask is None else [mask])]
+    given = [query, key, value]
+    if mask is not None:
+        given.append(mask)
     return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given)
 
 
@@ -192,16 +196,18 @@ class Flash(_Kernel):
     ) -> tuple[Any, ...]:
         """Result, sums, nothing, nothing, both lengths, the generator's state (2), an unused one, an empty mask."""
         how = _Attention(dropout_p, is_causal, _scale(scale, query.shape[3]), self._seed(dropout_p))
+        # first the result and the sums, then what the split needs, then the generator's state: the order of
+        # the requests decides where each block lies
         result = torch.empty_like(query)
         sums = self._take(query.shape[:3], torch.float32, query)
-        if dropout_p:
-            splits = 1
-        else:
+        # flash_api.cpp splits keys only without dropout
+        splits = 1
+        if not dropout_p:
             splits = self._splits(query, key)
+        # flash attention computes heads in widths that are multiples of 32
         wide = query.shape[3] + -query.shape[3] % 32
-        if splits == 1:
-            sizes = []
-        else:
+        sizes = []
+        if splits > 1:
             sizes = [(splits, *query.shape[:3]), (splits, *query.shape[:3], wide)]
         parts = [self._take(size, torch.float32, query) for size in sizes]
         state = self._take((2,), torch.uint64, query)
@@ -237,7 +243,10 @@ class Flash(_Kernel):
         """Gradients for query, key and value."""
         batch, heads, length, width = query.shape
         rounded = length + -length % 128
-        wide = width + -width % (32 if width <= 128 else 64)
+        multiple = 64
+        if width <= 128:
+            multiple = 32
+        wide = width + -width % multiple
         seed = 0
         if dropout_p and self._engine.computes:
             seed = int(self._like(philox_seed).view(torch.int64)[0])
@@ -253,6 +262,7 @@ class Flash(_Kernel):
             scratch += [self._take(expanded, key.dtype, query), self._take(expanded, key.dtype, query)]
         grad, inner, keys, values = (self._like(tensor) for tensor in (grad_out, query, key, value))
         made = _gradients(grad, inner, keys, values, None, self._like(out), self._like(logsumexp), how)
+        # one by one, and the last one first, as C++ ends the lives of local variables
         while scratch:
             scratch.pop()
         del copies
@@ -272,14 +282,18 @@ class Flash(_Kernel):
             columns = 128
         else:
             columns = 64
-        blocks, work = -(-key.shape[2] // columns), batch * heads * -(-length // 64)
+        blocks = -(-key.shape[2] // columns)
+        work = batch * heads * -(-length // 64)
+        # enough work for nearly all multiprocessors without a split
         if work >= 0.8 * room:
             return 1
         fill: dict[int, float] = {}
         for splits in range(1, min(128, room, blocks) + 1):
+            # a split that leaves every part as long as a smaller one does is not looked at
             if splits == 1 or -(-blocks // splits) != -(-blocks // (splits - 1)):
                 waves = work * splits / room
                 fill[splits] = waves / math.ceil(waves)
+        # the fewest splits that fill the last wave nearly as well as the best ones
         return next(splits for splits, share in fill.items() if share >= 0.85 * max(fill.values()))
 
 
@@ -301,16 +315,20 @@ class Cudnn(_Kernel):
     ) -> tuple[Any, ...]:
         """Result, sums, nothing, nothing, both lengths, the generator's seed and offset, an empty mask."""
         how = _Attention(dropout_p, is_causal, _scale(scale, query.shape[3]), self._seed(dropout_p))
-        seed, offset = self._take((), torch.int64, query), self._take((), torch.int64, query)
+        seed = self._take((), torch.int64, query)
+        offset = self._take((), torch.int64, query)
         result = self._ordered(query, value.shape[3])
-        sums = self._take((*query.shape[:3], 1) if compute_log_sumexp else (0,), torch.float32, query)
+        size: tuple[int, ...] = (0,)
+        if compute_log_sumexp:
+            size = (*query.shape[:3], 1)
+        sums = self._take(size, torch.float32, query)
         bias = None
         if attn_bias is not None:
             bias = self._like(attn_bias)
         made = _attended(self._like(query), self._like(key), self._like(value), bias, how)
         self._write(result, made[0])
-        if compute_log_sumexp:
-            self._write(sums, None if self._engine.computes is False else made[1].unsqueeze(-1))
+        if compute_log_sumexp and self._engine.computes:
+            self._write(sums, made[1].unsqueeze(-1))
         if self._engine.computes:
             self._like(seed).fill_(how.seed)
         nothing = self._take((0,), query.dtype, query)
@@ -514,6 +532,7 @@ def choose(
     """
     attended = [query, key, value]
     enabled: Any = torch.backends.cuda
+    # which kernel is allowed, by the switches of torch.backends.cuda, and takes these tensors
     usable = {
         SDPBackend.FLASH_ATTENTION: enabled.flash_sdp_enabled()
         and mask is None
@@ -525,6 +544,7 @@ def choose(
     order = _order()
     if cudnn is not None and enabled.cudnn_sdp_enabled():
         usable[cudnn] = capability >= (8, 0) and not dropout and _takes_cudnn(attended, enable_gqa)
+        # elsewhere it comes where torch's order has it
         if capability in PREFER_CUDNN:
             order.insert(0, cudnn)
     for backend in order:
@@ -534,7 +554,8 @@ def choose(
 
 
 def _order() -> list[Any]:
-    known = {int(backend): backend for backend in (getattr(SDPBackend, name) for name in SDPBackend.__members__)}
+    backends: list[Any] = [getattr(SDPBackend, name) for name in SDPBackend.__members__]
+    known = {int(backend): backend for backend in backends}
     if hasattr(torch._C, "_get_sdp_priority_order"):
         return [known[number] for number in torch._C._get_sdp_priority_order() if number in known]
     return [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
@@ -583,7 +604,8 @@ def _takes_efficient(attended: Attended, mask: torch.Tensor | None, enable_gqa: 
     multiple = 4
     if query.dtype in HALVES:
         multiple = 8
-    width, last = query.shape[3], value.shape[3]
+    width = query.shape[3]
+    last = value.shape[3]
     return width == key.shape[3] and width > 0 and last > 0 and width % multiple == 0 and last % multiple == 0
 
 
@@ -619,13 +641,16 @@ def _attended(
         bias: added to the scores.
         how: the settings.
     """
+    # without numbers the sizes are all there is to make
     if query.is_meta:
         size = (*query.shape[:3], value.shape[3])
         return query.new_empty(size), query.new_empty(query.shape[:3], dtype=torch.float32)
-    key, value = _repeated(key, query), _repeated(value, query)
+    key = _repeated(key, query)
+    value = _repeated(value, query)
     if not how.dropout and query.shape[3] == value.shape[3]:
         result = _fast(query, key, value, 0.0, how.is_causal, attn_mask=bias, scale=how.scale)
         return result[0], result[1]
+    # the CPU's own fused kernel knows neither dropout nor values of another width: then all scores are made
     scores = _scores(query, key, bias, how)
     shares = _softmax(scores, -1) * _kept(scores, how, torch.default_generator)
     return (shares @ value.to(scores.dtype)).to(query.dtype), scores.logsumexp(-1)
@@ -648,26 +673,33 @@ def _gradients(
         if wants_bias and bias is not None:
             for_bias = torch.empty_like(bias)
         return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value), for_bias
-    keys, values = _repeated(key, query), _repeated(value, query)
+    keys = _repeated(key, query)
+    values = _repeated(value, query)
     if not how.dropout and not wants_bias and query.shape[3] == value.shape[3]:
+        # the CPU's kernel reads the sums as its own forward pass lays them: by length, then by head
         ordered = sums.transpose(1, 2).contiguous().transpose(1, 2)
         grads = _fast_backward(
             grad, query, keys, values, result, ordered, 0.0, how.is_causal, attn_mask=bias, scale=how.scale
         )
         return grads[0], _summed(grads[1], key), _summed(grads[2], value), None
     scores = _scores(query, keys, bias, how)
-    shares, kept = _softmax(scores, -1), _kept(scores, how, _again(how))
-    wide, (signed, root) = grad.to(scores.dtype), _roots(how.scale)
+    shares = _softmax(scores, -1)
+    kept = _kept(scores, how, _again(how))
+    wide = grad.to(scores.dtype)
+    signed, root = _roots(how.scale)
     for_values = (shares * kept).transpose(-2, -1) @ wide
     for_shares = (wide @ values.to(scores.dtype).transpose(-2, -1)) * kept
     for_scores = _softmax_backward(for_shares, shares, -1, scores.dtype)
     for_query = for_scores @ (keys.to(scores.dtype) * root) * signed
     for_keys = ((query.to(scores.dtype) * signed).transpose(-2, -1) @ for_scores * root).transpose(-2, -1)
+    for_bias = None
+    if wants_bias and bias is not None:
+        for_bias = for_scores.to(bias.dtype)
     return (
         for_query.to(query.dtype),
         _summed(for_keys.to(key.dtype), key),
         _summed(for_values.to(value.dtype), value),
-        for_scores.to(bias.dtype) if wants_bias and bias is not None else None,
+        for_bias,
     )
 
 
@@ -675,6 +707,7 @@ def _scores(query: torch.Tensor, key: torch.Tensor, bias: torch.Tensor | None, h
     """Worked out as ``_scaled_dot_product_attention_math`` does (transformers/attention.cpp), to the last bit."""
     dtype = torch.promote_types(query.dtype, torch.float32)
     signed, root = _roots(how.scale)
+    # torch multiplies both factors by the root of the scale, which keeps half precision from overflowing
     scores = (query.to(dtype) * signed) @ (key.to(dtype).transpose(-2, -1) * root)
     if bias is not None:
         scores = scores + bias
@@ -710,6 +743,7 @@ def remembered(state: torch.Tensor) -> int:
     """Keep a state of the generator, of which a graph has room for a number alone, until the backward pass."""
     number = next(_numbers)
     _states[number] = state
+    # the oldest first: a graph that was dropped without a backward pass never asks for its own
     while len(_states) > MOST_STATES:
         _states.pop(next(iter(_states)), None)
     return number

@@ -41,8 +41,10 @@ def backward_room_bytes(
         capability: compute capability of the card.
     """
     tile = _backward_tile(width, is_half, capability)
+    # of every tile of the queries' gradient its numbers, a lock and a counter
     size = -(-length // tile.rows) * -(-width // tile.columns) * (tile.rows * tile.columns * 4 + LOCK_BYTES)
     if tile.holds_keys:
+        # each part of the keys has room of its own, for their gradients and those of the values
         parts = max(1, min(-(-keys // KEYS_OF_A_PART), MOST_PARTS // heads))
         size += parts * 2 * KEYS_OF_A_PART * -(-width // tile.rows) * tile.rows * 4
     return heads * size
@@ -53,8 +55,10 @@ def _backward_tile(width: int, is_half: bool, capability: tuple[int, int]) -> _T
     if width <= 64:
         return _Tile(64, 64)
     is_large = capability in LARGE_SHARED_MEMORY
+    if not is_half and is_large:
+        return _Tile(128, 64)
     if not is_half:
-        return _Tile(128 if is_large else 64, 64)
+        return _Tile(64, 64)
     if width > 128:
         return _Tile(128, 64, holds_keys=True)
     if is_large:

@@ -52,7 +52,10 @@ def backward(given: Arguments, _architecture: Architecture) -> Script:
     if not _has_channels_last(values) or not (given["train"] or of_weight or of_bias):
         return PLAIN
     sums = values.shape[1] * accumulating_bytes(values.dtype)
-    partial = _partial_sums(values, 2) if _has_channels_last(grad) else ()
+    partial: Script = ()
+    if _has_channels_last(grad):
+        partial = _partial_sums(values, 2)
+    # what the blocks counted and left goes before the results are made, the last one first; the two sums stay
     given_back = tuple(-place for place in range(2 + len(partial), 2, -1))
     return (sums, sums, *partial, *given_back, RESULT)
 
@@ -88,6 +91,7 @@ def _is_by_cudnn(given: Arguments, *, training: bool) -> bool:
     values, weight, mean, spread = (given[name] for name in ("input", "weight", "running_mean", "running_var"))
     if not torch.backends.cudnn.enabled or weight is None or values.dim() < 3:
         return False
+    # cuDNN takes halves with weights in float32 only
     if torch.bfloat16 in (values.dtype, weight.dtype) or (values.dtype in HALVES and weight.dtype != torch.float32):
         return False
     has_statistics = mean is not None and spread is not None
@@ -115,6 +119,7 @@ def _partial_sums(values: torch.Tensor, numbers: int) -> Script:
     if not rows:
         return ()
     wide = min(_power_below(channels), WIDEST_TILE)
+    # first as wide as channels allow, then as high as rows do, and wider again where threads are left
     high = min(_power_below(-(-rows // ROWS_PER_THREAD)), THREADS // wide)
     if wide * high != THREADS:
         wide = min(_power_below(channels), THREADS // high)

@@ -90,7 +90,9 @@ def places(layers: RecurrentLayers, has_biases: bool) -> tuple[list[int], int]:
     for which there is room also where there are none."""
     found: list[int] = []
     gates = layers.cell.gates * layers.hidden
-    at, bias_at = 0, layers.matrices()
+    # biases stand behind all matrices, two for each layer and direction
+    at = 0
+    bias_at = layers.matrices()
     for place in range(layers.layers * layers.directions):
         if place < layers.directions:
             below = layers.inputs
@@ -114,22 +116,31 @@ def _leading(engine: Engine, cell: RecurrentCell, operation: Any) -> Callable[..
     def run(values: torch.Tensor, *args: Any) -> Any:
         if not _is_accepted(engine, values):
             return operation._op_dk(IN_C, values, *args)
+        lengths: Sequence[int] = ()
+        rest = args
         if is_packed:
-            lengths, rest = (args[0].tolist(), args[1:])
-        else:
-            lengths, rest = ((), args)
+            lengths = args[0].tolist()
+            rest = args[1:]
         states, weights, has_biases, count, dropout, train, bidirectional, *last = rest
+        hx = states
+        cx = None
         if cell is RecurrentCell.LSTM:
             hx, cx = states
-        else:
-            hx, cx = (states, None)
-        hidden, projection = hx.shape[2], 0
+        hidden = hx.shape[2]
+        projection = 0
+        # projected, the state that is the result is narrower than the cell's
         if cx is not None and cx.shape[2] != hx.shape[2]:
-            hidden, projection = cx.shape[2], hx.shape[2]
+            hidden = cx.shape[2]
+            projection = hx.shape[2]
         layers = layers_of(cell, values.shape[-1], hidden, projection, count, bidirectional, values.dtype, False)
         buffer = _laid_together(engine, layers, weights, has_biases)
         state = _dropout_state(engine, values, train and dropout > 0)
-        each = (4 if has_biases else 2) + (1 if projection else 0)
+        # weights of a layer and direction: two matrices, two biases, a projection
+        each = 2
+        if has_biases:
+            each += 2
+        if projection:
+            each += 1
         batch_first = bool(last and last[0])
         settings = int(cell), hidden, projection, count, batch_first, dropout, train, bidirectional
         made = _network(values, weights, each, buffer, hx, cx, *settings, lengths, state)
@@ -167,6 +178,8 @@ def _laid_together(
 def _dropout_state(engine: Engine, near: torch.Tensor, is_needed: bool) -> torch.Tensor | None:
     index = engine.index_of(near.device)
     if is_needed and index not in engine.dropout_states:
+        # the seed lives only until the state is made, one after the other, as on CUDA; the state stays for
+        # good
         seed = engine.empty((), torch.int64, index, None)
         size = dropout_state_bytes(engine.card(index).architecture)
         del seed
@@ -180,7 +193,8 @@ def _in_half_precision(engine: Engine) -> Callable[..., Any]:
     keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, autocast.KEY))
 
     def run(values: Any, weights: Any, each: int, buffer: Any, hx: Any, cx: Any, mode: int, *rest: Any) -> Any:
-        half, cast = torch.float16, autocast.casts.cast
+        half = torch.float16
+        cast = autocast.casts.cast
         with torch._C._ExcludeDispatchKeyGuard(keys):
             if weights[0].dtype == torch.float32:
                 hidden, projection, count, _batch_first, _dropout, _train, bidirectional = rest[:7]
@@ -229,7 +243,10 @@ class Networks:
     ) -> tuple[torch.Tensor, ...]:
         """Result, last hidden and cell state, what is kept for the backward pass, and the weights in one piece."""
         call = _Call(self._engine, values, each, how[:-1])
-        if any(one.dtype != values.dtype for one in (*weights, hx, *(() if cx is None else (cx,)))):
+        given = [*weights, hx]
+        if cx is not None:
+            given.append(cx)
+        if any(one.dtype != values.dtype for one in given):
             raise RuntimeError("Input, hidden and parameter tensors are not of the same dtype")
         if buffer is None:
             warnings.warn(SCATTERED, stacklevel=2)
@@ -238,26 +255,34 @@ class Networks:
         layers = call.layers
         result = self._take(call.result_size, values)
         hy = self._take(call.state_size(layers.outputs), values)
-        cy = self._take((0,) if cx is None else call.state_size(layers.hidden), values)
+        cell_size: tuple[int, ...] = (0,)
+        if cx is not None:
+            cell_size = call.state_size(layers.hidden)
+        cy = self._take(cell_size, values)
         if buffer is None:
             buffer = self._take((places(layers, call.has_biases)[1],), values)
         if cx is not None and cx.shape != cy.shape:
             raise RuntimeError(f"Expected cell size {list(cy.shape)}, got {list(cx.shape)}")
         workspace = self._bytes(call.working_bytes(forward=True), values)
-        reserve = self._bytes(kept_bytes(layers, call.given) if call.train else 0, values)
+        kept = 0
+        if call.train:
+            kept = kept_bytes(layers, call.given)
+        reserve = self._bytes(kept, values)
         if self._engine.computes:
             if layers.dropout:
                 number = remembered(torch.default_generator.get_state())
+                # the reserve holds no numbers of cuDNN's here: there is room in it for what the backward pass
+                # has to know
                 self._engine.like(reserve)[:8].view(torch.int64).fill_(number)
             like = self._engine.like
-            if cx is None:
-                states = [like(hx)]
-            else:
-                states = [like(hx), like(cx)]
+            states = [like(hx)]
+            if cx is not None:
+                states.append(like(cx))
             with torch.no_grad():
                 numbers = call.computed(like(values), states, [like(one) for one in weights])
             for target, computed in zip((call.unturned(result), hy, cy), numbers):
                 like(target).copy_(computed)
+        # in this order, which is that of the frees
         del workspace, turned
         made = call.unturned(result), hy, cy, reserve, buffer
         self._engine.count(torch.ops.aten._cudnn_rnn.default, (values, weights), {}, made)
@@ -287,15 +312,18 @@ class Networks:
             return None, None, None, []
         call = _Call(self._engine, values, each, settings)
         given = [grad_result, grad_hy, grad_cy]
-        if grad_result is None:
+        # torch makes zeros for the gradients that are not there, in this order
+        of_result = grad_result
+        if of_result is None:
             of_result = self._zeros(result)
-        else:
-            of_result = grad_result
-        if grad_hy is None:
+        of_hy = grad_hy
+        if of_hy is None:
             of_hy = self._zeros(hx)
-        else:
-            of_hy = grad_hy
-        of_cy = (self._zeros(cx) if grad_cy is None else grad_cy) if cx is not None else None
+        of_cy = None
+        if cx is not None:
+            of_cy = grad_cy
+        if cx is not None and grad_cy is None:
+            of_cy = self._zeros(cx)
         for_values, for_hx, for_cx = self._of_data(call, values, hx, cx, of_result, of_hy, of_cy)
         for_weights = []
         if wanted[3]:
@@ -303,12 +331,14 @@ class Networks:
         if self._engine.computes:
             like = self._engine.like
             inner = [None if one is None else like(one) for one in given]
-            if cx is None:
-                states = [like(hx)]
-            else:
-                states = [like(hx), like(cx)]
+            states = [like(hx)]
+            if cx is not None:
+                states.append(like(cx))
             numbers = call.gradients(like(values), states, [like(one) for one in weights], inner, like(reserve))
-            targets = [call.unturned(for_values), for_hx, *(() if for_cx is None else (for_cx,)), *for_weights]
+            targets = [call.unturned(for_values), for_hx]
+            if for_cx is not None:
+                targets.append(for_cx)
+            targets += for_weights
             for target, computed in zip(targets, numbers):
                 if computed is not None:
                     like(target).copy_(computed)
@@ -425,9 +455,8 @@ class _Call:
     ) -> tuple[torch.Tensor, ...]:
         """What the CPU makes of tensors of its own."""
         packet = PACKETS[self.layers.cell]
-        if self.layers.cell is RecurrentCell.LSTM:
-            given: Any = states
-        else:
+        given: Any = states
+        if self.layers.cell is not RecurrentCell.LSTM:
             given = states[0]
         settings = self.has_biases, self.layers.layers, self._dropout, self.train, self._both
         if self._lengths:
@@ -448,10 +477,13 @@ class _Call:
         with _autograd(), torch.enable_grad(), self._same_dropout(reserve):
             leaves = [one.detach().requires_grad_() for one in (values, *states, *weights)]
             made = self.computed(leaves[0], leaves[1 : 1 + len(states)], leaves[1 + len(states) :])
-            pairs = [(one, grad) for one, grad in zip(made, given) if grad is not None]
-            return torch.autograd.grad(
-                [one for one, _grad in pairs], leaves, [grad for _one, grad in pairs], allow_unused=True
-            )
+            results: list[torch.Tensor] = []
+            grads: list[torch.Tensor] = []
+            for one, grad in zip(made, given):
+                if grad is not None:
+                    results.append(one)
+                    grads.append(grad)
+            return torch.autograd.grad(results, leaves, grads, allow_unused=True)
 
     @contextmanager
     def _same_dropout(self, reserve: torch.Tensor) -> Iterator[None]:
@@ -470,6 +502,7 @@ class _Call:
 @contextmanager
 def _autograd() -> Iterator[None]:
     """Let the CPU's operations be recorded, which in a kernel of torch's they are not."""
+    # torch leaves autograd's keys out while one of its kernels runs, and this is one
     left_out = torch._C._dispatch_tls_local_exclude_set()
     for name in ("AutogradCPU", "AutogradOther", "ADInplaceOrView"):
         left_out = left_out.remove(getattr(torch._C.DispatchKey, name))

@@ -112,8 +112,10 @@ class Plan:
         self.tensors = frozenset(a.name for a in schema.arguments if str(a.type) in ("Tensor", "Optional[Tensor]"))
         self.written = frozenset(a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write)
         results = [result.alias_info for result in schema.returns]
+        # torch's schemas: "(a)" is an alias that is not written, as of a view; "(a!)" is one that is
         self.is_view = any(alias is not None and not alias.is_write for alias in results)
         self.returned: str | None = None
+        # an operation with one written argument and one result returns that argument itself
         if len(results) == 1 and results[0] is not None and results[0].is_write and len(self.written) == 1:
             self.returned = next(iter(self.written))
         name = schema.name.replace("aten::", "")
@@ -122,7 +124,10 @@ class Plan:
         self.is_question = name in missing_numbers.QUESTIONS and self.written <= outputs
         self.is_matrix_product = name in MATRIX_PRODUCTS
         self.mixes = name in mismatch.INDEXING
-        self.script_of = temporaries.writer_of(f"{name}.{schema.overload_name}" if schema.overload_name else name)
+        full_name = name
+        if schema.overload_name:
+            full_name += f".{schema.overload_name}"
+        self.script_of = temporaries.writer_of(full_name)
         self.compute = _computing(operation)
 
 
@@ -155,6 +160,8 @@ class Call:
     def _tensor(self, tensor: torch.Tensor, name: str) -> torch.Tensor:
         device = tensor.device
         if device.type != DEVICE:
+            # a number of the CPU may stand beside tensors of a GPU, and indices may lie on the CPU; nothing
+            # else may
             if tensor.dim() and not (self.plan.mixes and name == "indices" and device.type in ("cpu", "meta")):
                 self.is_mixed = True
             if self.engine.computes:
@@ -165,6 +172,8 @@ class Call:
         elif self.device != device.index:
             self.is_mixed = True
         if name in self.plan.written:
+            # an argument that is given twice must have one like, or what is written into the first would be
+            # lost
             for known, like in self.pairs:
                 if known is tensor:
                     return like
@@ -175,6 +184,7 @@ class Call:
     def outward(self, value: Any) -> Any:
         """A result, with every tensor put on the simulated device."""
         if isinstance(value, torch.Tensor):
+            # an operation that returns what it was given returns the same object, as on CUDA
             for tensor, like in self.pairs:
                 if value is like:
                     return tensor
@@ -229,6 +239,7 @@ class Engine:
         Raises:
             ValueError: one sentence, when one of them holds memory, unless in a dry run.
         """
+        # first, since the workspaces are blocks of the cards that go
         self.drop_workspaces()
         if self.computes:
             self._refuse_if_held()
@@ -278,6 +289,8 @@ class Engine:
         Raises:
             RuntimeError: torch's, when a size is negative.
         """
+        # the rare ways are torch's own, errors included; strides of a contiguous tensor are worked out here,
+        # which is faster
         if memory_format in (torch.channels_last, torch.channels_last_3d) or any(length < 0 for length in size):
             stride = list(torch.empty(size, device="meta", memory_format=memory_format).stride())
         else:
@@ -294,12 +307,15 @@ class Engine:
         plan = self._plans.get(operation)
         if plan is None:
             plan = self._plans[operation] = Plan(operation)
+        # no bytes are touched: torch's kernel for the CPU works out sizes and strides, and the storage stays
+        # the same
         if plan.is_view:
             return operation.redispatch(AS_ON_CPU, *args, **kwargs)
         if plan.script_of is not None:
             result = self._followed(plan, operation, args, kwargs)
         else:
             result = self._results(plan, operation, args, kwargs)
+            # after the result has its bytes, as in Blas.cpp: cuBLAS asks for its workspace when it multiplies
             if plan.is_matrix_product:
                 self._take_workspaces(plan, args, kwargs, result)
         self.count(operation, args, kwargs, result)
@@ -315,7 +331,8 @@ class Engine:
         self._flops = 0
 
         def counted() -> int:
-            found, self._flops = self._flops or 0, 0
+            found = self._flops or 0
+            self._flops = 0
             return found
 
         try:
@@ -347,7 +364,6 @@ class Engine:
             values = self.integers.picked(args[0])
         if values is None and plan.name == missing_numbers.SUPPRESSION:
             positions = self.integers.picked(args[1])
-            values = None
             if positions is not None:
                 values = positions[:, 0]
         if values is None:
@@ -364,6 +380,8 @@ class Engine:
         if self.computes:
             return self._work(plan, operation, args, kwargs)
         work = functools.partial(self._work, plan, operation, args, kwargs)
+        # what a result depends on beside its arguments: where `device="sim"` lies, and the dtype of a new
+        # tensor
         where = self.current, torch.get_default_dtype()
         try:
             result = self._outcomes.call(work, self._made, operation, args, kwargs, where)
@@ -371,6 +389,7 @@ class Engine:
             if self.integers is None:
                 raise
             result = self._counted(plan, operation, args, kwargs)
+        # also where the outcome was known: the numbers are other ones at every call
         if self.integers is not None:
             self.integers.follow(plan, args, kwargs, result)
         if plan.is_question and isinstance(result, torch.Tensor) and result.dtype is torch.bool:
@@ -384,6 +403,8 @@ class Engine:
         assert plan.script_of is not None
         result: Any = None
         taken = list[Any]()
+        # a script in the order of the kernel's source: more than nothing takes bytes, less gives back what
+        # came as many-eth, and 0 is where the results are made
         for step in plan.script_of(given, card.architecture):
             if step > 0:
                 taken.append(self.room(step, card.index))
@@ -393,6 +414,7 @@ class Engine:
                 result = self._results(plan, operation, args, kwargs)
         if plan.is_matrix_product:
             self._take_workspaces(plan, args, kwargs, result)
+        # the last one first, as C++ ends the lives of local variables
         while taken:
             taken.pop()
         return result
@@ -409,7 +431,10 @@ class Engine:
     def _device_of(self, values: Iterable[Any]) -> int:
         """Index of the simulated device that the first tensor on one lies on."""
         for value in values:
-            for one in value if isinstance(value, (list, tuple)) else (value,):
+            inner: Iterable[Any] = (value,)
+            if isinstance(value, (list, tuple)):
+                inner = value
+            for one in inner:
                 if isinstance(one, torch.Tensor) and one.device.type == DEVICE:
                     return int(one.device.index)
         return self.current
@@ -432,13 +457,17 @@ class Engine:
         named = {name: inward(value, name) for name, value in kwargs.items()}
         if call.is_mixed:
             return mismatch.run_or_refuse(operation, args, kwargs)
-        card = self.card(self.current if call.device is None else call.device)
+        index = call.device
+        if index is None:
+            index = self.current
+        card = self.card(index)
         try:
             result = plan.compute(*inner, **named)
         except RuntimeError as error:
             if self.computes or not (isinstance(error, NotImplementedError) or missing_numbers.explains(error)):
                 raise
             raise missing_numbers.of_operation(plan.name) from error
+        # before the result goes out: what was resized has to have its bytes by then
         if plan.written:
             self._follow(call)
         if plan.returned is not None:
@@ -460,6 +489,7 @@ class Engine:
             host = self.storages.host(tensor.untyped_storage())
             made = torch.empty(0, dtype=tensor.dtype)
             made.set_(host, tensor.storage_offset(), tensor.shape, tensor.stride())
+        # conjugation and negation are bits of a tensor that torch evaluates late: the like needs them as well
         if tensor.is_conj():
             made = torch._conj(made)
         if tensor.is_neg():
@@ -474,6 +504,7 @@ class Engine:
             else:
                 kind = str(result.layout).replace("torch.", "")
             raise UnsupportedError(f"A simulated GPU keeps no {kind} tensors; use device='cpu' for them.")
+        # a new tensor on the device has no such bits: its numbers are worked out here
         if result.is_conj():
             result = result.resolve_conj()
         if result.is_neg():
@@ -497,6 +528,7 @@ class Engine:
         Raises:
             DataDependentError: in a dry run, when the target lies on the CPU, where anyone may read it.
         """
+        # told before the copy: what looks at the target then sees it as it was made
         if target.device.type == DEVICE and source.device != target.device:
             self._report_copied_in(target)
         if self.computes:
@@ -535,6 +567,7 @@ class Engine:
             stride = contiguous(size)
         else:
             stride = list(torch.empty(size, device="meta", memory_format=memory_format).stride())
+        # torch never makes a storage smaller: what shrinks keeps its bytes
         needed = (extent(size, stride) + offset) * tensor.dtype.itemsize
         storage = tensor.untyped_storage()
         if needed > storage.nbytes():
@@ -542,6 +575,7 @@ class Engine:
             storage = self.storages.new(self.card(tensor.device.index), needed)
             new = self.storages.block(storage)
             if old is not None and old.host is not None and new is not None and new.host is not None:
+                # what was there stays, as far as it reaches
                 length = min(old.host.nbytes(), needed)
                 _bytes(new.host)[:length].copy_(_bytes(old.host)[:length])
         _set.redispatch(AS_ON_CPU, tensor, storage, offset, list(size), stride)
@@ -596,6 +630,7 @@ class Engine:
 
         CUDA's backward passes have a thread and therefore a workspace of their own.
         """
+        # one for each thread that multiplies: the program's, and the one of autograd's engine for this card
         place = card.index, autograd.goes_backward()
         if size and place not in kept:
             kept[place] = self.storages.new(card, size, label=WORKSPACE)
@@ -664,7 +699,9 @@ def _rms_norm_backward(
     for_weight = None
     if output_mask[1] and weight is not None:
         product = inner * normal
-        for_weight = (product.sum(outer) if outer else product).to(weight.dtype)
+        if outer:
+            product = product.sum(outer)
+        for_weight = product.to(weight.dtype)
     if not output_mask[0]:
         return None, for_weight
     if weight is not None:
@@ -710,7 +747,10 @@ def _embedding_bag(
     bags = torch.searchsorted(offsets, places, right=True).to(indices.dtype) - 1
     counts = torch.zeros_like(offsets)
     counts[: len(sizes)] = sizes[: len(counts)]
-    return made, bags, counts, largest if largest.dim() == 2 else indices.new_empty(0)
+    # only bags of largest values keep where those were
+    if largest.dim() != 2:
+        largest = indices.new_empty(0)
+    return made, bags, counts, largest
 
 
 Normalisation = Callable[..., tuple[torch.Tensor, ...]]
@@ -721,7 +761,12 @@ def _with_wide_statistics(normalise: Normalisation) -> Normalisation:
 
     def compute(*args: Any, **named: Any) -> tuple[torch.Tensor, ...]:
         made, *statistics = normalise(*args, **named)
-        return made, *(one.float() if one.dtype in HALVES else one for one in statistics)
+        wide = []
+        for one in statistics:
+            if one.dtype in HALVES:
+                one = one.float()
+            wide.append(one)
+        return made, *wide
 
     return compute
 
@@ -735,10 +780,10 @@ def _with_narrow_statistics(backward: Callable[..., Any], weight: int, first: in
     """
 
     def compute(*args: Any, **named: Any) -> Any:
-        given, values = list(args), args[1]
-        if given[weight] is None:
-            wanted = values.dtype
-        else:
+        given = list(args)
+        values = args[1]
+        wanted = values.dtype
+        if given[weight] is not None:
             wanted = given[weight].dtype
         if values.dtype in HALVES and values.device.type == "cpu":
             given[first : first + 2] = (one if one is None else one.to(wanted) for one in given[first : first + 2])

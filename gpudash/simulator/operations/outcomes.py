@@ -73,6 +73,7 @@ class Outcomes:
         if found is not None:
             return _again(found[0], make, args, kwargs)
         result = work()
+        # the key is worked out once more, since the work may have changed what it was made of
         if _key(operation, args, kwargs, where) == key:  # else it gave an argument another size
             try:
                 kept = _kept(result, args, kwargs)
@@ -87,7 +88,9 @@ class Outcomes:
 def _key(operation: Any, args: Sequence[Any], kwargs: dict[str, Any], where: Any) -> Any | None:
     try:
         given = tuple(map(_described, args))
-        named = tuple((name, _described(value)) for name, value in kwargs.items()) if kwargs else ()
+        named: tuple[Any, ...] = ()
+        if kwargs:
+            named = tuple((name, _described(value)) for name, value in kwargs.items())
     except UnknownOutcomeError:
         return None
     return operation, where, given, named
@@ -95,6 +98,7 @@ def _key(operation: Any, args: Sequence[Any], kwargs: dict[str, Any], where: Any
 
 def _described(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
+        # numbers of the CPU may decide about sizes; a tensor without dimensions stands for a plain number
         if value.device.type != DEVICE and value.dim():
             raise UnknownOutcomeError
         if value.dtype.is_complex:
@@ -113,14 +117,20 @@ def _described(value: Any) -> Any:
 def _kept(result: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """``result`` with every tensor replaced by what tells how to come by its like."""
     if isinstance(result, torch.Tensor):
+        # by identity: the next call has to return its own argument there
         for place, value in [*enumerate(args), *kwargs.items()]:
             if value is result:
                 return Given(place)
         if result.device.type != DEVICE or result.is_conj() or result.is_neg():
             raise UnknownOutcomeError
-        size, stride, offset = tuple(result.shape), result.stride(), int(result.storage_offset())
-        stored = result.untyped_storage().nbytes()
-        return Fresh(result.device.index, size, stride, offset, result.dtype, stored)
+        return Fresh(
+            card=result.device.index,
+            size=tuple(result.shape),
+            stride=result.stride(),
+            offset=int(result.storage_offset()),
+            dtype=result.dtype,
+            stored_bytes=result.untyped_storage().nbytes(),
+        )
     if type(result) in (list, tuple):
         inner: list[Any] = [_kept(item, args, kwargs) for item in result]
         if type(result) is list:
@@ -206,12 +216,15 @@ def adds_bias_by_lt(given: Mapping[str, Any], made: torch.Tensor, *, activates: 
 
 def _with_own_keys(args: Sequence[Any]) -> list[Any]:
     """The arguments of attention with keys and values for each head, which are multiplied as often as shared ones."""
-    shapes = [one.shape if isinstance(one, torch.Tensor) and one.dim() == 4 else None for one in args]
-    heads = max((shape[1] for shape in shapes if shape is not None), default=1)
-    return [
-        one if shape is None else torch.empty((shape[0], heads, *shape[2:]), device="meta")
-        for one, shape in zip(args, shapes)
-    ]
+    # (batch, heads, length, width); queries have the most heads
+    of_heads = [one for one in args if isinstance(one, torch.Tensor) and one.dim() == 4]
+    heads = max((one.shape[1] for one in of_heads), default=1)
+    given = []
+    for one in args:
+        if isinstance(one, torch.Tensor) and one.dim() == 4:
+            one = torch.empty((one.shape[0], heads, *one.shape[2:]), device="meta")
+        given.append(one)
+    return given
 
 
 def _in_groups(first: torch.Tensor, second: torch.Tensor) -> int:

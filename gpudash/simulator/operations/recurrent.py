@@ -59,17 +59,21 @@ def _are_for_cudnn(weights: list[Any]) -> bool:
 def _lay_together(network: nn.RNNBase, weights: list[torch.Tensor]) -> None:
     """Give weights their places in one new tensor, which has room for biases also where there are none."""
     cell = RecurrentCell[network.mode.removeprefix("RNN_")]
+    directions = 1
+    if network.bidirectional:
+        directions = 2
     layers = RecurrentLayers(
         cell=cell,
         inputs=network.input_size,
         hidden=network.hidden_size,
         projection=network.proj_size,
         layers=network.num_layers,
-        directions=2 if network.bidirectional else 1,
+        directions=directions,
         itemsize=weights[0].dtype.itemsize,
     )
     wanted, count = places(layers, network.bias)
     with torch.no_grad():
+        # the old weights are there until each has been copied: for a moment all are there twice, as on CUDA
         whole = weights[0].new_zeros(count)
         for one, at in zip(weights, wanted):
             place = whole[at : at + one.numel()].view(one.shape)
@@ -92,11 +96,12 @@ class Cells:
         hidden_bias: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, ...]:
         """Hidden state, cell state and the activated gates."""
-        gates, hidden, cell = self._like(input_gates), self._like(cx), self._like(cx)
+        gates = self._like(input_gates)
+        hidden = self._like(cx)
+        cell = self._like(cx)
         if self._engine.computes:
-            self._write(
-                (hidden, cell, gates), lstm_cell(*self._inner(input_gates, hidden_gates, cx, input_bias, hidden_bias))
-            )
+            numbers = lstm_cell(*self._inner(input_gates, hidden_gates, cx, input_bias, hidden_bias))
+            self._write((hidden, cell, gates), numbers)
         return hidden, cell, gates
 
     def lstm_backward(
@@ -111,10 +116,14 @@ class Cells:
         """Gradients for the gates' products, the cell state, and the bias."""
         if grad_hy is None and grad_cy is None:
             return None, None, None
-        for_gates, for_cell = self._like(workspace), self._like(cx)
+        for_gates = self._like(workspace)
+        for_cell = self._like(cx)
         if self._engine.computes:
             self._write((for_gates, for_cell), lstm_cell_backward(*self._inner(grad_hy, grad_cy, cx, cy, workspace)))
-        return for_gates, for_cell, for_gates.sum(0) if has_bias else None
+        for_bias = None
+        if has_bias:
+            for_bias = for_gates.sum(0)
+        return for_gates, for_cell, for_bias
 
     def gru(
         self,
@@ -136,11 +145,14 @@ class Cells:
     ) -> tuple[torch.Tensor | None, ...]:
         """Gradients for the input's and the hidden state's products, the state before, and both biases."""
         size = workspace.shape[0], 3 * (workspace.shape[1] // KEPT_BY_GRU)
-        for_input, for_hidden, for_state = workspace.new_empty(size), workspace.new_empty(size), self._like(grad_hy)
+        for_input = workspace.new_empty(size)
+        for_hidden = workspace.new_empty(size)
+        for_state = self._like(grad_hy)
         if self._engine.computes:
             self._write((for_input, for_hidden, for_state), gru_cell_backward(*self._inner(grad_hy, workspace)))
-        biases = (for_input.sum(0), for_hidden.sum(0)) if has_bias else (None, None)
-        return for_input, for_hidden, for_state, *biases
+        if not has_bias:
+            return for_input, for_hidden, for_state, None, None
+        return for_input, for_hidden, for_state, for_input.sum(0), for_hidden.sum(0)
 
     def _like(self, tensor: torch.Tensor) -> torch.Tensor:
         return torch.empty_like(tensor, memory_format=torch.contiguous_format)
@@ -164,8 +176,12 @@ def lstm_cell(
     gates = of_input + of_hidden
     if input_bias is not None and hidden_bias is not None:
         gates = gates + input_bias + hidden_bias
+    # torch's order of the gates: input, forget, cell, output
     taken, forgotten, new, shown = gates.chunk(4, 1)
-    taken, forgotten, new, shown = taken.sigmoid(), forgotten.sigmoid(), new.tanh(), shown.sigmoid()
+    taken = taken.sigmoid()
+    forgotten = forgotten.sigmoid()
+    new = new.tanh()
+    shown = shown.sigmoid()
     following = forgotten * cell + taken * new
     return shown * following.tanh(), following, torch.cat((taken, forgotten, new, shown), 1)
 
@@ -180,10 +196,9 @@ def lstm_cell_backward(
     """Gradients for the gates' products and the cell state."""
     taken, forgotten, new, shown = gates.chunk(4, 1)
     bent = following.tanh()
-    if grad_hidden is None:
+    hidden = grad_hidden
+    if hidden is None:
         hidden = torch.zeros_like(bent)
-    else:
-        hidden = grad_hidden
     inner = hidden * shown * (1 - bent * bent)
     if grad_cell is not None:
         inner = inner + grad_cell
@@ -208,10 +223,13 @@ def gru_cell(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Hidden state, and what the backward pass needs: three gates, the state before, and the new gate's product."""
     if input_bias is not None and hidden_bias is not None:
-        of_input, of_hidden = of_input + input_bias, of_hidden + hidden_bias
+        of_input = of_input + input_bias
+        of_hidden = of_hidden + hidden_bias
+    # torch's order of the gates: reset, update, new
     input_reset, input_update, input_new = of_input.chunk(3, 1)
     hidden_reset, hidden_update, hidden_new = of_hidden.chunk(3, 1)
-    reset, update = (input_reset + hidden_reset).sigmoid(), (input_update + hidden_update).sigmoid()
+    reset = (input_reset + hidden_reset).sigmoid()
+    update = (input_update + hidden_update).sigmoid()
     new = (input_new + reset * hidden_new).tanh()
     return new + update * (hidden - new), torch.cat((reset, update, new, hidden, hidden_new), 1)
 

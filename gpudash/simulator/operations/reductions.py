@@ -74,7 +74,9 @@ def loop(shape: Sequence[int], stride: Sequence[int], offset: int, dims: Sequenc
         dims: the reduced dimensions, not negative.
         kernel: for the sizes of elements.
     """
-    strides, following = [0] * len(shape), kernel.result_bytes
+    # the result as it is allocated: contiguous over the dimensions that stay, and without a stride in the others
+    strides = [0] * len(shape)
+    following = kernel.result_bytes
     for axis in range(len(shape) - 1, -1, -1):
         if axis not in dims:
             strides[axis] = following
@@ -85,6 +87,8 @@ def loop(shape: Sequence[int], stride: Sequence[int], offset: int, dims: Sequenc
 
 def _ordered(made: Loop) -> Loop:
     """``reorder_dimensions``: reduced dimensions first, then by strides."""
+    # an insertion sort, as in TensorIterator: the comparison is not transitive, so that the way it sorts
+    # decides
     order = list(range(len(made.shape) - 1, -1, -1))
     for place in range(1, len(order)):
         moving = place
@@ -101,17 +105,20 @@ def _ordered(made: Loop) -> Loop:
 
 def _should_swap(made: Loop, first: int, second: int) -> int:
     for strides in (made.result, made.read):
-        one, other = strides[first], strides[second]
+        one = strides[first]
+        other = strides[second]
         if strides is made.result and (one == 0) != (other == 0):
             if other == 0:
                 return 1
             return -1
+        # broadcast in one of the two: this operand says nothing, the next one may
         if one == 0 or other == 0:
             continue
         if one != other:
             if one < other:
                 return -1
             return 1
+        # equal strides: the larger dimension goes further out
         if made.shape[first] > made.shape[second]:
             return 1
     return 0
@@ -119,7 +126,9 @@ def _should_swap(made: Loop, first: int, second: int) -> int:
 
 def _joined(made: Loop) -> Loop:
     """``coalesce_dimensions``: neighbours that lie behind one another become one."""
-    shape, result, read = made.shape, made.result, made.read
+    shape = made.shape
+    result = made.result
+    read = made.read
     if len(shape) <= 1:
         return made
     last = 0
@@ -127,6 +136,7 @@ def _joined(made: Loop) -> Loop:
         single = shape[last] == 1 or shape[axis] == 1
         behind = all(shape[last] * strides[last] == strides[axis] for strides in (result, read))
         if single or behind:
+            # a dimension of one element has a stride that means nothing: the other's counts
             if shape[last] == 1:
                 result[last], read[last] = result[axis], read[axis]
             shape[last] *= shape[axis]
@@ -162,6 +172,7 @@ def _parts(made: Loop) -> Iterator[Loop]:
     if math.prod(made.shape) <= LARGEST_INDEX and max(ends) <= LARGEST_INDEX:
         yield made
         return
+    # split is the dimension that reaches furthest in memory, and not the one with most elements
     spans = [(length - 1) * extent for length, extent in zip(made.shape, extents)]
     axis = spans.index(max(spans))
     half = made.shape[axis] // 2
@@ -174,16 +185,23 @@ def _of_launch(made: Loop, kernel: Kernel, architecture: Architecture) -> tuple[
     """``setReduceConfig``: bytes of the buffer and of the semaphores; ``None`` where each output has one block."""
     outputs = made.outputs
     inputs = math.prod(made.shape) // outputs
-    reduced, axes = made.reduced, len(made.shape)
-    along_fastest, fastest = True, kernel.value_bytes
-    wide, high = 1, 1
+    reduced = made.reduced
+    axes = len(made.shape)
+    # the block's x goes along the dimension that lies side by side in memory, whether it is reduced or not
+    along_fastest = True
+    fastest = kernel.value_bytes
+    wide = 1
+    high = 1
     if axes:
         along_fastest = reduced == axes or made.read[0] < made.read[reduced]
         if along_fastest:
-            wide, high = (inputs, outputs)
+            wide = inputs
+            high = outputs
+            fastest = made.read[0]
         else:
-            wide, high = (outputs, inputs)
-        fastest = made.read[0 if along_fastest else reduced]
+            wide = outputs
+            high = inputs
+            fastest = made.read[reduced]
     vector = 1
     if fastest == kernel.value_bytes:
         if along_fastest and wide >= 128 and reduced == 1:
@@ -193,31 +211,42 @@ def _of_launch(made: Loop, kernel: Kernel, architecture: Architecture) -> tuple[
             wide //= vector
     threads = MOST_THREADS // vector
     most_wide, most_high = (min(_power_of_2(length), threads) for length in (wide, high))
+    # `set_block_dimension`: a warp wide at first, then as high as there are threads, then as wide as those
+    # leave room for
     width = min(most_wide, WARP)
     height = min(most_high, threads // width)
     width = min(most_wide, threads // height)
+    step_in = 1
+    step_out = 1
     if along_fastest:
-        step_in, step_out = (width, 1)
+        step_in = width
     else:
-        step_in, step_out = (1, width)
+        step_out = width
     if _divided(inputs, step_in) < min(height * 16, MOST_VALUES):
         return None  # each output has a row of threads, or fewer
+    # the block's y shares the inputs of one output as well
     step_in *= height
     blocks = architecture.multiprocessors * (architecture.threads_per_multiprocessor // (width * height))
     grid = _divided(outputs // vector, step_out)
     values = _divided(inputs, step_in)
     if values < MOST_VALUES or grid > blocks:
         return None
+    # as many blocks an output as fill the card with at least 16 values for each thread, and at most 256
     sharing = max(min(_divided(blocks, grid), _divided(values, FEWEST_VALUES)), _divided(values, MOST_VALUES))
     if sharing <= 1:
         return None
+    # a partial result for each block of an output; where x goes along outputs, for each of its threads
     size = kernel.partial_bytes * outputs * sharing
-    return (size if along_fastest else size * width * vector), 4 * grid
+    if not along_fastest:
+        size *= width * vector
+    return size, 4 * grid
 
 
 def _output_vector(made: Loop, kernel: Kernel) -> int:
     """``get_output_vec_size``: outputs that a thread works on at once."""
-    vector, reduced = 4, made.reduced
+    vector = 4
+    reduced = made.reduced
+    # every address that a thread begins at must be aligned to as many elements
     numbers = [made.offset // kernel.value_bytes, made.shape[reduced]]
     numbers += [stride // kernel.value_bytes for axis, stride in enumerate(made.read) if axis != reduced]
     for number in numbers:

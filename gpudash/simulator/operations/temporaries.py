@@ -58,11 +58,13 @@ def _launches(
     architecture: Architecture,
     behind: int,
 ) -> Script:
+    # a script is a list of requests in bytes; a negative number frees the block that came as many-eth
     script: list[int] = []
     taken = behind
     for sizes in reductions.scratch(reductions.loop(shape, stride, offset, dims, kernel), kernel, architecture):
         script += sizes
         taken += len(sizes)
+        # a launch that takes two blocks gives both back before the next begins, the later one first
         if len(sizes) > 1:
             script += [-taken, -(taken - 1)]
     return tuple(script)
@@ -72,10 +74,10 @@ def _dims(tensor: torch.Tensor, dim: Any) -> list[int]:
     """The dimensions that a reduction's argument means, not negative; all for none."""
     if dim is None:
         return list(range(tensor.dim()))
+    wanted = dim
     if isinstance(dim, int):
         wanted = [dim]
-    else:
-        wanted = list(dim)
+    # an empty list means all of them too; a tensor without dimensions takes 0 and -1
     return [axis % max(1, tensor.dim()) for axis in wanted] or list(range(tensor.dim()))
 
 
@@ -92,6 +94,7 @@ def _reduction(kernel_of: Callable[[torch.dtype], Kernel]) -> Writer:
         dims = _dims(tensor, given.get("dim"))
         result = given.get("dtype") or _sum_dtype(tensor.dtype)
         read = tensor.dtype
+        # of halves that are added up in float32, the kernel converts as it reads (ReduceSumProdKernel.cu)
         if read != result and not (read in HALVES and result == torch.float32):
             read = result
         kernel = kernel_of(read)._replace(result_bytes=result.itemsize)
@@ -119,7 +122,10 @@ def _sum_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def _summing(read: torch.dtype) -> Kernel:
-    return Kernel(read.itemsize, accumulating_bytes(read), read.itemsize, vector=8 if read in HALVES else 4)
+    vector = 4
+    if read in HALVES:
+        vector = 8
+    return Kernel(read.itemsize, accumulating_bytes(read), read.itemsize, vector=vector)
 
 
 def _multiplying(read: torch.dtype) -> Kernel:
@@ -185,20 +191,26 @@ def _in_order(*behind: str, first: str | None = None, as_images: bool = False, i
             leading = given["self"]
         else:
             leading = given[first or behind[0]]
+        layout = torch.contiguous_format
         if as_images and _has_channels_last(leading):
             layout = torch.channels_last
-        else:
-            layout = torch.contiguous_format
-        if first is None:
-            before = []
-        else:
+        before: list[int] = []
+        if first is not None:
             before = copied_bytes([given[first]], layout)
         later = copied_bytes([given[name] for name in behind], layout)
-        steps = inner(given, architecture)[1:]
-        known = len(before) + len(later)
-        return (*before, RESULT, *later, *(step - known if step < 0 else step for step in steps))
+        return (*before, RESULT, *later, *_behind(len(before) + len(later), inner(given, architecture)[1:]))
 
     return written
+
+
+def _behind(count: int, steps: Script) -> Script:
+    """``steps`` of a script before which ``count`` blocks are taken: its frees count from the first of all."""
+    moved = []
+    for step in steps:
+        if step < 0:
+            step -= count
+        moved.append(step)
+    return tuple(moved)
 
 
 def _has_channels_last(tensor: torch.Tensor) -> bool:
@@ -210,22 +222,26 @@ def _softmax_backward(given: Arguments, _architecture: Architecture) -> Script:
     """The product of the gradient and the result (SoftMax.cu, `softmax_backward_cuda_out`), both then as for
     `_log_softmax_backward_data`."""
     grad, result = given["grad_output"], given["output"]
-    product = torch.empty_strided(grad.shape, grad.stride(), dtype=grad.dtype, device="meta") * torch.empty_strided(
-        result.shape, result.stride(), dtype=result.dtype, device="meta"
-    )
+    # of tensors without numbers, so that torch itself says how the product lies
+    one = torch.empty_strided(grad.shape, grad.stride(), dtype=grad.dtype, device="meta")
+    other = torch.empty_strided(result.shape, result.stride(), dtype=result.dtype, device="meta")
+    product = one * other
     return (RESULT, bytes_of(product), *copied_bytes((product, result), torch.contiguous_format))
 
 
 def _loss(given: Arguments, architecture: Architecture) -> Script:
     """A loss of each element, which is then reduced (Loss.cpp); the result's own room is as large, see `Engine`."""
-    values, target = given["self"], given["target"]
+    values = given["self"]
+    target = given["target"]
     if given.get("reduction", MEAN) == NONE:
         return PLAIN
     sizes = torch.broadcast_shapes(values.shape, target.shape)  # type: ignore[no-untyped-call]
     dtype = torch.promote_types(values.dtype, target.dtype)
-    each, count = dtype.itemsize, math.prod(sizes)
-    launches = _reducing((count,), (1,), 0, (0,), _summing(dtype), architecture, behind=1) if count else ()
-    return (RESULT, count * each, *launches)
+    count = math.prod(sizes)
+    launches: Script = ()
+    if count:
+        launches = _reducing((count,), (1,), 0, (0,), _summing(dtype), architecture, behind=1)
+    return (RESULT, count * dtype.itemsize, *launches)
 
 
 def _loss_behind(given: Arguments, architecture: Architecture) -> Script:
@@ -250,10 +266,9 @@ NONE, MEAN = 0, 1
 
 def _embedding_backward(given: Arguments, architecture: Architecture) -> Script:
     """What does not lie densely is copied first (`embedding_dense_backward_cuda`)."""
-    grad, indices = given["grad_output"], given["indices"]
-    copies = [one.numel() * one.dtype.itemsize for one in (indices, grad) if not one.is_contiguous()]
-    script = _embedding_sums(given, architecture)
-    return (*copies, *(step - len(copies) if step < 0 else step for step in script))
+    both = (given["indices"], given["grad_output"])
+    copies = [one.numel() * one.dtype.itemsize for one in both if not one.is_contiguous()]
+    return (*copies, *_behind(len(copies), _embedding_sums(given, architecture)))
 
 
 def _embedding_sums(given: Arguments, architecture: Architecture) -> Script:
@@ -269,7 +284,7 @@ def _bag_backward(given: Arguments, architecture: Architecture) -> Script:
     if int(given["mode"]) == LARGEST_OF_BAG:
         return (*copies, RESULT)
     script = _sums_of_rows(given["grad"], given["indices"], int(given["num_weights"]), architecture)
-    return (*copies, *(step - len(copies) if step < 0 else step for step in script))
+    return (*copies, *_behind(len(copies), script))
 
 
 LARGEST_OF_BAG = 2
@@ -278,9 +293,13 @@ LARGEST_OF_BAG = 2
 
 def _sums_of_rows(grad: torch.Tensor, indices: torch.Tensor, weights: int, architecture: Architecture) -> Script:
     """Rows of a gradient, sorted by their indices and added up in parts (EmbeddingBackwardKernel.cu)."""
-    count, width = indices.numel(), grad.shape[-1]
+    count = indices.numel()
+    width = grad.shape[-1]
     each = indices.dtype.itemsize
-    listed, segments = count * each, min(count, weights)
+    listed = count * each
+    # a row of the weights is a segment; the kernel adds up at most ten rows at a time (NROWS_PER_THREAD), so that
+    # there are no more parts than this
+    segments = min(count, weights)
     partial = count // 10 + segments
     return (
         *(listed, listed, listed, _radix_sort(count, each, weights.bit_length(), architecture, each), -4, -3),
@@ -308,7 +327,9 @@ def _radix_sort(count: int, key: int, bits: int, architecture: Architecture, val
     """
     if count <= 2304:
         return 1
-    keys, values, is_old = _aligned(count * key), _aligned(count * value), architecture.capability < (9, 0)
+    keys = _aligned(count * key)
+    values = _aligned(count * value)
+    is_old = architecture.capability < (9, 0)
     if is_old and key < 4:
         blocks = architecture.multiprocessors * architecture.threads_per_multiprocessor // 256
         return 255 + _aligned(4 * (blocks * 5 * 128 * key + 11_264)) + keys + values
@@ -318,8 +339,12 @@ def _radix_sort(count: int, key: int, bits: int, architecture: Architecture, val
     tile = 2816
     if architecture.capability >= (8, 0):
         tile = tiles.get((key, value), tiles[key, 8])
+    # eight bits a pass; with one alone nothing has to be swapped
     passes = -(-bits // 8)
-    return 511 + passes * 2048 + _aligned(-(-count // tile) * 1024) + (keys + values if passes > 1 else 0)
+    size = 511 + passes * 2048 + _aligned(-(-count // tile) * 1024)
+    if passes > 1:
+        size += keys + values
+    return size
 
 
 _TILES = {(1, 8): 3456, (2, 8): 5632, (4, 4): 6528, (4, 8): 5376, (8, 0): 5760, (8, 8): 4608}
@@ -347,7 +372,10 @@ def _aligned(size: int) -> int:
 
 def _group_norm(given: Arguments, _architecture: Architecture) -> Script:
     """Factors and offsets of each channel, and statistics in float32 (group_norm_kernel.cu)."""
-    values, count, channels, groups = given["input"], int(given["N"]), int(given["C"]), int(given["group"])
+    values = given["input"]
+    count = int(given["N"])
+    channels = int(given["C"])
+    groups = int(given["group"])
     script: list[int] = [RESULT]
     if values.dtype in HALVES:
         script += [count * groups * 4] * 2
@@ -357,8 +385,11 @@ def _group_norm(given: Arguments, _architecture: Architecture) -> Script:
 
 
 def _group_norm_backward(given: Arguments, _architecture: Architecture) -> Script:
-    count, channels, groups = int(given["N"]), int(given["C"]), int(given["group"])
-    of_channels, of_groups = count * channels * 4, count * groups * 4
+    count = int(given["N"])
+    channels = int(given["C"])
+    groups = int(given["group"])
+    of_channels = count * channels * 4
+    of_groups = count * groups * 4
     script = [RESULT, of_channels, of_channels]
     if not given["output_mask"][0]:
         return tuple(script)
@@ -370,7 +401,8 @@ def _group_norm_backward(given: Arguments, _architecture: Architecture) -> Scrip
 
 def _layer_norm_backward(given: Arguments, architecture: Architecture) -> Script:
     """Where there are many short rows, partial sums for the weights, which are added up (layer_norm_kernel.cu)."""
-    values, mask = given["input"], given["output_mask"]
+    values = given["input"]
+    mask = given["output_mask"]
     width = math.prod(given["normalized_shape"])
     rows = values.numel() // max(1, width)
     wanted = sum(bool(one) for one in mask[1:])
@@ -379,6 +411,8 @@ def _layer_norm_backward(given: Arguments, architecture: Architecture) -> Script
     shared = min(-(-rows // 32), 32_768 * 32 // width)
     kernel = _summing(values.dtype)
     script: list[int] = [RESULT, *[shared * width * values.dtype.itemsize] * wanted]
+    # the partial sums of weight and offset are taken together; then each is reduced into a result, which is
+    # given back
     taken = wanted
     for _ in range(wanted):
         launches = _reducing((shared, width), (width, 1), 0, (0,), kernel, architecture, behind=taken + 1)
@@ -398,7 +432,10 @@ def _convolution(given: Arguments, architecture: Architecture) -> Script:
         inputs = _dense_copies(values)
     work: Script = ()
     if layout == torch.contiguous_format:
-        made = (values.shape[0], *(_transposed_sizes if given["transposed"] else _convolved_sizes)(given))
+        sizes = _convolved_sizes(given)
+        if given["transposed"]:
+            sizes = _transposed_sizes(given)
+        made = (values.shape[0], *sizes)
         work = _conversions(given, FORWARD, values, made, architecture)
     return (*inputs, RESULT, *copied_bytes([weight], layout), *work)
 
@@ -409,19 +446,27 @@ def _convolution_backward(given: Arguments, architecture: Architecture) -> Scrip
     What does not lie as cuDNN wants it is copied: behind the gradient of the input, and before that of the weight
     (cudnn/ConvShared.cpp). cuDNN's workspace comes last.
     """
-    grad, values, weight = given["grad_output"], given["input"], given["weight"]
+    grad = given["grad_output"]
+    values = given["input"]
+    weight = given["weight"]
+    before: list[int] = []
+    behind: list[int] = []
     if given["output_mask"][0]:
+        part = OF_INPUT
         layout = layout_of_convolution(grad, weight)
-        part, before, behind = OF_INPUT, [], copied_bytes((weight, grad), layout)
+        behind = copied_bytes((weight, grad), layout)
     else:
+        part = OF_WEIGHT
         layout = layout_of_convolution(values, grad)
         if given["transposed"]:
             read = (values, grad)
         else:
             read = (grad, values)
-        part, before, behind = OF_WEIGHT, copied_bytes(read, layout), []
-    is_plain = layout == torch.contiguous_format
-    work = _conversions(given, part, values, tuple(grad.shape), architecture) if is_plain else ()
+        before = copied_bytes(read, layout)
+    # with channels last nothing is converted
+    work: Script = ()
+    if layout == torch.contiguous_format:
+        work = _conversions(given, part, values, tuple(grad.shape), architecture)
     return (*before, RESULT, *behind, *work)
 
 
@@ -449,7 +494,8 @@ def _conversions(
         values: the input.
         made: sizes of the result.
     """
-    weight, dtype = given["weight"], values.dtype
+    weight = given["weight"]
+    dtype = values.dtype
     is_half = dtype in HALVES
     if not architecture.cudnn_converts or architecture.capability != (9, 0) or int(given["groups"]) != 1:
         return ()
@@ -457,9 +503,17 @@ def _conversions(
         return ()
     if not is_half and (dtype != torch.float32 or not torch.backends.cudnn.allow_tf32):
         return ()
-    kernel, stride = list(weight.shape[2:]), list(given["stride"])
-    small, large = (made, values.shape) if given["transposed"] else (values.shape, made)
-    by_forward_kernel = part == (OF_INPUT if given["transposed"] else FORWARD)
+    kernel = list(weight.shape[2:])
+    stride = list(given["stride"])
+    # a transposed convolution is the gradient of a plain one: `small` is what that one reads, `large` what it makes
+    small: Sequence[int] = values.shape
+    large = made
+    forward_part = FORWARD
+    if given["transposed"]:
+        small = made
+        large = values.shape
+        forward_part = OF_INPUT
+    by_forward_kernel = part == forward_part
     whole = 4
     if is_half:
         whole = 8
@@ -486,15 +540,16 @@ def _convolved_sizes(given: Arguments) -> Iterator[int]:
 
 def _transposed_sizes(given: Arguments) -> Iterator[int]:
     yield given["weight"].shape[1] * int(given["groups"])
-    for more, (size, kernel, stride, padding, dilation) in zip(
-        given["output_padding"], _along_each(given), strict=False
-    ):
+    axes = zip(given["output_padding"], _along_each(given), strict=False)
+    for more, (size, kernel, stride, padding, dilation) in axes:
         yield (size - 1) * stride - 2 * padding + dilation * (kernel - 1) + more + 1
 
 
 def _along_each(given: Arguments) -> Iterator[tuple[int, ...]]:
     """Size, kernel, stride, padding and dilation along each axis; one number stands for all."""
-    sizes, kernels = given["input"].shape[2:], given["weight"].shape[2:]
+    sizes = given["input"].shape[2:]
+    kernels = given["weight"].shape[2:]
+    # the last one again as often as there are axes: `zip` ends with the sizes
     many = ([*given[name], *[given[name][-1]] * len(sizes)] for name in ("stride", "padding", "dilation"))
     return zip(sizes, kernels, *many, strict=False)
 
@@ -532,14 +587,14 @@ def _sorting(given: Arguments, architecture: Architecture) -> Script:
     if not values.dim() or not values.numel():
         return PLAIN
     dim = int(given.get("dim", -1))
-    sorted_, count = values.shape[dim], values.numel()
+    sorted_ = values.shape[dim]
+    count = values.numel()
     if sorted_ <= MOST_SORTED_IN_PLACE:
         return (RESULT, sorted_ * 8)
     size = bytes_of(values)
-    is_ready = values.stride(dim) == 1 and torch.ops.aten.is_non_overlapping_and_dense(values)
-    if is_ready:
-        copies = []
-    else:
+    copies = []
+    # CUB sorts what lies side by side: else values are copied, and sorted values and indices copied back
+    if values.stride(dim) != 1 or not torch.ops.aten.is_non_overlapping_and_dense(values):
         copies = [size, size, count * 8]
     return (RESULT, *copies, *_segments_sorted(sorted_, count, values.dtype.itemsize, architecture, len(copies)))
 
@@ -569,8 +624,9 @@ def _median(given: Arguments, architecture: Architecture) -> Script:
     if not values.numel():
         return PLAIN
     _result, *taken = _sorting({"self": torch.empty(values.numel(), dtype=values.dtype, device="meta")}, architecture)
-    steps = [step - 2 if step < 0 else step for step in taken]
+    steps = _behind(2, tuple(taken))
     held = 2 + sum(step > 0 for step in steps)
+    # what the sorting has not given back goes when it returns, the last one first
     kept = [place for place in range(held, 1, -1) if -place not in steps]
     return (bytes_of(values), values.numel() * 8, *steps, *(-place for place in kept), 1, RESULT)
 
@@ -582,9 +638,11 @@ FEWEST_SEGMENTS = 128
 
 def _shuffling(given: Arguments, architecture: Architecture) -> Script:
     """A random key for each number, of so many bits that hardly two are alike, and what sorts by them (Randperm.cu)."""
-    count, each = int(given["n"]), given["out"].dtype.itemsize
+    count = int(given["n"])
+    each = given["out"].dtype.itemsize
     if count < 2:
         return PLAIN
+    # torch's formula: two keys are alike with a probability of at most 0.1 (Randperm.cu)
     bits = min(64, math.ceil(math.log2(count - (6 * count * count + 1) / (12 * math.log(0.9)))))
     key = 8
     if bits <= 32:
@@ -596,13 +654,15 @@ def _drawing(given: Arguments, _architecture: Architecture) -> Script:
     """A random number for each chance; with replacement their sums, and those in order (Distributions.cpp,
     MultinomialKernel.cu)."""
     chances = bytes_of(given["self"])
-    again = given.get("replacement", False) and int(given["num_samples"]) > 1
-    return (RESULT, *[chances] * (3 if again else 1))
+    if given.get("replacement", False) and int(given["num_samples"]) > 1:
+        return (RESULT, chances, chances, chances)
+    return (RESULT, chances)
 
 
 def _rolling(given: Arguments, _architecture: Architecture) -> Script:
     """A copy in order, and what has been rolled along all dimensions but the last (TensorTransformations.cpp, .cu)."""
-    tensor, dims = given["self"], given.get("dims") or ()
+    tensor = given["self"]
+    dims = given.get("dims") or ()
     if not tensor.numel():
         return PLAIN
     copies = copied_bytes([tensor], torch.contiguous_format)
@@ -627,7 +687,8 @@ def _logarithms_of_sums(given: Arguments, _architecture: Architecture) -> Script
     values = given["self"]
     if not values.numel():
         return PLAIN
-    kept = math.prod(size for axis, size in enumerate(values.shape) if axis not in _dims(values, given.get("dim")))
+    reduced = _dims(values, given.get("dim"))
+    kept = math.prod(size for axis, size in enumerate(values.shape) if axis not in reduced)
     largest = kept * values.dtype.itemsize
     return (largest, largest, kept, -3, -2, bytes_of(values), RESULT)
 
@@ -641,10 +702,10 @@ def _means_by_index(given: Arguments, _architecture: Architecture) -> Script:
 
 def _filled_in_order(given: Arguments, _architecture: Architecture) -> Script:
     """Where each value of the source goes: a running count of the mask (IndexKernel.cu, `launch_masked_scatter`)."""
-    target, mask = given["self"], given["mask"]
-    if mask.shape == target.shape and mask.is_contiguous():
-        copies = []
-    else:
+    target = given["self"]
+    mask = given["mask"]
+    copies = []
+    if mask.shape != target.shape or not mask.is_contiguous():
         copies = [target.numel()]
     in_order = copied_bytes([given["source"]], torch.contiguous_format)
     return (RESULT, *copies, target.numel() * 8, _scan(target.numel()), *in_order)
@@ -658,13 +719,16 @@ def _alignments(given: Arguments, _architecture: Architecture) -> Script:
 
 def _alignments_backward(given: Arguments, _architecture: Architecture) -> Script:
     """The same, the sums from behind, and for much data what the blanks add (LossCTC.cu, `ctc_loss_backward_gpu`)."""
-    chances, forward = given["log_probs"], given["log_alpha"]
+    chances = given["log_probs"]
+    forward = given["log_alpha"]
     steps, count, labels = chances.shape
-    lengths, each = count * 8, chances.dtype.itemsize
+    lengths = count * 8
+    each = chances.dtype.itemsize
     script = (lengths, lengths, lengths, bytes_of(forward), RESULT)
     if 2 * steps + 24 * count // 10 + 2 * labels // 10 <= LARGEST_AT_ONCE:
         return script
-    of_blanks, of_steps = count * steps * (forward.shape[2] // 2 + 1) * each, count * steps * each
+    of_blanks = count * steps * (forward.shape[2] // 2 + 1) * each
+    of_steps = count * steps * each
     return (*script, of_blanks, of_steps, of_steps, count * steps, -8, -7, of_blanks, of_steps)
 
 
@@ -703,7 +767,8 @@ def _products_of_three(given: Arguments, _architecture: Architecture) -> Script:
     """A product of two factors, and of that with the third, of one index at a time (Linear.cpp, `_trilinear`)."""
     factors = [given["i1"], given["i2"], given["i3"]]
     expanded = [given["expand1"], given["expand2"], given["expand3"]]
-    unrolled, summed = int(given.get("unroll_dim", 1)), set(given["sumdim"])
+    unrolled = int(given.get("unroll_dim", 1))
+    summed = set(given["sumdim"])
     shapes: list[list[int]] = []
     for factor, added in zip(factors, expanded, strict=True):
         shape = list(factor.shape)
@@ -713,21 +778,33 @@ def _products_of_three(given: Arguments, _architecture: Architecture) -> Script:
         shapes.append(shape)
     axes = range(len(shapes[0]))
     by_third = set(expanded[2])
-    of_two = [1 if axis in summed & by_third else max(shapes[0][axis], shapes[1][axis]) for axis in axes]
-    of_three = [1 if axis in summed else max(of_two[axis], shapes[2][axis]) for axis in axes]
+    of_two: list[int] = []
+    of_three: list[int] = []
+    for axis in axes:
+        # a dimension that is summed, and that the third factor lacks, is summed with the first product
+        size = 1
+        if axis not in summed or axis not in by_third:
+            size = max(shapes[0][axis], shapes[1][axis])
+        of_two.append(size)
+        if axis in summed:
+            of_three.append(1)
+        else:
+            of_three.append(max(size, shapes[2][axis]))
     each = factors[0].dtype.itemsize
     return (RESULT, math.prod(of_two) * each, math.prod(of_three) * each)
 
 
 def _index_put(given: Arguments, architecture: Architecture) -> Script:
     """Accumulating sorts the indices first (Indexing.cu, `index_put_with_sort_kernel`)."""
-    if not given.get("accumulate") or len([one for one in given["indices"] if one is not None]) != 1:
+    indexed = [(axis, one) for axis, one in enumerate(given["indices"]) if one is not None]
+    if not given.get("accumulate") or len(indexed) != 1:
         return PLAIN
-    target, index = given["self"], next(one for one in given["indices"] if one is not None)
+    axis, index = indexed[0]
     if index.dtype == torch.bool or not index.numel():
         return PLAIN
-    count, listed = index.numel(), index.numel() * 8
-    rows = max(1, target.shape[next(axis for axis, one in enumerate(given["indices"]) if one is not None)])
+    count = index.numel()
+    listed = count * 8
+    rows = max(1, given["self"].shape[axis])
     bits = rows.bit_length()
     return (listed, listed, -2, listed, listed, listed, _radix_sort(count, 8, bits, architecture), -6, RESULT)
 

@@ -46,6 +46,7 @@ def read_memory(handle: Any, version: int | None = None) -> Memory:
         try:
             return read_memory(handle, 2)
         except NVML_ERRORS as error:
+            # only where the call itself is refused: a lost GPU is lost under version 1 too
             if classify(error).scope is not Scope.METRIC:
                 raise
             return read_memory(handle, 1)
@@ -160,14 +161,20 @@ def pcie_counters(handle: Any) -> tuple[ByteCounter, ByteCounter]:
 
 def counters(handle: Any, wanted: bytes) -> list[ByteCounter | None]:
     """What counters read, in one call; ``None`` for each that this GPU or driver has not."""
-    return [
-        _counter(*field) if field[5] == pynvml.NVML_SUCCESS and field[4] != pynvml.NVML_VALUE_TYPE_DOUBLE else None
-        for field in _fields(handle, wanted)
-    ]
+    found: list[ByteCounter | None] = []
+    for field in _fields(handle, wanted):
+        _field, _scope, _timestamp, _latency, kind, answer, _value = field
+        # a double is a rate, and no counter
+        if answer == pynvml.NVML_SUCCESS and kind != pynvml.NVML_VALUE_TYPE_DOUBLE:
+            found.append(_counter(*field))
+        else:
+            found.append(None)
+    return found
 
 
 def _fields(handle: Any, wanted: bytes) -> Iterable[tuple[int, int, int, int, int, int, int]]:
     """The call succeeds when any field did, so each field's own answer is looked at."""
+    # a copy, since NVML writes its answers into what it was asked with
     values = (ctypes.c_char * len(wanted)).from_buffer_copy(wanted)
     _call("nvmlDeviceGetFieldValues", handle, len(wanted) // _FIELD.size, values)
     return _FIELD.iter_unpack(values.raw)
@@ -198,7 +205,12 @@ def fullest_link(handle: Any) -> tuple[int | None, int | None]:
     """(generation, lanes) that the link to this GPU can do at most; ``None`` where the driver does not say."""
     generation = optional(lambda: pynvml.nvmlDeviceGetMaxPcieLinkGeneration(handle))
     width = optional(lambda: pynvml.nvmlDeviceGetMaxPcieLinkWidth(handle))
-    return None if generation is None else int(generation), int(width) if width else None
+    if generation is not None:
+        generation = int(generation)
+    # 0 lanes are those of a driver that does not know
+    if width:
+        return generation, int(width)
+    return generation, None
 
 
 class Instance(NamedTuple):
@@ -220,11 +232,12 @@ def instances(handle: Any) -> list[Instance]:
         part = optional(partial(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, number))
         if part is not None:  # numbers of instances that were destroyed are left out
             size = optional(partial(pynvml.nvmlDeviceGetAttributes_v2, part))
-            if size is None:
-                profile = ""
-            else:
+            profile = ""
+            multiprocessors = None
+            if size is not None:
                 profile = f"{size.gpuInstanceSliceCount}g.{round(size.memorySizeMB / 1024)}gb"
-            found.append(Instance(number, part, None if size is None else int(size.multiprocessorCount), profile))
+                multiprocessors = int(size.multiprocessorCount)
+            found.append(Instance(number, part, multiprocessors, profile))
     return found
 
 
@@ -236,7 +249,8 @@ def processes(handle: Any) -> dict[int, int | None]:
     found: dict[int, int | None] = {}
     for kind in ("Compute", "Graphics"):
         for process in _listed(kind, handle):
-            pid, used = int(process.pid), process.usedGpuMemory
+            pid = int(process.pid)
+            used = process.usedGpuMemory
             before = found.get(pid)
             if used is None:
                 found[pid] = before

@@ -127,7 +127,9 @@ class GpuReader:
         self._reacquire_at_s = -math.inf
         self._lost = False
         self._unsupported: set[str] = set()
-        self._pool = HostReader(root) if gpu.shared_memory else None
+        self._pool: HostReader | None = None
+        if gpu.shared_memory:
+            self._pool = HostReader(root)
         self._memory_version: int | None = None
         self._memory = DriverQuestion(MEMORY, self._ask_memory)
         self._counters = DriverQuestion(PCIE, self._ask_counters)
@@ -173,10 +175,10 @@ class GpuReader:
     def read_fast(self, now_s: float) -> list[Record]:
         """Memory, PCIe counters and, every quarter of a second, the sensors."""
         self._fast_now_s = now_s
+        # any call of the driver would wake it
         asleep = self._asleep()
-        if asleep:
-            records = []
-        else:
+        records: list[Record] = []
+        if not asleep:
             records = self._acquire(now_s)
         records += self._read(self._fast_questions(now_s), now_s, asleep)
         if self._lost and not asleep and self._held is not None:
@@ -190,8 +192,10 @@ class GpuReader:
         if self._tried_generation < 0 and not asleep:
             return []  # the other lane has not got to asking for a handle yet
         self._slow_now_s = now_s
-        self._process_rows, self._xid_rows = [], []
+        self._process_rows = []
+        self._xid_rows = []
         records = self._read(self._slow_questions(), now_s, asleep)
+        # errors first: their rows bear earlier times than the reading
         return [*self._xid_rows, *records, *self._process_rows]
 
     def stale_fast(self, now_s: float) -> list[Record]:
@@ -212,6 +216,7 @@ class GpuReader:
     def _fast_questions(self, now_s: float) -> list[DriverQuestion]:
         questions = [self._memory, *self._pcie(self._counters)]
         if now_s >= self._sensors_due_s:
+            # half a tick early, so that a tick a little too soon does not put the sensors off by a whole one
             self._sensors_due_s = now_s + SENSOR_PERIOD_S - self._period_s / 2
             questions += SENSORS
         return questions
@@ -228,7 +233,9 @@ class GpuReader:
         return ()
 
     def _read(self, questions: Sequence[DriverQuestion], now_s: float, asleep: bool) -> list[Record]:
-        reading, events = _Reading(), list[Record]()
+        reading = _Reading()
+        events: list[Record] = []
+        # taken once: the other lane may give the handle up meanwhile
         held = None
         if self._nvml.usable:
             held = self._held
@@ -238,8 +245,11 @@ class GpuReader:
             if question is self._xid_question and held is None and not asleep and self._xids_outlive_it():
                 self._ask(question, None, reading)
                 continue
-            if held is None or asleep:
-                reading.gap(question.metrics, State.ASLEEP if asleep else State.LOST)
+            if asleep:
+                reading.gap(question.metrics, State.ASLEEP)
+                continue
+            if held is None:
+                reading.gap(question.metrics, State.LOST)
                 continue
             fault = self._ask(question, held.handle, reading)
             if fault is not None:
@@ -258,12 +268,14 @@ class GpuReader:
         except NVML_ERRORS as error:
             fault = classify(error)
             reading.gap(question.metrics, fault.state)
+            # the GPU or the library has stopped answering: the rest of this reading is not asked
             if fault.scope is not Scope.METRIC:
                 return fault
             if fault.permanent:
                 self._refused(question)
             return None
         for metric, value in answer.items():
+            # asked for and not had; None is what this GPU does not have
             if isinstance(value, float) and math.isnan(value):
                 reading.gap((metric,), State.STALE)
             elif value is None:
@@ -286,6 +298,7 @@ class GpuReader:
         if self._held is not None and self._held.generation == generation:
             return []
         self._held = None
+        # at once in a new generation, else twice a second: a lost GPU's driver is slow to answer
         if not self._nvml.usable or (now_s < self._reacquire_at_s and self._tried_generation == generation):
             return []
         self._reacquire_at_s = now_s + self._reacquire_s
@@ -296,6 +309,7 @@ class GpuReader:
             return self._drop(None, failure.fault, now_s)
         except NVML_ERRORS as error:
             return self._drop(None, classify(error), now_s)
+        # a driver that was restarted may support what the one before did not
         self._unsupported = set(self._meaningless())
         self._counters_refused = False
         self._memory_version = None
@@ -330,8 +344,10 @@ class GpuReader:
     def _all_gaps(self, questions: Iterable[DriverQuestion], now_s: float) -> list[Record]:
         reading = _Reading()
         for question in questions:
-            unsupported = question.metrics[0] in self._unsupported
-            reading.gap(question.metrics, State.NOT_SUPPORTED if unsupported else State.STALE)
+            state = State.STALE
+            if question.metrics[0] in self._unsupported:
+                state = State.NOT_SUPPORTED
+            reading.gap(question.metrics, state)
         self._remember(reading)
         return [Sample(now_s, "gpu", self.gpu.uuid, reading.values, reading.states)]
 
@@ -386,6 +402,7 @@ class GpuReader:
 
     def _ask_xids(self, handle: Any) -> Answer:
         """The count of errors and the newest; a row of its own for each before it, so that none is overlooked."""
+        # the queue of an earlier opening of the library is worthless
         if self._xid_generation != self._nvml.generation:
             self._xids.forget()
             self._xid_generation = self._nvml.generation
@@ -400,6 +417,7 @@ class GpuReader:
         for number, code in enumerate(earlier):
             left = len(earlier) - number
             values: Answer = {"xid_errors": self._xids.count - left, "last_xid": code}
+            # a microsecond apart and before the reading, so that the order of the errors is kept
             self._xid_rows.append(Sample(self._slow_now_s - 1e-6 * left, "gpu", self.gpu.uuid, values))
         return {"xid_errors": self._xids.count, "last_xid": self._xids.last}
 
@@ -459,10 +477,9 @@ def process_rows(
     rows = [_row(pid, memory, device, now_s, shared) for pid, memory in found.items()]
     if not shared:
         return None, rows
+    ours = frozenset({os.getpid()})
     if family is not None:
         ours = family()
-    else:
-        ours = frozenset({os.getpid()})
     mine = [memory for pid, memory in found.items() if pid in ours]
     if any(memory is None for memory in mine):
         return None, rows
@@ -470,10 +487,11 @@ def process_rows(
 
 
 def _row(pid: int, memory: int | None, device: str, now_s: float, shared: bool) -> Sample:
+    name: str | None = None
+    user: str | None = None
+    container: str | None = None
     if shared:
         name, user, container = _who(pid)
-    else:
-        name, user, container = (None, None, None)
     values: dict[str, Value] = {
         "pid": pid,
         "name": name or f"host pid {pid} (not visible)",
@@ -481,9 +499,8 @@ def _row(pid: int, memory: int | None, device: str, now_s: float, shared: bool) 
         "memory_bytes": memory,
         "container": container,
     }
-    if memory is not None:
-        states = {}
-    else:
+    states = {}
+    if memory is None:
         states = {"memory_bytes": State.NOT_SUPPORTED}
     return Sample(now_s, "process", device, values, states)
 
@@ -527,8 +544,10 @@ class WrappingRate:
             ``None`` for the first reading. NaN when so much time has passed that the counter may have wrapped more than
             once, or when it was reset.
         """
-        before, since_s = self._value, self._time_s
-        self._value, self._time_s = counter.value, time_s
+        before = self._value
+        since_s = self._time_s
+        self._value = counter.value
+        self._time_s = time_s
         self._wide = self._wide or counter.value >= NARROW
         if since_s is None or time_s <= since_s:
             return None
@@ -536,6 +555,7 @@ class WrappingRate:
         if self._wide:
             modulus = 1 << counter.bits
         elapsed_s = time_s - since_s
+        # a counter that has wrapped once is below the value before: the remainder is what was added
         rate = ((counter.value - before) % modulus) / elapsed_s
         if limit * elapsed_s >= modulus or rate > _TOLERANCE * limit:
             return float("nan")

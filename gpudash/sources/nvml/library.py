@@ -118,6 +118,7 @@ class Nvml:
     def abandon(self, fault: Fault = _CLOSED) -> None:
         """Lets no further calls be made until it is opened anew; those under way end by themselves."""
         with self._lock:
+            # the first fault is the cause; later ones follow from it
             self._fault = self._fault or fault
 
     def open(self) -> None:
@@ -138,6 +139,7 @@ class Nvml:
         with self._lock:
             self._initialised = True
             self._fault = None
+            # from here on handles of before are told apart from new ones
             self.generation += 1
 
     def close(self) -> None:
@@ -157,6 +159,7 @@ class Nvml:
         """
         try:
             for key, describe in self._descriptions():
+                # one that has not answered is not asked a second time: its thread still waits in the driver
                 if key not in self._pending:
                     self._pending[key] = PendingCall(describe, f"describe GPU {key}")
             wait_for(self._pending.values(), patience_s)
@@ -170,12 +173,15 @@ class Nvml:
         Raises:
             NvmlUnavailableError: when the library stopped answering.
         """
+        # first who has answered, then the answers: what comes in between waits for the next call
         answered = [key for key, question in self._pending.items() if question.answered]
         try:
             found = [self._pending.pop(key).answer() for key in answered]
         except NVML_ERRORS as error:
             raise NvmlUnavailableError(classify(error)) from error
-        gpus = (gpu for several in found for gpu in several or ())
+        gpus: list[Gpu] = []
+        for several in found:
+            gpus += several or ()
         return sorted(gpus, key=lambda gpu: (gpu.nvml_index, gpu.parent, gpu.instance))
 
     def divided_now(self, wholes: Iterable[Gpu], patience_s: float = 1.0) -> list[Gpu]:
@@ -224,10 +230,13 @@ class Nvml:
         try:
             if not gpu.parent:
                 handle = pynvml.nvmlDeviceGetHandleByPciBusId(gpu.pci_bus_id)
+                # another GPU may have been put in its place: the address alone does not say that it is the
+                # same
                 if not gpu.uuid.startswith("GPU-") or str(pynvml.nvmlDeviceGetUUID(handle)) == gpu.uuid:
                     return handle
         except NVML_ERRORS as error:
             fault = classify(error)
+            # a GPU that fell off the bus would be looked for by UUID in vain, and slowly
             if fault.code not in _NOT_BY_ADDRESS:
                 raise NvmlUnavailableError(fault) from error
         try:
@@ -282,9 +291,12 @@ class Nvml:
         if version is not None:
             capability = (int(version[0]), int(version[1]))
         cores = optional(lambda: pynvml.nvmlDeviceGetNumGpuCores(handle))
-        if shared:
-            generation, width = (None, None)
-        else:
+        multiprocessors = None
+        if cores and capability is not None:
+            multiprocessors = multiprocessors_of(int(cores), capability)
+        generation: int | None = None
+        width: int | None = None
+        if not shared:
             generation, width = fullest_link(handle)
         whole = Gpu(
             nvml_index=index,
@@ -295,7 +307,7 @@ class Nvml:
             cuda_capability=capability,
             pcie_generation=generation,
             pcie_width=width,
-            multiprocessors=None if not cores or capability is None else multiprocessors_of(int(cores), capability),
+            multiprocessors=multiprocessors,
             shared_memory=shared,
             instances=len(parts),
         )
@@ -307,14 +319,18 @@ class Nvml:
         Any other error, such as a missing permission, says nothing of the kind, and neither does a GPU that is
         ``divided`` into MIG instances.
         """
+        total: int | None = None
         try:
-            total, shared = read_memory(handle).total, is_integrated(product)
+            total = read_memory(handle).total
+            shared = is_integrated(product)
         except NVML_ERRORS as error:
             fault = classify(error)
             if fault.scope is not Scope.METRIC:
                 raise
-            total, shared = None, not divided and fault.code == pynvml.NVML_ERROR_NOT_SUPPORTED
-        return (self._host_capacity() if shared else total), shared
+            shared = not divided and fault.code == pynvml.NVML_ERROR_NOT_SUPPORTED
+        if shared:
+            return self._host_capacity(), True
+        return total, False
 
     def _host_capacity(self) -> int:
         reader = HostReader(self._root)
@@ -336,7 +352,9 @@ class Nvml:
 
     def _shut(self) -> None:
         with self._lock:
-            initialised, self._initialised = self._initialised, False
+            initialised = self._initialised
+            self._initialised = False
+        # outside of the lock: the call may hang with the driver
         if initialised:
             with contextlib.suppress(*NVML_ERRORS):
                 pynvml.nvmlShutdown()
@@ -344,12 +362,18 @@ class Nvml:
 
 def _instance(whole: Gpu, part: Instance) -> Gpu:
     """A MIG instance as a GPU of its own; drivers name its profile, or only the whole GPU."""
-    memory, named = optional(lambda: read_memory(part.handle)), str(pynvml.nvmlDeviceGetName(part.handle))
+    memory = optional(lambda: read_memory(part.handle))
+    total = None
+    if memory is not None:
+        total = memory.total
+    product = str(pynvml.nvmlDeviceGetName(part.handle))
+    if "MIG" not in product:
+        product = f"{product} MIG {part.profile}".rstrip()
     return replace(
         whole,
         uuid=str(pynvml.nvmlDeviceGetUUID(part.handle)),
-        product=named if "MIG" in named else f"{named} MIG {part.profile}".rstrip(),
-        total_bytes=None if memory is None else memory.total,
+        product=product,
+        total_bytes=total,
         multiprocessors=part.multiprocessors,
         instances=0,
         parent=whole.uuid,

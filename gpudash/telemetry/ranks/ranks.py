@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -154,7 +154,10 @@ class Ranks:
             raise ValueError(f"A run has at least one rank, not {world_size}.")
         self.world_size = world_size
         self.joined = 0
-        self.heard = tuple(range(world_size) if heard is None else sorted(set(heard)))
+        numbers: Iterable[int] = range(world_size)
+        if heard is not None:
+            numbers = sorted(set(heard))
+        self.heard = tuple(numbers)
         if not self.heard or not 0 <= self.heard[0] <= self.heard[-1] < world_size:
             raise ValueError(f"Ranks {list(self.heard)} are not among {world_size}.")
         self._ranks = {number: _Rank() for number in self.heard}
@@ -176,6 +179,7 @@ class Ranks:
         waiting = self._pending.setdefault(report.step, {})
         waiting[report.rank] = report
         if len(waiting) < len(self.heard):
+            # the oldest step by its number: a rank that is behind may still tell the newer ones
             if len(self._pending) > MOST_PENDING:
                 del self._pending[min(self._pending)]
             return None
@@ -195,6 +199,7 @@ class Ranks:
                 if size is not None:
                     rank.peaks[metric] = max(rank.peaks.get(metric, 0), size)
         row = Sample(report.time_s, "rank", str(report.rank), rank.memory)
+        # an envelope is over one reading of each rank: it waits until all have told since the last one
         self._enveloped.add(report.rank)
         if len(self.heard) < LEAST_RANKS or len(self._enveloped) < len(self.heard):
             return (row,)
@@ -207,6 +212,7 @@ class Ranks:
         self._enveloped.clear()
         self._paces = Paces(self.heard)
         for rank in self._ranks.values():
+            # counts and medians go on over the restart: they are of the run
             rank.newest = rank.memory = None
 
     def straggler(self) -> Straggler | None:
@@ -318,15 +324,24 @@ def _summary(number: int, rank: _Rank) -> dict[str, Any]:
             return min(1.0, seconds / rank.parted_s)
         return None
 
+    step_s = None
+    if rank.step_seconds:
+        step_s = statistics.median(rank.step_seconds)
+    compute_s = None
+    if rank.compute_seconds:
+        compute_s = statistics.median(rank.compute_seconds)
+    input_share = None
+    if rank.input_s is not None:
+        input_share = share(rank.input_s)
     return {
         "rank": number,
         "steps": rank.steps,
-        "step_seconds_median": statistics.median(rank.step_seconds) if rank.step_seconds else None,
-        "compute_seconds_median": statistics.median(rank.compute_seconds) if rank.compute_seconds else None,
+        "step_seconds_median": step_s,
+        "compute_seconds_median": compute_s,
         "compute_share": share(rank.compute_s),
         "communication_share": share(rank.communication_s),
         "waiting_share": share(rank.waiting_s),
-        "input_share": None if rank.input_s is None else share(rank.input_s),
+        "input_share": input_share,
         **{f"peak_{metric}": rank.peaks.get(metric) for metric in MEMORY},
     }
 
@@ -335,7 +350,10 @@ def envelope(time_s: float, rows: Sequence[Mapping[str, Value]]) -> Iterator[Sam
     """Lowest, median and highest over the ranks' ``rows``; nothing of fewer than `LEAST_RANKS`."""
     if len(rows) < LEAST_RANKS:
         return
-    metrics = dict.fromkeys(metric for row in rows for metric in row)
+    # a dict as an ordered set: metrics in the order in which the first rank has them
+    metrics: dict[str, None] = {}
+    for row in rows:
+        metrics.update(dict.fromkeys(row))
     columns = {metric: sorted(_numbers(rows, metric)) for metric in metrics}
     known = {metric: numbers for metric, numbers in columns.items() if numbers}
     chosen: tuple[Callable[[list[float]], float], ...] = (lambda of: of[0], statistics.median, lambda of: of[-1])
@@ -377,7 +395,10 @@ class RankShares:
         parts, whole_s = spent
         if sample.time_s != self._time_s:
             yield from self.flush()
-            self._time_s, self._sums, self._whole_s, self._ranks = sample.time_s, {}, 0.0, 0
+            self._time_s = sample.time_s
+            self._sums = {}
+            self._whole_s = 0.0
+            self._ranks = 0
         device = sample.device or ""
         if device.isdecimal():
             for part, seconds in parts.items():
@@ -403,7 +424,8 @@ def _seconds(values: Mapping[str, Value]) -> tuple[dict[str, float], float] | No
     if len(known) < len(found):
         return None
     step_s, communication_s, waiting_s = known
-    loading, computing = values.get("input_s"), values.get("compute_s")
+    loading = values.get("input_s")
+    computing = values.get("compute_s")
     input_s = 0.0
     if isinstance(loading, int | float):
         input_s = float(loading)
@@ -414,6 +436,7 @@ def _seconds(values: Mapping[str, Value]) -> tuple[dict[str, float], float] | No
     parts = {"compute": compute_s, "communication": communication_s, "waiting": waiting_s}
     if isinstance(loading, int | float):
         parts["input"] = input_s
+    # shares never add up to more than 1; what is less was spent on none of them
     return parts, max(step_s, sum(parts.values()))
 
 
@@ -450,7 +473,11 @@ class RankFindings:
         self._polled_s = now_s
         found = findings(ranks)
         slow = found["straggler"]
-        suspect, self._suspect = self._suspect, None if slow is None else slow["rank"]
+        suspect = self._suspect
+        self._suspect = None
+        if slow is not None:
+            self._suspect = slow["rank"]
+        # named only where the look before had found the same one: one outlier must not accuse a rank
         if slow is not None and slow["rank"] == suspect:
             yield from self._once(Topic.STRAGGLER, slow)
         yield from self._once(Topic.IMBALANCE, found["memory_imbalance"])
@@ -469,11 +496,13 @@ class RankFindings:
 
 def findings(ranks: Ranks) -> dict[str, dict[str, Any] | None]:
     """``straggler`` {rank, slower, text} and ``memory_imbalance`` {rank, bytes, text} of a result."""
+    found: dict[str, dict[str, Any] | None] = {"straggler": None, "memory_imbalance": None}
     slow = ranks.straggler()
+    if slow is not None:
+        found["straggler"] = {"rank": slow.rank, "slower": slow.slower, "text": slow.text}
     full = None
     if ranks.joined >= SETTLED_STEPS:
         full = ranks.imbalance()
-    return {
-        "straggler": None if slow is None else {"rank": slow.rank, "slower": slow.slower, "text": slow.text},
-        "memory_imbalance": None if full is None else {"rank": full.rank, "bytes": full.bytes, "text": full.text},
-    }
+    if full is not None:
+        found["memory_imbalance"] = {"rank": full.rank, "bytes": full.bytes, "text": full.text}
+    return found

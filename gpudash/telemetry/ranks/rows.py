@@ -64,11 +64,15 @@ def places_of(run: RunView | None) -> tuple[RankPlace, ...]:
     """The ranks of a run in order, the newest word on each; empty for a run without ranks."""
     found: dict[int, RankPlace] = {}
     for report in _reports(run):
-        rows, world = report.get("ranks"), report.get("world_size")
-        for row in rows if isinstance(rows, Sequence) else ():
+        rows = report.get("ranks")
+        world = report.get("world_size")
+        if not isinstance(rows, Sequence):
+            rows = ()
+        for row in rows:
             place = _place(row)
             if place is not None:
                 found[place.rank] = place
+        # an elastic run may have become smaller: who is not among the ranks any more has no row
         if isinstance(world, int):
             found = {rank: place for rank, place in found.items() if rank < world}
     return tuple(found[rank] for rank in sorted(found))
@@ -85,13 +89,18 @@ def _place(row: Any) -> RankPlace | None:
     """A row of such a list; ``None`` where it is none."""
     if not isinstance(row, Mapping) or not isinstance(row.get("rank"), int):
         return None
-    capacity, pid = row.get("capacity_bytes"), row.get("pid")
+    capacity = row.get("capacity_bytes")
+    if not isinstance(capacity, int):
+        capacity = None
+    pid = row.get("pid")
+    if not isinstance(pid, int):
+        pid = None
     return RankPlace(
         rank=row["rank"],
         device=str(row.get("device") or "cpu"),
         host=str(row.get("host") or ""),
-        pid=pid if isinstance(pid, int) else None,
-        capacity_bytes=capacity if isinstance(capacity, int) else None,
+        pid=pid,
+        capacity_bytes=capacity,
     )
 
 
@@ -161,10 +170,11 @@ def rank_rows(store: Store, places: Sequence[RankPlace]) -> list[RankRow]:
     results = {row.get("rank"): row for row in _results(run)}
     states = _states(store, run, places)
     marks = marked(run)
-    return [
-        _row(store, run, place, results.get(place.rank, {}), states[place.rank], marks.get(place.rank, ""))
-        for place in places
-    ]
+    rows = []
+    for place in places:
+        remark = marks.get(place.rank, "")
+        rows.append(_row(store, run, place, results.get(place.rank, {}), states[place.rank], remark))
+    return rows
 
 
 def marked(run: RunView) -> dict[int, str]:
@@ -197,27 +207,30 @@ def sentence(run: RunView | None, places: Sequence[RankPlace]) -> str:
     equal = run.result.get("parameters_equal")
     if equal is None:
         return sentence
-    return f"{sentence} Their parameters are {'equal' if equal else 'NOT equal'}."
+    if equal:
+        return f"{sentence} Their parameters are equal."
+    return f"{sentence} Their parameters are NOT equal."
 
 
 def _results(run: RunView) -> Iterator[Mapping[str, Any]]:
+    # a result may come from a file that anybody has written
     rows = run.result.get("ranks")
-    yield from (row for row in rows if isinstance(row, Mapping)) if isinstance(rows, Sequence) else ()
+    if isinstance(rows, Sequence):
+        yield from (row for row in rows if isinstance(row, Mapping))
 
 
 def _named(run: RunView, topic: Topic) -> tuple[int | None, Mapping[str, Any]]:
     """The rank that the result names, else the newest note of a topic, and what is said of it."""
+    key: str = topic
     if topic == Topic.IMBALANCE:
         key = "memory_imbalance"
-    else:
-        key = topic
+    found = None
+    note = _newest(run, topic)
+    # the result was made of all steps, also where it says that there is none
     if key in run.result:
         found = run.result[key]
-    else:
-        note = _newest(run, topic)
-        found = None
-        if note is not None:
-            found = note.details
+    elif note is not None:
+        found = note.details
     if not isinstance(found, Mapping) or not isinstance(found.get("rank"), int):
         return None, {}
     return found["rank"], found
@@ -227,8 +240,12 @@ def _text(run: RunView, topic: Topic) -> str:
     rank, details = _named(run, topic)
     if rank is None:
         return ""
+    if details.get("text"):
+        return str(details["text"])
     note = _newest(run, topic)
-    return str(details.get("text") or (note.text if note is not None else ""))
+    if note is None:
+        return ""
+    return note.text
 
 
 def _newest(run: RunView, topic: Topic) -> Note | None:
@@ -238,8 +255,11 @@ def _newest(run: RunView, topic: Topic) -> Note | None:
 def _states(store: Store, run: RunView, places: Sequence[RankPlace]) -> dict[int, str]:
     """What each rank is at, as far as its readings tell."""
     if not run.running:
+        states = {place.rank: "ended" for place in places}
         failed = failed_rank(run)
-        return {place.rank: "failed" if place.rank == failed else "ended" for place in places}
+        if failed is not None and failed in states:
+            states[failed] = "failed"
+        return states
     silent = {place.rank for place in places if store.newest_s - _heard_s(store, place.rank, run.began_s) > SILENT_S}
     stalled = _stalled(store, run, places)
     states = {}
@@ -284,16 +304,19 @@ def _row(store: Store, run: RunView, place: RankPlace, result: Mapping[str, Any]
     device = str(place.rank)
     shares = _shares_of(result) or _recent_shares(store, run, device)
     step_s = result.get("step_seconds_median")
+    if not isinstance(step_s, float):
+        step_s = _median(_recent(store, run, "step_s", device))
+    # the store keeps the readings of earlier runs: a step from before this one began is not its own
     newest = store.latest("rank", "step", device)
-    step = None
-    if newest.time_s is not None and newest.time_s >= run.began_s:
-        step = newest.value
+    step = result.get("steps")
+    if newest.time_s is not None and newest.time_s >= run.began_s and isinstance(newest.value, int | float):
+        step = int(newest.value)
     return RankRow(
         rank=place.rank,
         device=place.device,
         host=place.host,
-        step=int(step) if isinstance(step, int | float) else result.get("steps"),
-        step_s=step_s if isinstance(step_s, float) else _median(_recent(store, run, "step_s", device)),
+        step=step,
+        step_s=step_s,
         computing=shares[0],
         communicating=shares[1],
         waiting=shares[2],
@@ -310,7 +333,8 @@ Shares = tuple[float | None, float | None, float | None, float | None]
 
 
 def _shares_of(result: Mapping[str, Any]) -> Shares | None:
-    communicating, waiting = result.get("communication_share"), result.get("waiting_share")
+    communicating = result.get("communication_share")
+    waiting = result.get("waiting_share")
     if not isinstance(communicating, int | float) or not isinstance(waiting, int | float):
         return None
     loading = result.get("input_share")
@@ -335,7 +359,9 @@ def _weighted(shares: Floats, seconds: Floats) -> float | None:
     """The mean of a share over steps of unlike length; where some steps have none, each step counts the same."""
     if not len(shares):
         return None
-    return float(np.average(shares, weights=seconds if len(seconds) == len(shares) and seconds.sum() > 0 else None))
+    if len(seconds) == len(shares) and seconds.sum() > 0:
+        return float(np.average(shares, weights=seconds))
+    return float(np.average(shares))
 
 
 def _recent(store: Store, run: RunView, metric: str, device: str) -> Floats:
@@ -346,10 +372,9 @@ def _recent(store: Store, run: RunView, metric: str, device: str) -> Floats:
         extent = series.extent()
     if series is None or extent is None:
         return np.empty(0)
-    if run.ended_s is None:
-        end = extent[1]
-    else:
-        end = min(extent[1], run.ended_s)
+    end = extent[1]
+    if run.ended_s is not None:
+        end = min(end, run.ended_s)
     begin = max(run.began_s, end - RECENT_S)
     if not begin < end:
         return np.empty(0)
@@ -398,7 +423,9 @@ def parameters_text(result: Mapping[str, Any]) -> str:
     equal = result.get("parameters_equal")
     if not isinstance(equal, bool):
         return ""
-    return f"The parameters are {'equal' if equal else 'NOT equal'} across the ranks."
+    if equal:
+        return "The parameters are equal across the ranks."
+    return "The parameters are NOT equal across the ranks."
 
 
 def rank_sentences(result: Mapping[str, Any]) -> Iterator[str]:
@@ -410,10 +437,19 @@ def rank_sentences(result: Mapping[str, Any]) -> Iterator[str]:
         yield rest
     if parameters := parameters_text(result):
         yield parameters
-    if restarts := result.get("restarts"):
-        yield f"All ranks were started again {'once' if restarts == 1 else f'{restarts} times'}."
+    restarts = result.get("restarts")
+    if restarts == 1:
+        yield "All ranks were started again once."
+    elif restarts:
+        yield f"All ranks were started again {restarts} times."
 
 
 def _shares(row: Mapping[str, Any]) -> list[float | None]:
-    found = (row.get(name) for name in ("compute_share", "communication_share", "waiting_share", "input_share"))
-    return [float(share) if isinstance(share, int | float) else None for share in found]
+    shares: list[float | None] = []
+    for name in ("compute_share", "communication_share", "waiting_share", "input_share"):
+        share = row.get(name)
+        if isinstance(share, int | float):
+            shares.append(float(share))
+        else:
+            shares.append(None)
+    return shares

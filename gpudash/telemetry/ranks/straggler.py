@@ -98,6 +98,7 @@ class Paces:
             inputs: of its own part, how long each waited for its input, where it knows.
         """
         known = {rank: s for rank, s in own.items() if s is not None and math.isfinite(s) and s > 0}
+        # a step counts only where all ranks tell of it: their ratios belong together
         if len(known) < len(self._ratios) or len(known) < 2:
             return
         self._seen += 1
@@ -119,10 +120,12 @@ class Paces:
             return None
         medians = {rank: statistics.median(ratios) for rank, ratios in self._ratios.items()}
         slowest = max(medians, key=medians.__getitem__)
-        slower, bound = medians[slowest] - 1, _lower_bound(list(self._ratios[slowest])) - 1
+        slower = medians[slowest] - 1
+        bound = _lower_bound(list(self._ratios[slowest])) - 1
         if bound <= max(LEAST_SLOWER, slower * LEAST_CERTAIN):
             return None
         waits = {rank: statistics.median(known) for rank, known in self._waits.items() if len(known) >= LEAST_STEPS}
+        # a second witness: who makes others wait does not wait as long itself
         own = waits.pop(slowest, None)
         awaited_s = None
         if waits:
@@ -138,7 +141,9 @@ class Paces:
             return None
         inputs = {rank: statistics.median(known) for rank, known in self._inputs.items()}
         owns = {rank: statistics.median(known) for rank, known in self._own.items()}
-        input_s, own_s = inputs.pop(slowest), owns.pop(slowest)
+        input_s = inputs.pop(slowest)
+        own_s = owns.pop(slowest)
+        # by how much more than the others, and how much of that is its waiting for input
         more_input_s = input_s - statistics.median(inputs.values())
         more_s = own_s - statistics.median(owns.values())
         if more_input_s >= MOST_OF_IT * more_s:
@@ -154,18 +159,20 @@ class Paces:
 def _sentence(
     rank: int, slower: float, bound: float, steps: int, awaited_s: float | None, others: int, input_s: float | None
 ) -> str:
-    one = others == 1
     does = "takes"
     if input_s is None:
         does = "computes"
+    compared_with = "the other ranks"
+    waits = "which wait"
+    if others == 1:
+        compared_with = "the other rank"
+        waits = "which waits"
+    if awaited_s is not None:
+        waits += f" {format_duration(awaited_s)} a step"
     text = (
-        f"Rank {rank} {does} {slower * 100:.0f} % longer a step than the other rank{'' if one else 's'} "
-        f"(at least {bound * 100:.0f} %, last {steps} steps)"
+        f"Rank {rank} {does} {slower * 100:.0f} % longer a step than {compared_with} "
+        f"(at least {bound * 100:.0f} %, last {steps} steps), {waits} for it."
     )
-    who = "which wait"
-    if one:
-        who = "which waits"
-    text += f", {who} for it." if awaited_s is None else f", {who} {format_duration(awaited_s)} a step for it."
     if input_s is None:
         return text
     return f"{text} Rank {rank} waits {format_duration(input_s)} a step for its input."
@@ -175,15 +182,20 @@ def _median_of_others(ordered: Sequence[float], own: float) -> float:
     """Median of sorted values without one of them."""
     place = ordered.index(own)
     count = len(ordered) - 1
-    low, high = (count - 1) // 2, count // 2
+    # the two in the middle, the same one of an odd number; those at or behind the rank's own place are one further on
+    low = (count - 1) // 2
+    high = count // 2
     return (ordered[low + (low >= place)] + ordered[high + (high >= place)]) / 2
 
 
 def _lower_bound(ratios: Sequence[float]) -> float:
     """What the median of the steps' ratios exceeds with a probability of at least 0.989."""
     size = len(ratios) / BLOCKS
+    # consecutive steps, so that what slows neighbours alike stays within one block
     blocks = (ratios[round(place * size) : round((place + 1) * size)] for place in range(BLOCKS))
     medians = sorted(statistics.median(block) for block in blocks)
+    # the second smallest with longer blocks: 0.989 by the order statistics above; of few steps all ten have
+    # to agree
     if len(ratios) >= PLENTY:
         return medians[1]
     return medians[0]
@@ -210,8 +222,11 @@ def compared(peaks: Collection[Mapping[str, int]]) -> str | None:
     """The metric of `KINDS` by which ranks can be compared, by their peaks; ``None`` where one of them lacks both."""
     if len(peaks) < 2:
         return None
-    metrics = (metric for metric, _ in KINDS)
-    return next((one for one in metrics if all(one in of for of in peaks) and any(of[one] for of in peaks)), None)
+    for metric, _word in KINDS:
+        # all of them, and not only zeros: an allocator that nobody uses tells 0
+        if all(metric in of for of in peaks) and any(of[metric] for of in peaks):
+            return metric
+    return None
 
 
 def imbalance(peaks: Mapping[int, Mapping[str, int]]) -> Imbalance | None:
@@ -225,7 +240,8 @@ def imbalance(peaks: Mapping[int, Mapping[str, int]]) -> Imbalance | None:
 def _of(sizes: Mapping[int, int], word: str) -> Imbalance | None:
     rank = max(sizes, key=sizes.__getitem__)
     others = [other for other in sizes if other != rank]
-    size, typical = sizes[rank], int(statistics.median(sizes[other] for other in others))
+    size = sizes[rank]
+    typical = int(statistics.median(sizes[other] for other in others))
     if size - typical <= LEAST_BYTES or size <= typical * (1 + LEAST_SHARE):
         return None
     rest = "the other ranks (median)"

@@ -79,7 +79,10 @@ def _still_to_come(case: Case) -> int:
     gradients = case.bytes_of(case.of_category(GRADIENTS))
     if case.history.step_at(case.moment) > 1:
         return max(0, weights - gradients)
-    made = {method_of(node) for file in case.program_files for node in file.nodes() if isinstance(node, ast.Call)}
+    made: set[str] = set()
+    for file in case.program_files:
+        made.update(method_of(node) for node in file.nodes() if isinstance(node, ast.Call))
+    # SGD has a state only with momentum: nothing is counted where it is not sure
     states = max((times for name, times in STATES.items() if name in made and name != "SGD"), default=0)
     return max(0, weights - gradients) + states * weights
 
@@ -98,12 +101,15 @@ def halved(case: Case, found: BatchSize) -> Iterator[Remedy]:
     spare = 2
     if case.history.phase_at(case.moment) == PHASES[BACKWARD]:
         spare = 1
-    batch, passes = whole, 0
+    batch = whole
+    # the batch to name where none leaves room for all that follows: half of the first that gets past the request
+    passes = 0
     while batch > SMALLEST:
         batch //= 2
         ran = case.resized(scaled, batch / whole, request=is_scaled)
         more = _still_to_come(case) + int((spare - 1) * held * batch / whole)
-        passes = passes or (max(SMALLEST, batch // 2) if ran.fits else 0)
+        if ran.fits and not passes:
+            passes = max(SMALLEST, batch // 2)
         if ran.fits and ran.peak_reserved + more <= case.capacity:
             yield _of_batch(case, found, batch, ran.peak_reserved)
             return
@@ -147,6 +153,7 @@ def _checkpointed(case: Case) -> Iterator[Remedy]:
     for life in lives.tolist():
         for frame in case.frames(life):
             by_line.setdefault(frame, []).append(life)
+    # a line of an outer call holds at least as much as those it leads to: equal ones stay innermost first
     best = sorted(by_line.items(), key=lambda item: -case.bytes_of(np.array(item[1], np.int64)))
     for frame, _alive in best:
         file = case.file(frame.file)
@@ -159,6 +166,8 @@ def _checkpointed(case: Case) -> Iterator[Remedy]:
         if len(rounds) < FEWEST_LAYERS:
             continue
         ends: dict[int, int] = {}
+        # but the last block of each round, which is what the layer gives and the next one takes, all go when
+        # the next begins: the backward pass makes them again
         for now, then in pairwise(rounds):
             ends.update(dict.fromkeys(now[:-1].tolist(), int(case.lives.born[then[0]])))
         ran = case.freed_sooner(ends)
@@ -199,6 +208,7 @@ def _rounds(case: Case, within: Ints) -> list[Ints]:
         return []
     ordered = within[np.argsort(case.lives.born[within])]
     kinds = list(zip(case.lives.stack[ordered].tolist(), case.lives.requested[ordered].tolist(), strict=True))
+    # where the same line asks for the same size again, the next round has begun
     begins = [place for place, kind in enumerate(kinds) if kind == kinds[0]]
     return [ordered[begin:end] for begin, end in zip(begins, [*begins[1:], len(ordered)], strict=True)]
 
@@ -209,6 +219,7 @@ def _with_import(file: SourceFile, changed: tuple[int, str] | None) -> str:
     edits = {changed[0]: [changed[1]]}
     if not file.imports("torch.utils.checkpoint"):
         first = next(node for node in file.nodes() if isinstance(node, ast.Import) and node.names[0].name == "torch")
+        # both edits would be of one line
         if first.lineno == changed[0]:
             return ""
         edits[first.lineno] = [

@@ -92,6 +92,7 @@ def batch_sizes(case: Case, *, evaluates: bool = False) -> list[BatchSize]:
     found: list[tuple[bool, int, bool, BatchSize]] = []
     for name, sureness, batch in (*_of_command(case), *_of_sources(case)):
         is_of_evaluation = _EVALUATES.search(name) is not None
+        # in this order: of the right kind of run, then the surest, then what is said to be of the training
         found.append((is_of_evaluation != evaluates, sureness, not _TRAINS.search(name), batch))
     found.sort(key=lambda one: one[:3])
     if not found:
@@ -114,7 +115,10 @@ def _of_sources(case: Case) -> Iterator[tuple[str, int, BatchSize]]:
                 value = whole_number(number)
                 if value is None or value <= SMALLEST or number.lineno != number.end_lineno:
                     continue
-                yield name, _GIVEN if file in named else sureness, BatchSize.in_file(file, value, (_place(number),))
+                # a file of settings that the command names is as good as an argument
+                if file in named:
+                    sureness = _GIVEN
+                yield name, sureness, BatchSize.in_file(file, value, (_place(number),))
 
 
 def _of_command(case: Case) -> Iterator[tuple[str, int, BatchSize]]:
@@ -157,14 +161,19 @@ def whole_number(expression: ast.expr) -> int | None:
         case ast.Constant(value=str(text)) if text.isdecimal() and len(text) < 10:
             return int(text)
         case ast.BinOp(left=left, op=ast.Mult() | ast.Pow() | ast.LShift() as operator, right=right):
-            one, two = whole_number(left), whole_number(right)
+            one = whole_number(left)
+            two = whole_number(right)
+            # the program is foreign: what it writes must not take for ever to work out
             if one is None or two is None or not 0 <= two < 2**20 or not 0 <= one < 2**20:
                 return None
             if isinstance(operator, ast.Mult):
                 return one * two
             if two > 20:
                 return None
-            return one**two if isinstance(operator, ast.Pow) else one << two
+            power: int = one**two
+            if isinstance(operator, ast.Pow):
+                return power
+            return one << two
     return None
 
 
@@ -192,6 +201,7 @@ def _named(node: ast.AST, own: set[str]) -> Iterator[tuple[str, ast.expr, int]]:
         case ast.FunctionDef() | ast.AsyncFunctionDef():
             arguments = node.args
             positional = [*arguments.posonlyargs, *arguments.args]
+            # Python's grammar: defaults are those of the last positional arguments
             with_default = positional[len(positional) - len(arguments.defaults) :]
             pairs += [(a.arg, d, _DEFAULT) for a, d in zip(with_default, arguments.defaults, strict=True)]
             keyword_only = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
@@ -253,10 +263,10 @@ def _by_shape(case: Case) -> Iterator[BatchSize]:
         seen: set[int] = set()
         for node in file.nodes():
             number = _first_size(node, _SHAPED)
-            value = None
-            if number is not None:
-                value = whole_number(number)
-            if number is None or value is None or value < SMALLEST_OF_SHAPE or not _runs_in_a_step(file, number):
+            if number is None:
+                continue
+            value = whole_number(number)
+            if value is None or value < SMALLEST_OF_SHAPE or not _runs_in_a_step(file, number):
                 continue
             sizes.setdefault(value, []).append(number)
             if case.with_frames([(file.file, number.lineno)])[others].any():
@@ -264,6 +274,7 @@ def _by_shape(case: Case) -> Iterator[BatchSize]:
         for value in sorted(seen, key=lambda size: -len(sizes[size])):
             shaped = [_first_size(node, _RESHAPES) for node in file.nodes()]
             reshaped = [number for number in shaped if number is not None and whole_number(number) == value]
+            # by place, since one number may be found as both
             numbers = {(one.lineno, one.col_offset): one for one in (*sizes[value], *reshaped)}
             yield BatchSize.in_file(file, value, [*map(_place, numbers.values())], is_named=False)
 
@@ -273,6 +284,7 @@ def _first_size(node: ast.AST, makers: frozenset[str]) -> ast.expr | None:
     if not isinstance(node, ast.Call) or not node.args:
         return None
     first: ast.expr = node.args[0]
+    # its first argument is a bound of the numbers, and no size
     if method_of(node) == "randint" and makers is _SHAPED:
         first = keyword_of(node, "size") or node.args[-1]
         if not isinstance(first, ast.Tuple | ast.List):

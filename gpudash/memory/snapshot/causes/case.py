@@ -107,9 +107,11 @@ class Case:
     @cached_property
     def own_frames(self) -> list[list[Frame]]:
         """Of each stack the lines of the program's own code, innermost first."""
-        return [
-            [frame for frame in (Frame(*one) for one in stack) if is_own(frame)] for stack in self.history.device.stacks
-        ]
+        found = []
+        for stack in self.history.device.stacks:
+            frames = [Frame(*one) for one in stack]
+            found.append([frame for frame in frames if is_own(frame)])
+        return found
 
     def frames(self, life: int) -> list[Frame]:
         """The program's own lines that led to a block, innermost first."""
@@ -130,7 +132,11 @@ class Case:
     def program_files(self) -> list[SourceFile]:
         """The files of the program that are in any stack of what is alive, or of what was refused."""
         stacks = [*self.lives.stack[self.alive].tolist(), int(self.history.columns.stack[self.moment])]
-        names = {frame.file: None for stack in dict.fromkeys(stacks) if stack >= 0 for frame in self.own_frames[stack]}
+        # a dict as an ordered set: the files of what was allocated first come first
+        names: dict[str, None] = {}
+        for stack in dict.fromkeys(stacks):
+            if stack >= 0:
+                names.update((frame.file, None) for frame in self.own_frames[stack])
         return [self.file(name) for name in names]
 
     @cached_property
@@ -138,9 +144,15 @@ class Case:
         """Files beside the program's that these import, where such settings stand as no stack leads through."""
         roots = list(dict.fromkeys(posixpath.dirname(file.file) for file in self.program_files))
         known = {file.file for file in self.program_files}
-        names = [name for file in self.program_files for name in imported_names(file)]
+        names: list[str] = []
+        for file in self.program_files:
+            names += imported_names(file)
+        # by the name of a module alone it is not known in which folder it is: each is looked for in all of them
+        candidates: dict[str, None] = {}
+        for root in roots:
+            candidates.update((f"{root}/{part}", None) for part in names)
         found = []
-        for name in list(dict.fromkeys(f"{root}/{part}" for root in roots for part in names))[:MOST_IMPORTED]:
+        for name in list(candidates)[:MOST_IMPORTED]:
             path = posixpath.normpath(name)
             if path not in known and any(self.source(path, line) for line in range(1, 6)):
                 found.append(self.file(path))
@@ -156,13 +168,19 @@ class Case:
     def trains(self) -> bool:
         """Whether the program differentiates anything, as far as its trace and its source show."""
         differentiates = (PHASES[BACKWARD], PHASES[OPTIMIZER])
-        return any(band.name in differentiates for band in self.history.phases) or any(
-            method_of(node) == "backward" for file in self.program_files for node in file.nodes()
-        )
+        if any(band.name in differentiates for band in self.history.phases):
+            return True
+        # a first step may have run out before it came to its backward pass: the source still says that it would
+        called: set[str] = set()
+        for file in self.program_files:
+            called.update(map(method_of, file.nodes()))
+        return "backward" in called
 
     def makings(self, lives: Ints) -> list[Ints]:
         """Some blocks by the times at which they were made: forward or backward passes made others in between."""
-        columns, ordered = self.history.columns, lives[np.argsort(self.lives.born[lives])]
+        columns = self.history.columns
+        ordered = lives[np.argsort(self.lives.born[lives])]
+        # other lines' requests of passes: where their number has risen between two blocks, another making began
         is_pass = (columns.action == ALLOC) & np.isin(self.history.phase, (FORWARD, BACKWARD))
         is_pass &= ~np.isin(columns.stack, self.lives.stack[lives])
         passes = np.concatenate(([0], np.cumsum(is_pass)))[np.maximum(self.lives.born[ordered], 0)]
@@ -177,10 +195,11 @@ class Case:
 
     def through(self, part: str, name: str = "") -> Bools:
         """Of each life, whether a line of a file whose path holds ``part`` is in its stack, in a function ``name``."""
-        of_stack = [
-            any(part in frame[0].replace("\\", "/") and name in ("", frame[2]) for frame in stack)
-            for stack in self.history.device.stacks
-        ]
+        of_stack = []
+        for stack in self.history.device.stacks:
+            frames = [(file.replace("\\", "/"), function) for file, _line, function in stack]
+            of_stack.append(any(part in file and name in ("", function) for file, function in frames))
+        # one more for what has no stack, whose index -1 is the last place
         known = np.array([*of_stack, False], bool)
         return np.asarray(known[self.lives.stack])
 
@@ -188,14 +207,13 @@ class Case:
     def _compiled(self) -> tuple[TraceProgram, Ints]:
         program, lives, order = compiled(self.history.device)
         last = self._last_refusal(program)
-        # the program has gone on after the earlier ones without the memory
-        program = replace(
-            program,
-            specials=[
-                (kind, stream, address, 1 if kind == REFUSED and place != last else size)
-                for place, (kind, stream, address, size) in enumerate(program.specials)
-            ],
-        )
+        # the program has gone on after the earlier refusals without the memory: there the least is asked for
+        specials = []
+        for place, (kind, stream, address, size) in enumerate(program.specials):
+            if kind == REFUSED and place != last:
+                size = 1
+            specials.append((kind, stream, address, size))
+        program = replace(program, specials=specials)
         block_of = np.full(len(lives), -1, np.int64)
         block_of[order] = np.arange(len(order))
         return program, block_of
@@ -229,11 +247,11 @@ class Case:
         program, block_of = self._compiled
         events = np.array(list(ends.values()), np.int64)
         places = np.searchsorted(program.events, events).tolist()
-        late = {
-            int(block_of[life]): place
-            for life, place in zip(ends, places, strict=True)
-            if block_of[life] >= 0 and self.lives.freed[life] > ends[life]
-        }
+        late = {}
+        for life, place in zip(ends, places, strict=True):
+            block = int(block_of[life])
+            if block >= 0 and self.lives.freed[life] > ends[life]:
+                late[block] = place
         return self._ran(program.without_late(late))
 
     def on(self, capacity: int) -> ReplayRun:
@@ -242,12 +260,10 @@ class Case:
 
     @staticmethod
     def _last_refusal(program: TraceProgram) -> int:
-        operations = program.operations
-        return next(
-            operation - SPECIAL
-            for operation in reversed(operations)
-            if operation >= SPECIAL and program.specials[operation - SPECIAL][0] == REFUSED
-        )
+        for operation in reversed(program.operations):
+            if operation >= SPECIAL and program.specials[operation - SPECIAL][0] == REFUSED:
+                return operation - SPECIAL
+        raise ValueError("The trace has no request that was refused.")
 
     def _ran(self, program: TraceProgram) -> ReplayRun:
         return Rerun(program, self.capacity, self.history.device.settings).run()

@@ -66,6 +66,7 @@ def _in_modules(case: Case) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
 def _call_of_model(case: Case, life: int) -> Frame | None:
     """The program's line that called a model, unless a library that it uses did."""
     stack = case.history.device.stacks[int(case.lives.stack[life])]
+    # from the outside in: the last of the program's own lines before the first module is called
     outermost = None
     for frame in (Frame(*one) for one in reversed(stack)):
         if frame.name == "_call_impl" and "torch/nn/modules/module.py" in frame.file.replace("\\", "/"):
@@ -84,8 +85,10 @@ def _trains(case: Case, life: int, line: Frame) -> bool:
     frames = case.frames(life)
     outer = frames[frames.index(line) :]
     flow = Flow(DIFFERENTIATES | _differentiating(case))
+    # outwards from the call: a caller may differentiate what the function that evaluates gives back
     for frame in outer:
         path = case.file(frame.file).path(frame.line)
+        # without a graph its tensors were kept for another reason, and no_grad would not help
         if any(word in text for text in _contexts(path) for word in _WITHOUT_GRAPH):
             return True
         if path and flow.differentiates(path):
@@ -112,6 +115,7 @@ class Flow:
         """
         statement = path[-1]
         assert isinstance(statement, ast.stmt)
+        # local names end with their function; an attribute of an object outlives it
         self._names = {name for name in self._names if "." in name} | _bound(statement)
         scope = max(place for place, node in enumerate(path[:-1]) if isinstance(node, Function | ast.Module))
         inner = path[scope]
@@ -121,6 +125,8 @@ class Flow:
             self._given = set()
         if _calls_one(statement, DIFFERENTIATES):
             return True
+        # from the innermost loop out to the function: each time the statements that may run after the one
+        # inside
         for place in range(len(path) - 2, scope - 1, -1):
             around, inside = path[place], path[place + 1]
             if not isinstance(around, Loop) and place > scope:
@@ -150,6 +156,7 @@ class Flow:
             else:
                 reassigned = set()
             self._names -= reassigned
+        # what is made of a value is followed on; a name that is given something else is followed no more
         elif _read(node.value if isinstance(node, ast.Assign) else node) & self._names:
             self._names |= _bound(node)
         elif isinstance(node, ast.Assign):
@@ -163,14 +170,14 @@ def _is_simple(node: ast.AST) -> TypeGuard[ast.stmt]:
 
 
 def _is_within(around: ast.AST, node: ast.stmt) -> bool:
-    first, last = int(getattr(around, "lineno", 0)), int(getattr(around, "end_lineno", None) or 0)
+    first = int(getattr(around, "lineno", 0))
+    last = int(getattr(around, "end_lineno", None) or 0)
     return first <= node.lineno <= last
 
 
 def _is_in_function(around: ast.AST, node: ast.stmt) -> bool:
-    return any(
-        inner is not around and isinstance(inner, Function) and _is_within(inner, node) for inner in ast.walk(around)
-    )
+    functions = [inner for inner in ast.walk(around) if isinstance(inner, Function) and inner is not around]
+    return any(_is_within(function, node) for function in functions)
 
 
 def _bound(node: ast.AST) -> set[str]:
@@ -183,8 +190,19 @@ def _bound(node: ast.AST) -> set[str]:
             targets = [target]
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=target, attr=method))) if method in COLLECTS:
             targets = [target]
-    parts = [part for target in targets for part in (target.elts if isinstance(target, ast.Tuple) else (target,))]
-    return {ast.unparse(part.value if isinstance(part, ast.Subscript | ast.Starred) else part) for part in parts}
+    parts: list[ast.expr] = []
+    for target in targets:
+        if isinstance(target, ast.Tuple):
+            parts += target.elts
+        else:
+            parts.append(target)
+    names = set()
+    for part in parts:
+        # an entry of a list, or what a star takes in, counts for the whole of it
+        if isinstance(part, ast.Subscript | ast.Starred):
+            part = part.value
+        names.add(ast.unparse(part))
+    return names
 
 
 def _read(node: ast.AST) -> set[str]:
@@ -198,17 +216,24 @@ def _is_call_of(node: ast.AST, names: frozenset[str]) -> bool:
 
 def _differentiating(case: Case) -> frozenset[str]:
     """Functions of the program that run a backward pass themselves."""
-    return frozenset(
-        node.name
-        for file in (*case.program_files, *case.imported_files)
-        for node in file.nodes()
-        if isinstance(node, Function) and node.name != "forward" and _calls_one(node, DIFFERENTIATES)
-    )
+    found = set()
+    for file in (*case.program_files, *case.imported_files):
+        for node in file.nodes():
+            # whatever is called forward would make every call of a module a backward pass
+            if isinstance(node, Function) and node.name != "forward" and _calls_one(node, DIFFERENTIATES):
+                found.add(node.name)
+    return frozenset(found)
 
 
 def _contexts(path: list[ast.AST]) -> list[str]:
-    found = [ast.unparse(item.context_expr) for node in path if isinstance(node, ast.With) for item in node.items]
-    return found + [ast.unparse(mark) for node in path if isinstance(node, Function) for mark in node.decorator_list]
+    contexts: list[ast.expr] = []
+    decorators: list[ast.expr] = []
+    for node in path:
+        if isinstance(node, ast.With):
+            contexts += [item.context_expr for item in node.items]
+        elif isinstance(node, Function):
+            decorators += node.decorator_list
+    return [ast.unparse(expression) for expression in (*contexts, *decorators)]
 
 
 def _calls_one(node: ast.AST, names: frozenset[str]) -> bool:
@@ -243,10 +268,11 @@ def _remedies(case: Case, line: Frame, lives: Ints, passes: list[Ints]) -> list[
     if len(passes) < FEWEST_PASSES:
         text = f"{place}: {write}: up to {needed(case.bytes_of(lives))} less at this moment"
         return [Remedy(text, patch=patch)]
+    # without a graph all but the last block of a pass, which is its result, would be gone when the next begins
     ends = {}
     for now, then in pairwise(passes):
         begin = int(case.lives.born[then[0]])
-        ends.update(dict.fromkeys(now[:-1].tolist(), begin))  # the last of them is what the pass gives
+        ends.update(dict.fromkeys(now[:-1].tolist(), begin))
     ran = case.freed_sooner(ends)
     if not ran.fits:
         return [Remedy(f"{place}: {write}", patch=patch)]
@@ -270,13 +296,19 @@ def _edit(case: Case, line: Frame) -> tuple[str, str]:
         if file.imports("torch"):
             patch = file.patch({first: added})
         return f"evaluate under {text}: put @torch.no_grad() above def {scope.name}", patch
-    loop = next((node for node in path if isinstance(node, Loop) and not _calls_one(node, DIFFERENTIATES)), None)
-    around = loop if loop is not None else path[-1]
+    # the outermost loop that trains nothing
+    what = "line"
+    around = path[-1]
+    for node in path:
+        if isinstance(node, Loop) and not _calls_one(node, DIFFERENTIATES):
+            what = "loop"
+            around = node
+            break
     assert isinstance(around, ast.stmt)
     changed = None
     if file.imports("torch"):
         changed = file.indented([around], "with torch.no_grad():")
-    what = "line"
-    if loop is not None:
-        what = "loop"
-    return f"put this {what} into with {text}", "" if changed is None else file.patch(changed)
+    patch = ""
+    if changed is not None:
+        patch = file.patch(changed)
+    return f"put this {what} into with {text}", patch

@@ -68,10 +68,12 @@ def kept_models(case: Case) -> ProgramCause | None:
         return None
     begins = [int(case.lives.born[making].min()) for making in kept.makings]
     born = case.lives.born[case.alive]
+    # all between the first making and the last: also what was made beside the weights, such as gradients
     earlier: Ints = case.alive[(born >= begins[0]) & (born < begins[-1])]
     size = case.bytes_of(earlier)
     if size < max(SHARE_OF_LIVE * case.live_bytes, case.found.missing_bytes):
         return None
+    # each block ends where the making after its own begins
     next_begin = np.searchsorted(begins, case.lives.born[earlier], side="right").tolist()
     ran = case.freed_sooner({life: begins[place] for life, place in zip(earlier.tolist(), next_begin, strict=True)})
     place = f"{short(kept.frames[0].file)}:{kept.frames[0].line}"
@@ -86,12 +88,9 @@ def kept_models(case: Case) -> ProgramCause | None:
     file, line = release.keeper.place
     text = f"{subject}: {short(file)}:{line} ({release.keeper.statement}) keeps {format_bytes(size)} of earlier ones."
     change = f"{short(file)}:{line}: {release.write}: {needed(size)} less"
-    remedy = Remedy(
-        change,
-        predicted_peak_bytes=ran.peak_reserved if ran.fits else None,
-        verified_by=BY_REPLAY if ran.fits else "",
-        patch=release.patch,
-    )
+    if not ran.fits:
+        return ProgramCause(text, (Remedy(change, patch=release.patch),))
+    remedy = Remedy(change, predicted_peak_bytes=ran.peak_reserved, verified_by=BY_REPLAY, patch=release.patch)
     return ProgramCause(text, (remedy,))
 
 
@@ -101,9 +100,12 @@ def _several(case: Case, lives: Ints, what: str) -> _Kept | None:
     for life in lives.tolist():
         stack = tuple(case.frames(life))
         for place in range(len(stack)):
+            # by every outer part of its stack: the lines that several makings have in common may be anywhere
+            # on the way
             by_lines.setdefault(stack[place:], []).append(life)
     ranked = sorted(by_lines.items(), key=lambda item: -case.bytes_of(np.array(item[1], np.int64)))
-    for frames, found in ranked:  # of those that made as much, the innermost
+    # sorting is stable: of those that made as much the innermost comes first
+    for frames, found in ranked:
         makings = _makings(case, np.array(found, np.int64))
         if len(makings) > 1:
             return _Kept(what, makings, frames)
@@ -129,15 +131,18 @@ def _makings(case: Case, lives: Ints) -> list[Ints]:
 def _release(case: Case, kept: _Kept) -> _Release | None:
     """Where something keeps what was made, and how the program lets go of it; ``None`` where the source shows none."""
     makers = [(frame.file, frame.line) for frame in kept.frames]
-    makers += [] if kept.what == "models" else list(_made_optimizers(case))
+    if kept.what != "models":
+        makers += _made_optimizers(case)
     made = {(frame.file, frame.line) for frame in kept.frames}
     found = keepers(makers, case.source)
     calls = {id(keeper): _call(case.file(keeper.place[0]), keeper, made) for keeper in found}
     first = next((keeper for keeper in found if calls[id(keeper)]), None)
     if first is None:
         return None
-    file, line = case.file(first.place[0]), first.place[1]
-    loop, statement = _loop(file.path(line)), file.statement(line)
+    file = case.file(first.place[0])
+    line = first.place[1]
+    loop = _loop(file.path(line))
+    statement = file.statement(line)
     if statement is None:
         return None
     together = [keeper for keeper in found if keeper.place == first.place]
@@ -145,18 +150,18 @@ def _release(case: Case, kept: _Kept) -> _Release | None:
     # a result that is kept beside a model holds the graph, and that the parameters
     results = [keeper for keeper in together if not calls[id(keeper)] and _has_graph(file, keeper)]
     changed = file.spliced(splice for keeper in results for splice in _detached(keeper))
-    if loop is None:
-        last, indent = (statement, statement.lineno)
-    else:
-        last, indent = (loop, loop.body[0].lineno)
+    last: ast.stmt = statement
+    indent = statement.lineno
+    where = "behind it"
+    if loop is not None:
+        last = loop
+        indent = loop.body[0].lineno
+        where = "at the end of each round of its loop"
     end = last.end_lineno or last.lineno
     changed[end] = (
         *changed.get(end, (file.lines[end - 1],)),
         *(f"{file.indent(indent)}{one}" for one in added),
     )
-    where = "at the end of each round of its loop"
-    if loop is None:
-        where = "behind it"
     write = f"{' and '.join(added)} {where}"
     write = ", ".join([*(f"{keeper.name}.detach() in place of {keeper.name}" for keeper in results), write])
     return _Release(first, write, file.patch(changed))
@@ -205,19 +210,22 @@ def _call(file: SourceFile, keeper: Keeper, made: set[Place]) -> str:
 
 def _is_other_class(file: SourceFile, value: ast.expr) -> bool:
     """Whether a value is made by a class of the file that is no module."""
-    return any(
-        isinstance(node, ast.ClassDef) and node.name == method_of(value) and "Module" not in ast.unparse(node)
-        for node in file.nodes()
-    )
+    for node in file.nodes():
+        if isinstance(node, ast.ClassDef) and node.name == method_of(value) and "Module" not in ast.unparse(node):
+            return True
+    return False
 
 
 def _value(file: SourceFile, path: Sequence[ast.AST], name: str, calls: int = MOST_CALLS) -> ast.expr | None:
     """The expression that a variable of a function was given, through the results of the file's own functions."""
     scope = next((node for node in reversed(path) if isinstance(node, Function | ast.Module)), None)
-    for node in ast.walk(scope) if scope is not None else ():
+    if scope is None:
+        return None
+    for node in ast.walk(scope):
         if not isinstance(node, ast.Assign) or len(node.targets) != 1:
             continue
-        target, value = node.targets[0], node.value
+        target = node.targets[0]
+        value = node.value
         if isinstance(target, ast.Tuple):
             names = [ast.unparse(one) for one in target.elts]
             if name not in names:
@@ -230,13 +238,12 @@ def _value(file: SourceFile, path: Sequence[ast.AST], name: str, calls: int = MO
 
 def _result(file: SourceFile, value: ast.expr, place: int | None, calls: int) -> ast.expr:
     """What a call of a function of the file gives, where that is seen; else the expression itself."""
-    function = next(
-        (node for node in file.nodes() if isinstance(node, Function) and node.name == method_of(value)), None
-    )
+    functions = [node for node in file.nodes() if isinstance(node, Function)]
+    function = next((node for node in functions if node.name == method_of(value)), None)
     found = value
+    # `calls` bounds how deep results are followed: functions may call each other in circles
     if function is not None and calls:
         given = [node.value for node in ast.walk(function) if isinstance(node, ast.Return) and node.value is not None]
-        found = value
         if given:
             found = given[-1]
     if place is not None and isinstance(found, ast.Tuple) and place < len(found.elts):

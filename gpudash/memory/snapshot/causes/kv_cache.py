@@ -59,9 +59,9 @@ def _is_named(case: Case, stack: int) -> bool:
     text = case.source(frames[0].file, frames[0].line)
     if _NAMES.search(text) is not None:
         return True
-    return (
-        _JOINED.search(text) is not None and _PARTS.search(text) is not None and _lengths(case, stack) > FEWEST_TOKENS
-    )
+    # keys and values of a single pass are joined too: only a cache becomes longer with every token
+    joins_parts = _JOINED.search(text) is not None and _PARTS.search(text) is not None
+    return joins_parts and _lengths(case, stack) > FEWEST_TOKENS
 
 
 def _lengths(case: Case, stack: int) -> int:
@@ -103,6 +103,7 @@ def _remedies(case: Case, lives: Ints, size: int, tokens: int) -> Iterator[Remed
 
 def _rounded(tokens: int) -> int:
     """Two digits of a number, never more."""
+    # of 1,234 the unit is 100, of a number of one or two digits 1
     unit = int("1".ljust(len(str(tokens)) - 1, "0"))
     return tokens // unit * unit
 
@@ -114,13 +115,20 @@ def _bounded(case: Case, lives: Ints, tokens: int, fewer: int) -> tuple[str, str
         for node in file.path(frame.line):
             if isinstance(node, ast.For) and method_of(node.iter) == "range":
                 assert isinstance(node.iter, ast.Call)
-                changed = _number(file, node.iter.args[-1 if len(node.iter.args) < 3 else 1], tokens, fewer)
+                # range(end), range(begin, end) or range(begin, end, step)
+                end = node.iter.args[-1]
+                if len(node.iter.args) == 3:
+                    end = node.iter.args[1]
+                changed = _number(file, end, tokens, fewer)
                 if changed is not None:
                     return f"{short(file.file)}:{changed[0]}: ", file.patch({changed[0]: (changed[1],)})
         statement = file.statement(frame.line)
-        for call in ast.walk(statement) if statement is not None and not isinstance(statement, Loop) else ():
-            for name in ("max_new_tokens", "max_length") if isinstance(call, ast.Call) else ():
-                assert isinstance(call, ast.Call)
+        if statement is None or isinstance(statement, Loop):
+            continue
+        for call in ast.walk(statement):
+            if not isinstance(call, ast.Call):
+                continue
+            for name in ("max_new_tokens", "max_length"):
                 value = keyword_of(call, name)
                 changed = None
                 if value is not None:

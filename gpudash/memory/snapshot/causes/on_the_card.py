@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -29,7 +30,8 @@ def loaded_checkpoint(case: Case) -> ProgramCause | None:
     frame = _line_of(case, lives)
     if frame is None:
         return None
-    file, place = case.file(frame.file), f"{short(frame.file)}:{frame.line}"
+    file = case.file(frame.file)
+    place = f"{short(frame.file)}:{frame.line}"
     size = case.bytes_of(lives)
     statement = file.statement(frame.line)
     call = None
@@ -44,7 +46,9 @@ def loaded_checkpoint(case: Case) -> ProgramCause | None:
 
 
 def _loaded_on_host(file: SourceFile, call: ast.Call) -> str:
-    given = keyword_of(call, "map_location") or (call.args[1] if len(call.args) > 1 else None)
+    given = keyword_of(call, "map_location")
+    if given is None and len(call.args) > 1:
+        given = call.args[1]
     if given is not None:
         changed = file.replaced(given, '"cpu"')
     else:
@@ -62,11 +66,16 @@ def copied_model(case: Case) -> ProgramCause | None:
     frame = _line_of(case, lives)
     if frame is None:
         return None
-    file, place = case.file(frame.file), f"{short(frame.file)}:{frame.line}"
+    file = case.file(frame.file)
+    place = f"{short(frame.file)}:{frame.line}"
     size = case.bytes_of(lives)
     statement = file.statement(frame.line)
-    patch, write = "", "keep the copy in host memory"
-    for call in ast.walk(statement) if statement is not None else ():
+    patch = ""
+    write = "keep the copy in host memory"
+    calls: Iterable[ast.AST] = ()
+    if statement is not None:
+        calls = ast.walk(statement)
+    for call in calls:
         if not isinstance(call, ast.Call):
             continue
         if method_of(call) == "AveragedModel" and keyword_of(call, "device") is None:
@@ -96,7 +105,10 @@ def _copied_to_host(file: SourceFile, statement: ast.stmt | None, call: ast.Call
     if method_of(model) == "state_dict":
         copied = f'{{name: value.to("cpu", copy=True) for name, value in {ast.unparse(model)}.items()}}'
         changed = file.replaced(call, copied)
-        return f"{copied}, a copy in host memory", "" if changed is None else file.patch({changed[0]: (changed[1],)})
+        patch = ""
+        if changed is not None:
+            patch = file.patch({changed[0]: (changed[1],)})
+        return f"{copied}, a copy in host memory", patch
     write = "keep the copy in host memory (.cpu()), and move to it what it takes in"
     if call.end_lineno is None or call.end_col_offset is None:
         return write, ""
@@ -105,8 +117,10 @@ def _copied_to_host(file: SourceFile, statement: ast.stmt | None, call: ast.Call
     if isinstance(statement, ast.Assign):
         targets = statement.targets
     for loop in file.nodes():
-        if isinstance(loop, ast.For):
-            splices += [splice for target in targets for splice in _moved_in(loop, ast.unparse(target))]
+        if not isinstance(loop, ast.For):
+            continue
+        for target in targets:
+            splices += _moved_in(loop, ast.unparse(target))
     return write, file.patch(file.spliced(splices))
 
 
@@ -122,11 +136,14 @@ def _moved_in(loop: ast.For, copy: str) -> list[Splice]:
         ours, theirs = names
     else:
         ours, theirs = reversed(names)
-    uses = [_whole_use(loop, node) for body in loop.body for node in ast.walk(body) if _is_name(node, theirs)]
-    return [
-        Splice(use.end_lineno or 0, use.end_col_offset or 0, use.end_col_offset or 0, f".to({ours}.device)")
-        for use in uses
-    ]
+    splices = []
+    for statement in loop.body:
+        for node in ast.walk(statement):
+            if _is_name(node, theirs):
+                use = _whole_use(loop, node)
+                end = use.end_col_offset or 0
+                splices.append(Splice(use.end_lineno or 0, end, end, f".to({ours}.device)"))
+    return splices
 
 
 def _whole_use(loop: ast.For, name: ast.AST) -> ast.expr:
@@ -161,6 +178,7 @@ def moved_data(case: Case) -> ProgramCause | None:
     found: list[int] = []
     first: Frame | None = None
     for frame, lives in sorted(by_line.items(), key=lambda item: -case.bytes_of(np.array(item[1], np.int64))):
+        # one patch is of one file: that of the line that moved most
         if first is not None and frame.file != first.file:
             continue
         moved = _moved(case.file(frame.file), frame.line)
@@ -187,24 +205,26 @@ def _moved(file: SourceFile, line: int) -> tuple[ast.Call, list[ast.Subscript]] 
     statement = file.statement(line)
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return None
-    target, call = statement.targets[0], statement.value
+    target = statement.targets[0]
+    call = statement.value
     if not isinstance(target, ast.Name) or not isinstance(call, ast.Call) or method_of(call) not in _MOVES:
         return None
-    if not isinstance(call.func, ast.Attribute) or any(
-        isinstance(node, ast.For | ast.While) for node in file.path(line)
-    ):
+    is_in_loop = any(isinstance(node, ast.For | ast.While) for node in file.path(line))
+    if not isinstance(call.func, ast.Attribute) or is_in_loop:
         return None
     scope = next(node for node in reversed(file.path(line)[:-1]) if isinstance(node, Function | ast.Module))
     nodes = list(ast.walk(scope))
     read = [node for node in nodes if isinstance(node, ast.Subscript) and _is_name(node.value, target.id)]
     inside = {id(node.value) for node in read}
-    sized = {id(node.value) for node in nodes if isinstance(node, ast.Attribute) and node.attr in ("shape", "size")}
-    sized |= {id(arg) for node in nodes if method_of(node) == "len" and isinstance(node, ast.Call) for arg in node.args}
-    others = [
-        node
-        for node in nodes
-        if _is_name(node, target.id) and node is not target and id(node) not in inside and id(node) not in sized
-    ]
+    # a size is the same wherever the data lies
+    sized: set[int] = set()
+    for node in nodes:
+        if isinstance(node, ast.Attribute) and node.attr in ("shape", "size"):
+            sized.add(id(node.value))
+        elif isinstance(node, ast.Call) and method_of(node) == "len":
+            sized.update(map(id, node.args))
+    harmless = inside | sized | {id(target)}
+    others = [node for node in nodes if _is_name(node, target.id) and id(node) not in harmless]
     one_line = call.func.value.end_lineno == call.end_lineno
     if others or not read or not one_line:
         return None
@@ -227,8 +247,10 @@ def _kept_on_host(call: ast.Call, read: list[ast.Subscript]) -> list[Splice]:
 def _line_of(case: Case, lives: Ints) -> Frame | None:
     """The program's line that made most of some blocks; ``None`` where they are too little of what is live."""
     size = case.bytes_of(lives)
-    reaches = size >= case.found.missing_bytes
-    if not len(lives) or size < (SHARE_OF_MISSING if reaches else SHARE_OF_LIVE) * case.live_bytes:
+    share = SHARE_OF_LIVE
+    if size >= case.found.missing_bytes:
+        share = SHARE_OF_MISSING
+    if not len(lives) or size < share * case.live_bytes:
         return None
     frames = case.frames(int(lives[int(np.argmax(case.lives.bytes[lives]))]))
     if frames:

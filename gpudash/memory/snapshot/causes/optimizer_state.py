@@ -74,6 +74,7 @@ def first_step_of_optimizer(case: Case) -> ProgramCause | None:
     if call is not None and _is_true(keyword_of(call, "amsgrad")):
         times += 1
     whole = times * weights
+    # what is beyond the state is what the step works in, which the same lines allocate
     passing = max(0, state - whole)
     if passing > MOST_PASSING * weights:
         return None
@@ -85,29 +86,33 @@ def first_step_of_optimizer(case: Case) -> ProgramCause | None:
         f"The first step of {name or 'the optimizer'} makes its state: {format_bytes(whole)} in all ({per}), of which "
         f"{format_bytes(state)} were there when memory ran out"
     )
-    text += f", with {format_bytes(passing)} of what it works in." if passing else "."
+    if passing:
+        text += f", with {format_bytes(passing)} of what it works in"
+    text += "."
     return ProgramCause(text, tuple(_remedies(case, name, call, file, state, whole, weights)))
 
 
 def _remedies(
     case: Case, name: str, call: ast.Call | None, file: SourceFile | None, state: int, whole: int, weights: int
 ) -> Iterator[Remedy]:
+    # what the rest of the first step has yet to make counts too: a remedy has to save that as well
     lacking = case.found.missing_bytes + whole - state
     if state >= ALL_OF_STATE * whole:
         yield from _one_by_one(case, call, file)
     held = case.of_category(OPTIMIZER_STATE)
     ran = case.resized(held, 0, request=True)
     if ran.fits:
-        if call is None or file is None:
-            place = ""
-        else:
+        place = ""
+        patch = ""
+        if call is not None and file is not None:
             place = f"{short(file.file)}:{call.lineno}: "
+            patch = _as_sgd(file, call)
         yield Remedy(
             f"{place}torch.optim.SGD without momentum in place of {name}: {format_bytes(whole)} less",
             predicted_peak_bytes=ran.peak_reserved,
             verified_by=BY_REPLAY,
             changes_training=True,
-            patch="" if call is None or file is None else _as_sgd(file, call),
+            patch=patch,
         )
     for text, saved in (
         (_with_8_bits(name), whole - int(whole * BYTES_OF_8_BITS / _value_bytes(case))),
@@ -119,11 +124,13 @@ def _remedies(
 
 
 def _with_8_bits(name: str) -> str:
-    first = f"bitsandbytes.optim.{name if name in WITH_8_BITS else 'AdamW'}8bit"
-    also = ", torchao.optim"
-    if name in WITH_8_BITS - {"Adam", "AdamW"}:
-        also = ""
-    return f"a state of 8 bits ({first}{also})"
+    if name not in WITH_8_BITS:
+        name = "AdamW"
+    # torchao has only these two with 8 bits
+    also = ""
+    if name in ("Adam", "AdamW"):
+        also = ", torchao.optim"
+    return f"a state of 8 bits (bitsandbytes.optim.{name}8bit{also})"
 
 
 def _value_bytes(case: Case) -> int:
@@ -146,13 +153,12 @@ def _one_by_one(case: Case, call: ast.Call | None, file: SourceFile | None) -> I
     ran = case.resized(np.setdiff1d(passing, kept), 0, request=True)
     if not ran.fits:
         return
-    patch, place = "", ""
+    patch = ""
+    place = ""
     if call is not None and file is not None and keyword_of(call, "foreach") is None:
         place = f"{short(file.file)}:{call.lineno}: "
         changed = file.replaced(call, f"{ast.unparse(call)[:-1]}, foreach=False)")
-        if changed is None:
-            patch = ""
-        else:
+        if changed is not None:
             patch = file.patch({changed[0]: (changed[1],)})
     yield Remedy(
         f"{place}foreach=False for the optimizer, which then updates one parameter at a time",
@@ -164,15 +170,13 @@ def _one_by_one(case: Case, call: ast.Call | None, file: SourceFile | None) -> I
 
 def _made(case: Case) -> tuple[ast.Call | None, SourceFile | None]:
     """The call that makes the optimizer, where the program's files show a single one."""
-    found = [
-        (node, file)
-        for file in case.program_files
-        for node in file.nodes()
-        if isinstance(node, ast.Call) and _keeps_state(node)
-    ]
+    found = []
+    for file in case.program_files:
+        calls = [node for node in file.nodes() if isinstance(node, ast.Call)]
+        found += [(call, file) for call in calls if _keeps_state(call)]
     if len(found) == 1:
         return found[0]
-    return (None, None)
+    return None, None
 
 
 def _keeps_state(call: ast.Call) -> bool:
@@ -183,7 +187,9 @@ def _keeps_state(call: ast.Call) -> bool:
 def _by_stack(case: Case) -> str:
     """The optimizer's class, by the file in which it makes its state."""
     stack = int(case.history.columns.stack[case.moment])
-    for file, _line, _name in case.history.device.stacks[stack] if stack >= 0 else ():
+    if stack < 0:
+        return ""
+    for file, _line, _name in case.history.device.stacks[stack]:
         stem = short(file).removesuffix(".py")
         if "/optim/" in file.replace("\\", "/") and stem != "optimizer":
             known = {name.lower(): name for name in STATES}
@@ -194,17 +200,25 @@ def _by_stack(case: Case) -> str:
 def _as_sgd(file: SourceFile, call: ast.Call) -> str:
     if not call.args and keyword_of(call, "params") is None:
         return ""
-    parameters = call.args[0] if call.args else keyword_of(call, "params")
+    parameters = keyword_of(call, "params")
+    if call.args:
+        parameters = call.args[0]
     assert parameters is not None
-    rate = keyword_of(call, "lr") or (call.args[1] if len(call.args) > 1 else None)
+    rate = keyword_of(call, "lr")
+    if rate is None and len(call.args) > 1:
+        rate = call.args[1]
+    rate_text = "1e-3"
+    if rate is not None:
+        rate_text = ast.unparse(rate)
     owner = "torch.optim"
     if isinstance(call.func, ast.Attribute):
         owner = ast.unparse(call.func.value)
     elif not file.imports("torch"):
         return ""
     decay = keyword_of(call, "weight_decay")
-    arguments = [ast.unparse(parameters), f"lr={'1e-3' if rate is None else ast.unparse(rate)}"]
-    arguments += [] if decay is None else [f"weight_decay={ast.unparse(decay)}"]
+    arguments = [ast.unparse(parameters), f"lr={rate_text}"]
+    if decay is not None:
+        arguments.append(f"weight_decay={ast.unparse(decay)}")
     changed = file.replaced(call, f"{owner}.SGD({', '.join(arguments)})")
     if changed is None:
         return ""

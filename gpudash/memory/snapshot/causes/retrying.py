@@ -41,6 +41,7 @@ def _held(
     last = tried.body[-1]
     lines = [(file.file, line) for line in range(tried.body[0].lineno, (last.end_lineno or last.lineno) + 1)]
     first = int(case.history.ooms[-2])
+    # what the try had made before it was refused, and is still there at the second refusal
     lives = case.alive[case.with_frames(lines)[case.alive] & (case.lives.born[case.alive] < first)]
     size = case.bytes_of(lives)
     if size < SHARE_OF_LIVE * case.live_bytes:
@@ -72,11 +73,14 @@ def _after_the_block(file: SourceFile, tried: ast.Try, handler: ast.ExceptHandle
     """
     if len(tried.handlers) > 1 or tried.orelse or tried.finalbody or handler.name or handler is not tried.handlers[-1]:
         return ""
-    first, last = handler.body[0].lineno, tried.end_lineno or handler.lineno
-    indent, inner = file.indent(tried.lineno), file.indent(first)
+    first = handler.body[0].lineno
+    last = tried.end_lineno or handler.lineno
+    indent = file.indent(tried.lineno)
+    inner = file.indent(first)
     body = file.lines[first - 1 : last]
     after = [f"{inner}{RETRIES} = True", f"{indent}if {RETRIES}:", *body]
     changed: dict[int, list[str]] = {tried.lineno: [f"{indent}{RETRIES} = False", file.lines[tried.lineno - 1]]}
+    # the body is taken out of the handler, and comes again behind the whole statement
     changed.update({line: [] for line in range(first, last + 1)})
     changed[first] = after
     return file.patch(changed)

@@ -18,16 +18,18 @@ def scores_of_attention(case: Case) -> ProgramCause | None:
         file = case.file(frame.file)
         path = file.path(frame.line)
         scope = next((node for node in reversed(path[:-1]) if isinstance(node, Function | ast.Module)), None)
-        for node in ast.walk(scope) if scope is not None else ():
+        if scope is None:
+            continue
+        for node in ast.walk(scope):
             found = _scores(node)
             if found is None or not isinstance(node, ast.Assign):
                 continue
             use = _weighted(scope, node, found)
-            if use is not None:
-                lines = range(node.lineno, (use.end_lineno or use.lineno) + 1)
-            else:
-                lines = range(0)
-            if use is None or frame.line not in lines:
+            if use is None:
+                continue
+            # the refused request may be that of the product, of the mask, of the softmax or of what it is weighted with
+            lines = range(node.lineno, (use.end_lineno or use.lineno) + 1)
+            if frame.line not in lines:
                 continue
             size = case.found.requested_bytes or 0
             place = f"{short(file.file)}:{node.lineno}"
@@ -39,10 +41,9 @@ def scores_of_attention(case: Case) -> ProgramCause | None:
             written = np.flatnonzero(case.with_frames([(file.file, line) for line in lines]))
             ran = case.resized(written, 0, request=True)
             peak = None
-            if ran.fits:
-                peak = ran.peak_reserved
             verified_by = ""
             if ran.fits:
+                peak = ran.peak_reserved
                 verified_by = BY_REPLAY
             return ProgramCause(text, (Remedy(label, predicted_peak_bytes=peak, verified_by=verified_by, patch=patch),))
     return None
@@ -52,7 +53,9 @@ def _scores(node: ast.AST) -> tuple[str, ast.expr, ast.expr, str] | None:
     """Of a statement that makes scores: their name, the query, the key and the scale."""
     if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not isinstance(node.targets[0], ast.Name):
         return None
-    value, scale = node.value, "1.0"
+    value = node.value
+    # scaled_dot_product_attention divides by the root of the width unless it is told a scale
+    scale = "1.0"
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult | ast.Div):
         factor = ast.unparse(value.right)
         scale = factor
@@ -78,21 +81,19 @@ def _product(value: ast.expr) -> tuple[ast.expr | None, ast.expr | None]:
     return None, None
 
 
-def _weighted(scope: ast.AST | None, scores: ast.AST, found: tuple[str, ast.expr, ast.expr, str]) -> ast.stmt | None:
+def _weighted(scope: ast.AST, scores: ast.AST, found: tuple[str, ast.expr, ast.expr, str]) -> ast.stmt | None:
     """The statement that makes the result of the scores; ``None`` where they are read elsewhere too."""
     name = found[0]
-    readers = [
-        node
-        for node in (ast.walk(scope) if scope is not None else ())
-        if isinstance(node, ast.Assign | ast.Return) and node is not scores and node.value is not None
-        if any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(node.value))
-    ]
-    if len(readers) != 1:
+    readers: list[ast.Assign | ast.Return] = []
+    for node in ast.walk(scope):
+        if not isinstance(node, ast.Assign | ast.Return) or node is scores or node.value is None:
+            continue
+        names = [part.id for part in ast.walk(node.value) if isinstance(part, ast.Name)]
+        if name in names:
+            readers.append(node)
+    if len(readers) != 1 or readers[0].value is None:
         return None
-    if readers[0].value is not None:
-        left, right = _product(readers[0].value)
-    else:
-        left, right = (None, None)
+    left, right = _product(readers[0].value)
     is_softmax = isinstance(left, ast.Call) and method_of(left) == "softmax" and right is not None
     if is_softmax and readers[0].end_lineno == readers[0].lineno:
         return readers[0]

@@ -32,9 +32,11 @@ class Sites:
         counts: list[int] = []
         kept: dict[tuple[str, int, str], int | None] = {}
         for stack in stacks:
+            # a dict as an ordered set: a recursive function counts once for its line
             lines: dict[int, None] = {}
             for frame in stack:
                 if frame not in kept:
+                    # frames come again in thousands of stacks: whether they count is asked of each once
                     if is_library(HeldFrame(*frame)):
                         kept[frame] = None
                     else:
@@ -72,6 +74,8 @@ class Sites:
         """
         sites = len(self.frames)
         own = _sums(self.of_stack[stack], size, sites)
+        # each stack adds its bytes to all of its lines; what has no stack falls into the last bin, which is
+        # left out
         by_stack = _sums(stack, size, len(self._counts) + 1, wrap=True)[:-1]
         return np.maximum(_sums(self._flat, np.repeat(by_stack, self._counts), sites), own)
 
@@ -82,6 +86,7 @@ class Sites:
 
 def _sums(key: Ints, size: Ints, kinds: int, wrap: bool = False) -> Ints:
     """Bytes by key; exact, since no sum reaches 2**53."""
+    # negative keys count from the end, so that -1, for what has no stack, falls into the last bin
     places = key
     if wrap:
         places = key % kinds
@@ -104,6 +109,7 @@ class Paths:
     def __init__(self, stacks: Sequence[Stack]) -> None:
         frames: list[Frame | None] = [None]
         parent, depth, leaf = [ROOT], [0], []
+        # a tree of prefixes, outermost frame first; a child is made after its parent, so its number is higher
         child_of: dict[tuple[int, Frame], int] = {}
         for stack in stacks:
             node = ROOT
@@ -120,6 +126,7 @@ class Paths:
         self.parent: Ints = np.array(parent, np.int64)
         self.depth: Ints = np.array(depth, np.int64)
         self.leaf: Ints = np.array([*leaf, ROOT], np.int64)
+        # nodes by depth: sums go up from the deepest level, one whole level at a time
         order = np.argsort(self.depth, kind="stable")
         self._levels = np.split(order, np.flatnonzero(np.diff(self.depth[order])) + 1)
 
@@ -140,7 +147,7 @@ class _Figures:
         self.bytes = paths.totals(own_bytes)
         self.count = paths.totals(own_count)
         live = np.flatnonzero(self.count[1:] > 0) + 1
-        # of each parent the largest first
+        # children of one parent side by side, the largest first: `children` gives a slice of this
         self._order = live[np.lexsort((-self.bytes[live], paths.parent[live]))]
         parents = paths.parent[self._order]
         begins = np.flatnonzero(np.diff(parents, prepend=-1))

@@ -107,6 +107,7 @@ class History:
         self.allocated = self._levels(device)
         changes = reserved_changes(self.columns)
         final = sum(segment.total_size for segment in device.segments)
+        # known for sure at the end only: the sum of all changes is taken off to get the beginning
         self.reserved = np.concatenate(([0], np.cumsum(changes))) + (final - int(changes.sum()))
         self.peak = int(np.argmax(self.allocated)) - 1
         self.ooms: Ints = np.flatnonzero(self.columns.action == OOM)
@@ -123,7 +124,9 @@ class History:
     def _levels(self, device: DeviceSnapshot) -> Ints:
         lives, count = self.lives, self.count
         changes = np.zeros(count + 1, np.int64)
-        seen, ended = lives.born >= 0, (lives.freed >= 0) & (lives.freed < count)
+        seen = lives.born >= 0
+        ended = (lives.freed >= 0) & (lives.freed < count)
+        # an event has one block at most, so that no index comes twice and plain addition is enough
         changes[lives.born[seen] + 1] += lives.bytes[seen]
         # not in one statement with what is born: a block may end with the event that gives its address out again
         changes[lives.freed[ended] + 1] -= lives.bytes[ended]
@@ -201,6 +204,7 @@ class History:
         """Stack (-1 for none), bytes and number of the blocks that each allocated, those with most bytes first."""
         stacks, place = np.unique(self.lives.stack[lives], return_inverse=True)
         size = np.bincount(place, weights=self.lives.bytes[lives], minlength=len(stacks)).astype(np.int64)
+        # by size; of equal ones, what has no stack comes last
         order = np.lexsort((stacks < 0, -size))
         count = np.bincount(place, minlength=len(stacks))
         return list(zip(stacks[order].tolist(), size[order].tolist(), count[order].tolist(), strict=True))
@@ -237,6 +241,7 @@ class History:
         )
         if not len(table):
             return ()
+        # the four figures of a row as one number, in mixed radix: unique of numbers is much faster than of rows
         bases = table.max(axis=0) + 2
         key = ((((table[:, 0] + 1) * bases[1]) + table[:, 1]) * bases[2] + table[:, 2]) * bases[3] + table[:, 3]
         _, first, place = np.unique(key, return_index=True, return_inverse=True)
@@ -265,7 +270,8 @@ class History:
 
         How much the device has is known at an ``oom`` alone; else the capacity is what was reserved.
         """
-        request, device_free = None, 0
+        request = None
+        device_free = 0
         if 0 <= moment < self.count and self.columns.action[moment] == OOM:
             request = self._request(moment)
             device_free = max(0, int(self.columns.device_free[moment]))
@@ -293,7 +299,11 @@ class History:
 
     def _request(self, moment: int) -> RefusedRequest:
         columns = self.columns
-        size, stack = int(columns.size[moment]), int(columns.stack[moment])
+        size = int(columns.size[moment])
+        number = int(columns.stack[moment])
+        stack: tuple[Frame, ...] = ()
+        if number != NONE:
+            stack = python_stack(self.device.stacks[number])
         settings = self.device.settings
         rounded = Rounding(settings).rounded(size)
         return RefusedRequest(
@@ -301,7 +311,7 @@ class History:
             segment_bytes=segment_size(rounded, settings),
             step=self.step_at(moment),
             phase=self.phase_at(moment),
-            stack=() if stack == NONE else python_stack(self.device.stacks[stack]),
+            stack=stack,
             is_workspace=self.asks_for_workspace(moment),
         )
 
@@ -341,9 +351,11 @@ class SiteChange:
 
 def differences(first: History, begin: int, second: History, end: int) -> list[SiteChange]:
     """What grew and what shrank, most first, from a moment of one history to one of the same or of another."""
-    before, after = _by_place(first, begin), _by_place(second, end)
+    before = _by_place(first, begin)
+    after = _by_place(second, end)
     changes = []
     for place in before.keys() | after.keys():
+        # by file and line: the function may have another name in the other file
         was, function, category = before.get(place) or (0, "", "")
         now, function, category = after.get(place) or (0, function, category)
         if now != was:
@@ -362,7 +374,11 @@ def difference_text(first: History, begin: int, second: History, end: int) -> st
     head = f"Between {beginning} and {ending}"
     if not changes:
         return f"{head} nothing changed: {format_bytes(allocated)} allocated at both."
-    verb = f"{'grew' if grown > 0 else 'fell'} by {format_bytes(abs(grown))}"
+    verb = f"stayed at {format_bytes(allocated)}"
+    if grown > 0:
+        verb = f"grew by {format_bytes(grown)}"
+    elif grown < 0:
+        verb = f"fell by {format_bytes(-grown)}"
     parts = []
     for change in changes[:MOST_CHANGES]:
         # without a stack both may be unknown
@@ -372,10 +388,11 @@ def difference_text(first: History, begin: int, second: History, end: int) -> st
         parts.append(f"{format_change(change.grown)} {change.name}{kind}")
     rest = [change.grown for change in changes[MOST_CHANGES:]]
     if rest:
-        parts.append(
-            f"{format_change(sum(rest))} {format_count(len(rest))} other call site{'s' if len(rest) > 1 else ''}"
-        )
-    return f"{head} allocated {verb if grown else f'stayed at {format_bytes(allocated)}'}: {', '.join(parts)}."
+        sites = "other call sites"
+        if len(rest) == 1:
+            sites = "other call site"
+        parts.append(f"{format_change(sum(rest))} {format_count(len(rest))} {sites}")
+    return f"{head} allocated {verb}: {', '.join(parts)}."
 
 
 def _by_place(history: History, moment: int) -> dict[tuple[str, int], tuple[int, str, str]]:
@@ -383,6 +400,7 @@ def _by_place(history: History, moment: int) -> dict[tuple[str, int], tuple[int,
     alive = history.alive(moment)
     kinds = len(CATEGORIES)
     key = history.site_of(alive) * kinds + history.lives.category[alive]
+    # one sum for all pairs of site and category, then one row for each site
     total = np.bincount(key, weights=history.lives.bytes[alive], minlength=len(history.sites.frames) * kinds)
     total = total.reshape(-1, kinds)
     count = np.bincount(history.site_of(alive), minlength=len(history.sites.frames))

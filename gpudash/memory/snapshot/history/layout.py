@@ -25,6 +25,7 @@ class _Space:
     """Free memory of the large pools in ordinary segments."""
 
     def __init__(self, limit: int) -> None:
+        # begin → size, and end → begin: so that both neighbours of a block are found at once
         self._free: dict[int, int] = {}
         self._begin_of_end: dict[int, int] = {}
         self._walls: set[int] = set()
@@ -35,6 +36,7 @@ class _Space:
     def put(self, address: int, size: int) -> None:
         """Let memory be free, merged with what is free beside it in its segment."""
         free, begin_of_end, end = self._free, self._begin_of_end, address + size
+        # what begins at a wall is of the next segment, even where the addresses touch
         if end in free and end not in self._walls:
             more = free.pop(end)
             end += more
@@ -72,15 +74,18 @@ class _Space:
             self.disagreeing += 1
             return size
         rest = there - size
+        # torch's `should_split` for the large pools
         if rest > LARGEST_SMALL and size < self._limit:
             self._free[address + size] = rest
             self._begin_of_end[address + there] = address + size
             return size
+        # the block took all of it, with what could not be split off
         del self._begin_of_end[address + there]
         return there
 
     def _inside(self, address: int) -> int | None:
         """Take a block out that begins later than was thought: the block before it had these bytes too."""
+        # not at the begin of a free block: the one before it has kept up to 1 MiB that could not be split off
         for begin, size in self._free.items():
             if begin < address < begin + size and address - begin <= LARGEST_SMALL:
                 del self._free[begin]
@@ -105,17 +110,19 @@ def _measure(lives: Lives, pieces: list[Piece], settings: AllocatorSettings, cou
     Returns:
         Bytes of that kind by life, and how many events the pieces contradict.
     """
-    if settings.max_split_size is None:
+    limit = settings.max_split_size
+    if limit is None:
         limit = 2**63
-    else:
-        limit = settings.max_split_size
+    # only the large pools of ordinary segments leave rests: small blocks and expandable segments are always split
     large = [piece for piece in pieces if not piece.is_small and not piece.is_expandable]
     which = np.flatnonzero((lives.bytes > LARGEST_SMALL) & _within(lives.address, lives.bytes, large))
     if settings.expandable_segments:
         which = which[:0]
     space = _Space(limit)
     _begin(space, lives, which, [piece for piece in large if piece.born == -1], count)
-    size, address = lives.bytes[which].tolist(), lives.address[which].tolist()
+    # as lists: the loop below goes event by event, and single items of arrays are slow
+    size = lives.bytes[which].tolist()
+    address = lives.address[which].tolist()
     hidden: dict[int, int] = {}
     for _event, kind, number in _in_order(lives, which, large, count):
         if kind == _BORN:
@@ -128,6 +135,7 @@ def _measure(lives: Lives, pieces: list[Piece], settings: AllocatorSettings, cou
             space.come(large[number].address, large[number].size)
         else:
             space.go(large[number].address, large[number].size)
+    # of what is alive at the end the segments tell the size themselves
     exact = lives.done[which] == count
     lives.bytes[which] = np.where(exact, lives.bytes[which], np.array(size, np.int64))
     return hidden, space.disagreeing
@@ -141,6 +149,7 @@ def _within(address: Ints, size: Ints, pieces: list[Piece]) -> np.ndarray[tuple[
     # pieces of different times may overlap: the furthest end of all that begin before
     ends = np.maximum.accumulate(np.array([piece.address + piece.size for piece in pieces], np.int64))
     place = np.searchsorted(begins, address, side="right") - 1
+    # a hostile size must not overflow, or it would wrap around to an end below the begin
     end = address + np.minimum(size, np.iinfo(np.int64).max - address)
     reached = np.searchsorted(begins, end, side="left") - 1
     return (place >= 0) & (address < ends[np.maximum(place, 0)]) & (end <= ends[np.maximum(reached, 0)])
@@ -150,11 +159,14 @@ def _begin(space: _Space, lives: Lives, which: Ints, held: list[Piece], count: i
     """Let what is between the blocks from before the trace be free, or theirs where it is too little."""
     before = which[lives.born[which] == -1]
     before = before[np.argsort(lives.address[before], kind="stable")]
-    address, size = lives.address[before].tolist(), lives.bytes[before].tolist()
+    address = lives.address[before].tolist()
+    size = lives.bytes[before].tolist()
     is_exact = (lives.done[before] == count).tolist()
     place = 0
     for piece in held:
-        free_from, end = piece.address, piece.address + piece.size
+        # where the part begins that no block has yet
+        free_from = piece.address
+        end = piece.address + piece.size
         space.begin_segment(piece.address)
         while place < len(address) and address[place] < end:
             if address[place] > free_from:
@@ -164,6 +176,7 @@ def _begin(space: _Space, lives: Lives, which: Ints, held: list[Piece], count: i
             else:
                 following = end
             rest = following - address[place] - size[place]
+            # too little to be split off: it must have been the block's
             if 0 < rest <= LARGEST_SMALL and not is_exact[place]:
                 size[place] += rest
             free_from = address[place] + size[place]
@@ -175,7 +188,8 @@ def _begin(space: _Space, lives: Lives, which: Ints, held: list[Piece], count: i
 
 def _in_order(lives: Lives, which: Ints, large: list[Piece], count: int) -> list[tuple[int, int, int]]:
     """Event, kind and number of what happened, in order."""
-    born, done = lives.born[which], lives.done[which]
+    born = lives.born[which]
+    done = lives.done[which]
     numbers = np.arange(len(which))
     came = np.array([(piece.born, number) for number, piece in enumerate(large) if piece.born >= 0], np.int64)
     went = np.array([(piece.freed, number) for number, piece in enumerate(large) if piece.freed < count], np.int64)
@@ -226,10 +240,16 @@ class Layout:
             self.waits.tolist(),
             strict=True,
         )
-        blocks = [
-            BlockView(address, size, requested, PENDING if waits else ALLOCATED, None if stack == NONE else stack)
-            for address, size, requested, stack, waits in rows
-        ]
+        blocks = []
+        for address, size, requested, stack, waits in rows:
+            state = ALLOCATED
+            if waits:
+                state = PENDING
+            owner = None
+            if stack != NONE:
+                owner = stack
+            blocks.append(BlockView(address, size, requested, state, owner))
+        # blocks are by address, and so by segment: each segment has a slice of them
         bounds = np.searchsorted(self.segment, np.arange(len(self.held) + 1)).tolist()
         return [_segment(piece, blocks[bounds[number] : bounds[number + 1]]) for number, piece in enumerate(self.held)]
 
@@ -273,7 +293,10 @@ class Placed:
             inside = (segment >= 0) & (address < ends[segment])
         else:
             inside = np.zeros(len(life), bool)
-        life, address, segment = life[inside], address[inside], segment[inside]
+        # what no segment holds is of a trace that contradicts itself: it is on no map
+        life = life[inside]
+        address = address[inside]
+        segment = segment[inside]
         return Layout(held, life, address, lives.bytes[life], lives.freed[life] <= moment, segment, lives)
 
 
@@ -286,6 +309,7 @@ def placed(device: DeviceSnapshot, *, with_slack: bool) -> Placed:
     """
     columns = device.trace.columns
     lives, unmatched = matched(device, columns)
+    # first what was reserved when, then where the blocks lay in it
     held, misplaced = pieces(device, columns)
     slack, mismatched = _measure(lives, held, device.settings, len(columns))
     outside = int((~_within(lives.address, lives.bytes, held)).sum())
@@ -326,7 +350,8 @@ def _joined(pieces: Sequence[Piece]) -> list[Piece]:
 
 def _segment(piece: Piece, used: list[BlockView]) -> Segment:
     blocks: list[BlockView] = []
-    place, end = piece.address, piece.address + piece.size
+    place = piece.address
+    end = piece.address + piece.size
     for block in used:
         if block.address > place:
             blocks.append(BlockView(place, block.address - place, 0, FREE))

@@ -69,6 +69,7 @@ def rounded(sizes: Ints, settings: AllocatorSettings) -> Ints:
     rounding = Rounding(settings)
     if rounding.is_plain:
         return (sizes + 511) & -512
+    # a trace of millions of requests has a few hundred sizes: only those are rounded one by one
     different, places = np.unique(sizes, return_inverse=True)
     return _int64(rounding.rounded(int(size)) for size in different)[places]
 
@@ -85,19 +86,24 @@ def matched(device: DeviceSnapshot, columns: Columns) -> tuple[Lives, int]:
     ends = _final_blocks(device)
     alive = np.flatnonzero(of_trace.done == count)
     places = np.searchsorted(ends.address, of_trace.address[alive])
+    # an address behind all of them: any place will do, since it is compared below
     places[places == len(ends)] = 0
     if len(ends):
         known = ends.address[places] == of_trace.address[alive]
     else:
         known = np.zeros(len(alive), bool)
-    found, there = alive[known], places[known]
+    # the lives that are in both: `found` among those of the trace, `there` among the blocks of the segments
+    found = alive[known]
+    there = places[known]
     of_trace.bytes[found] = ends.bytes[there]
     without_stack = (of_trace.stack[found] == NONE) & (of_trace.born[found] == -1)
     of_trace.stack[found[without_stack]] = ends.stack[there[without_stack]]
+    # it waits for a stream, and the trace does not tell since when: the earliest event there can be
     freed_unseen = (ends.freed[there] == -1) & (of_trace.freed[found] == count)
     of_trace.freed[found[freed_unseen]] = np.maximum(of_trace.born[found[freed_unseen]], 0)
     never_reported = np.ones(len(ends), bool)
     never_reported[there] = False
+    # blocks that the trace never mentions have been there all the time
     before = _pick(ends, never_reported)
     before.freed[before.freed == 0] = count
     before.done[:] = count
@@ -107,16 +113,22 @@ def matched(device: DeviceSnapshot, columns: Columns) -> tuple[Lives, int]:
 
 
 def _in_trace(columns: Columns, settings: AllocatorSettings) -> Lives:
-    count, action = len(columns), columns.action
+    count = len(columns)
+    action = columns.action
     event = np.flatnonzero((action == ALLOC) | (action == FREE_REQUESTED) | (action == FREE_COMPLETED))
+    # by address, and by time within each: the events of one life stand side by side then
     event = event[np.argsort(columns.address[event], kind="stable")]
-    address, kind = columns.address[event], action[event]
+    address = columns.address[event]
+    kind = action[event]
     if not len(event):
         return _empty()
     follows = address[1:] == address[:-1]
+    # a life begins with its allocation, or with the first event at an address, when it was allocated before
+    # the trace
     is_begin = (kind == ALLOC) | np.concatenate(([True], ~follows))
     starts = np.flatnonzero(is_begin)
     first = event[starts]
+    # the earliest of each kind within each life; `count` stands for none
     requested_free = np.minimum.reduceat(np.where(kind == FREE_REQUESTED, event, count), starts)
     done = np.minimum.reduceat(np.where(kind == FREE_COMPLETED, event, count), starts)
     # what is allocated again at its address has ended, whatever the trace left out
@@ -142,30 +154,30 @@ def _in_trace(columns: Columns, settings: AllocatorSettings) -> Lives:
 
 def _final_blocks(device: DeviceSnapshot) -> Lives:
     """Blocks in use at the end, by address; `freed` is -1 for those that only wait, else 0."""
-    held = [
-        (
-            block.address,
-            block.size,
-            block.requested_size,
-            segment.stream,
-            block.owner if isinstance(block.owner, int) else NONE,
-            -1 if block.state == "active_pending_free" else 0,
-        )
-        for segment in device.segments
-        for block in segment.blocks
-        if block.state != "inactive"
-    ]
+    held = []
+    for segment in device.segments:
+        for block in segment.blocks:
+            if block.state == "inactive":
+                continue
+            stack = NONE
+            if isinstance(block.owner, int):
+                stack = block.owner
+            freed = 0
+            if block.state == "active_pending_free":
+                freed = -1
+            held.append((block.address, block.size, block.requested_size, segment.stream, stack, freed))
     if not held:
         return _empty()
     table = np.array(sorted(held), np.int64)
     zero = np.zeros(len(held), np.uint8)
-    address, size, requested, stream, stack, freed = (np.ascontiguousarray(table[:, place]) for place in range(6))
+    addresses, sizes, requested, streams, stacks, ends = (np.ascontiguousarray(table[:, place]) for place in range(6))
     born = np.full(len(held), -1, np.int64)
-    return Lives(address, size, requested, stream, born, freed, born.copy(), stack, zero, zero.copy())
+    return Lives(addresses, sizes, requested, streams, born, ends, born.copy(), stacks, zero, zero.copy())
 
 
 def _empty() -> Lives:
-    none, codes = np.zeros(0, np.int64), np.zeros(0, np.uint8)
+    none = np.zeros(0, np.int64)
+    codes = np.zeros(0, np.uint8)
     return Lives(
         none, none.copy(), none.copy(), none.copy(), none.copy(), none.copy(), none.copy(), none.copy(), codes, codes
     )
@@ -210,6 +222,7 @@ class _Undoing:
         self.disagreeing = 0
         self._held: dict[int, Piece] = {}
         self._begins: list[int] = []
+        # all that is known for sure is the end: from there the events are undone, the last one first
         for s in device.segments:
             self._put(Piece(s.address, s.total_size, s.stream, s.is_small, s.pool_id, s.is_expandable, -1, count))
 
@@ -226,7 +239,9 @@ class _Undoing:
 
     def came(self, event: int, address: int, size: int) -> None:
         """Go back over an event with which memory came: into an expandable segment, parts of it may have gone since."""
-        place, end = max(0, bisect_right(self._begins, address) - 1), address + size
+        # from the last piece that begins at or below the address: it may reach into what came
+        place = max(0, bisect_right(self._begins, address) - 1)
+        end = address + size
         found = []
         while place < len(self._begins) and self._begins[place] < end:
             piece = self._held[self._begins[place]]
@@ -234,13 +249,16 @@ class _Undoing:
                 found.append(piece)
             place += 1
         covered = sum(min(end, piece.address + piece.size) - max(address, piece.address) for piece in found)
+        # a segment from cudaMalloc goes back as a whole; only expandable ones are unmapped in parts
         whole = len(found) == 1 and (found[0].address, found[0].size) == (address, size)
         if covered != size or not (whole or all(piece.is_expandable for piece in found)):
             self.disagreeing += 1
             return
         for piece in found:
             self._take(piece.address)
-            begin, last = max(address, piece.address), min(end, piece.address + piece.size)
+            begin = max(address, piece.address)
+            last = min(end, piece.address + piece.size)
+            # what lies outside was there before this event: it goes on to be held, further back in time
             for left, right in ((piece.address, begin), (last, piece.address + piece.size)):
                 if left < right:
                     self._put(_part(piece, left, right - left, piece.born))
@@ -248,12 +266,14 @@ class _Undoing:
 
     def went(self, event: int, address: int, size: int, stream: int, pool: Hashable, grows: bool) -> None:
         """Go back over an event with which memory went."""
+        # a guess by the size, since the event does not say; a neighbour that is still there knows
         is_small = size == SMALL_SEGMENT or (grows and size % LARGE_SEGMENT_SIZE != 0)
         neighbour = None
         if grows:
             neighbour = self._neighbour(address, address + size, stream)
         if neighbour is not None:
-            is_small, pool = neighbour.is_small, neighbour.pool
+            is_small = neighbour.is_small
+            pool = neighbour.pool
         self._put(Piece(address, size, stream, is_small, pool, grows, -1, event))
 
     def _neighbour(self, address: int, end: int, stream: int) -> Piece | None:
@@ -279,6 +299,7 @@ def _part(piece: Piece, address: int, size: int, born: int) -> Piece:
 def pieces(device: DeviceSnapshot, columns: Columns) -> tuple[list[Piece], int]:
     """Every piece there ever was, by address and time, and how many events the segments contradict."""
     action = columns.action
+    # the codes of the four actions on segments stand side by side; the newest event comes first
     events = np.flatnonzero((action >= SEGMENT_ALLOC) & (action <= SEGMENT_UNMAP))[::-1]
     undoing = _Undoing(device, len(columns))
     rows = zip(

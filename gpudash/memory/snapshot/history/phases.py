@@ -105,13 +105,18 @@ def role_of(stack: Iterable[Frame]) -> tuple[Role, int]:
     which, since the engine's threads begin with it. An optimizer's step that is given a closure, as Lightning's are, is
     around the forward and the backward pass: those are the inner frames then.
     """
-    seen, role, outermost = 0, Role.OTHER, 0
+    seen = 0
+    role = Role.OTHER
+    outermost = 0
     for file, _line, name in stack:
         traits = _traits(file, name)
+        # frames come innermost first: a pass has been seen by now, so that the step around it has only called
+        # its closure
         if not (traits & _OPTIM and seen & (_CALL | _BACKWARD | _ENGINE)):
             seen |= traits & _BITS
         if traits & _PYTHON:
             outermost = traits
+        # the innermost frame that says anything counts, since it is nearest to the allocation
         if role is Role.OTHER:
             role = Role(traits >> _ROLE_SHIFT)
     if outermost & _AUTOGRAD_APPLY:
@@ -120,9 +125,12 @@ def role_of(stack: Iterable[Frame]) -> tuple[Role, int]:
             role = Role.GRADIENTS
     if seen & _OPTIM:
         return role, OPTIMIZER
+    # backward before forward: a checkpointed layer is called again within the backward pass
     if seen & (_BACKWARD | _ENGINE):
         return role, BACKWARD
-    return role, FORWARD if seen & _CALL else NO_PHASE
+    if seen & _CALL:
+        return role, FORWARD
+    return role, NO_PHASE
 
 
 def roles(stacks: Sequence[Sequence[Frame]]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
@@ -151,6 +159,7 @@ def moved_gradients(
         lines = [(file, line) for file, line, name in frames if name == "_apply" and file.endswith(_MODULE_FILE)]
         if lines:
             line_of[number] = lines[0]
+            # further out stand the calls for submodules, which move nothing themselves
             of_children.update(lines[1:])
     sizes: dict[tuple[str, int], Counter[int]] = {line: Counter() for line in line_of.values()}
     moves = np.isin(stack, list(line_of))
@@ -158,6 +167,7 @@ def moved_gradients(
         sizes[line_of[number]][size] += 1
     found = set()
     for file in {file for file, _ in sizes}:
+        # the first line of `_apply` that moves anything is that of parameters; gradients come below it
         lines = sorted(line for line in sizes if line[0] == file and line not in of_children)
         if lines:
             parameters = sizes[lines[0]]
@@ -173,6 +183,7 @@ def moved_gradients(
 @lru_cache(maxsize=65536)
 def _traits(file: str, name: str) -> int:
     """What one frame says: bits, and above them its role."""
+    # a snapshot may come from Windows
     file = file.replace("\\", "/")
     if not file.endswith(".py"):
         if "Workspace" in name:
@@ -189,8 +200,10 @@ def _traits(file: str, name: str) -> int:
         return _PYTHON | _AUTOGRAD_APPLY
     if _BACKWARD_FILES.search(file) and name in _BACKWARD_NAMES:
         return _PYTHON | _BACKWARD | _bits_of(Role.GRADIENTS)
+    # every call of a module goes through here
     if name == "_call_impl" and "torch/nn/modules/module.py" in file:
         return _PYTHON | _CALL | _bits_of(Role.ACTIVATIONS)
+    # of the program's and the libraries' other lines, the first rule that knows it
     role = next((role for files, names, role in _LINES if files.search(file) and names.search(name)), Role.OTHER)
     return _PYTHON | _bits_of(role)
 
@@ -217,6 +230,8 @@ def phases(columns: Columns, phase_of_stack: NDArray[np.uint8], annotations: Seq
     asks = (columns.action == ALLOC) | (columns.action == OOM)
     has_stack = columns.stack != NONE
     reports = has_stack & asks
+    # the backward pass of C++ has no frames of Python: where most requests have a stack, those without are
+    # its
     if (code[reports] == BACKWARD).any() and reports.sum() >= SHARE_WITH_STACKS * asks.sum():
         # the engine's threads have no line of Python
         code = np.where(asks & ~has_stack, BACKWARD, code)
@@ -234,7 +249,9 @@ def _annotate(
     if not len(time_us) or time_us[0] == NONE:
         return
     for phase, named in ((COMPILATION, _COMPILES), (OPTIMIZER, _OPTIMIZES)):
-        depth, began = 0, 0
+        # a step of an optimizer may hold another's: only the outermost pair counts
+        depth = 0
+        began = 0
         for annotation in annotations:
             if named not in annotation.name:
                 continue
@@ -246,12 +263,14 @@ def _annotate(
                 depth -= 1
                 if depth == 0:
                     begin, end = np.searchsorted(time_us, (began, annotation.time_us))
-                    begin += _closure(of_stack[begin:end]) if phase == OPTIMIZER else 0
+                    if phase == OPTIMIZER:
+                        begin += _closure(of_stack[begin:end])
                     code[begin:end] = phase
         if depth:
             # the snapshot was written before the end of it
             begin = int(np.searchsorted(time_us, began))
-            begin += _closure(of_stack[begin:]) if phase == OPTIMIZER else 0
+            if phase == OPTIMIZER:
+                begin += _closure(of_stack[begin:])
             code[begin:] = phase
 
 
@@ -275,14 +294,18 @@ def _filled(code: NDArray[np.uint8], reports: NDArray[np.bool_]) -> NDArray[np.u
     codes = code[known]
     # what the program allocates itself: of the forward pass where it comes between that and the backward pass
     place = np.arange(len(known))
+    # for every event the place of the last that told before it, and of the next that tells: running extremes
+    # from either side
     last = np.maximum.accumulate(np.where(codes != NO_PHASE, place, -1))
     following = np.minimum.accumulate(np.where(codes != NO_PHASE, place, len(known))[::-1])[::-1]
     inside = (codes == NO_PHASE) & (last >= 0) & (following < len(known))
     between = np.flatnonzero(inside)
-    before, after = codes[last[between]], codes[following[between]]
+    before = codes[last[between]]
+    after = codes[following[between]]
     same = (before == after) | ((before == FORWARD) & (after == BACKWARD))
     codes = codes.copy()
     codes[between[same]] = before[same]
+    # events that tell nothing take the phase of the last one that did, and the first ones that of the first
     ahead = np.searchsorted(known, np.arange(len(code)), side="right") - 1
     return np.asarray(np.where(ahead >= 0, codes[np.maximum(ahead, 0)], codes[0]), np.uint8)
 
@@ -301,11 +324,13 @@ def _smoothed(code: NDArray[np.uint8]) -> NDArray[np.uint8]:
         if len(inner):
             inner = inner[np.append(True, np.diff(inner) > 1)]
         if not len(inner):
+            # nothing left to smooth at this length; with too many bands, once more with twice the length
             if len(starts) <= MOST_BANDS or shortest > len(code):
                 return code
             shortest *= 2
             continue
         value = value.copy()
+        # the codes on both sides are the same, so that the three become one run at the next turn
         value[inner] = value[inner - 1]
         code = np.repeat(value, lengths)
 
@@ -330,6 +355,7 @@ def steps(found: Sequence[Band], count: int) -> NDArray[np.int64]:
     A step begins where the optimizer of the one before has ended; many optimizers allocate nothing, or only in the
     first step: then where the backward pass has.
     """
+    # by their ends: a step is over with the last thing it does
     of_optimizer, of_backward = (
         np.array([band.end_event for band in found if band.name == PHASES[phase]], np.int64)
         for phase in (OPTIMIZER, BACKWARD)
@@ -337,7 +363,10 @@ def steps(found: Sequence[Band], count: int) -> NDArray[np.int64]:
     # backward passes before each end of the optimizer, several where gradients are accumulated, and after the last one
     passes = np.diff(np.searchsorted(of_backward, of_optimizer), prepend=0, append=len(of_backward))
     always = len(of_optimizer) and passes[-1] <= passes[:-1].max()
-    ends = (of_optimizer if always else of_backward).tolist()
+    if always:
+        ends = of_optimizer.tolist()
+    else:
+        ends = of_backward.tolist()
     if not ends:
         return np.zeros(0, np.int64)
     begins = [0, *(end for end in ends if end < count)]
@@ -396,17 +425,21 @@ def categorise(
     if not count:
         lives.category[:] = category
         return
+    # for every event where its band ends; -1 outside of bands, which nothing is freed before
     end = np.full(count, -1, np.int64)
     for band in found:
         end[band.begin_event : band.end_event] = band.end_event
     trains = bool((phase == BACKWARD).any())
+    # what may turn out to be temporary; weights and inputs never do
     passing = np.isin(category, (_GRADIENTS, _OPTIMIZER_STATE)) | ((category == _ACTIVATIONS) & trains)
     of_compiler = (category == _ACTIVATIONS) & (lives.phase == COMPILATION)
     passing &= seen & np.isin(lives.phase, (FORWARD, BACKWARD, OPTIMIZER))
     passing |= seen & of_compiler
     is_short = passing & (lives.freed < end[born])
+    # its phase has not ended when the trace does: whether it would have been freed in it is not known
     is_open = passing & (lives.freed == count) & (end[born] == count)
     kinds = len(role_of_stack)
+    # so the other blocks of the same stack decide; `%` puts what has no stack, -1, into the last bin
     votes = np.bincount(lives.stack[is_short] % kinds, minlength=kinds)
     against = np.bincount(lives.stack[passing & ~is_short & ~is_open] % kinds, minlength=kinds)
     mostly = votes > against

@@ -48,9 +48,11 @@ class Numbering:
 
     def of(self, values: Sequence[Any], kind: type) -> NDArray[Any]:
         """The number of each value."""
-        different, place = set(values), self._absent | self.numbers
+        different = set(values)
+        place = self._absent | self.numbers
         for value in different.difference(place):
             place[value] = self.numbers[value] = len(self.numbers)
+        # the usual case of pools and texts: one value for all events
         if len(different) == 1:
             return np.full(len(values), place[different.pop()], kind)
         return np.fromiter(map(place.__getitem__, values), kind, len(values))
@@ -93,14 +95,14 @@ class TraceColumns:
         try:
             rows = self._converted(entries)
         except (ShapeError, TypeError, OverflowError):
+            # whole columns are checked at once, which is fast and does not say which event is wrong: that is
+            # looked for now
             self._refuse_first(entries)
             raise
         if self.first_us is None:
             timed = rows.time_us[rows.time_us != NONE]
             if len(timed):
                 self.first_us = int(timed[0])
-            else:
-                self.first_us = None
         self._rows.append(rows)
         self.seen += len(entries)
         self.held += len(entries)
@@ -111,7 +113,8 @@ class TraceColumns:
 
     def columns(self) -> Columns:
         """What is held, in one piece; it is no longer held here."""
-        rows, self._rows = self._rows, deque()
+        rows = self._rows
+        self._rows = deque()
         return Columns(
             **{name: _joined([getattr(part, name) for part in rows], kind) for name, kind in EVENT_COLUMNS.items()},
             actions=tuple(map(readable, self._actions.numbers)),
@@ -144,9 +147,12 @@ class TraceColumns:
         )
 
     def _stack_numbers(self, lists: Sequence[Any]) -> NDArray[np.int32]:
+        # events of one stack share one list of frames, by the memo of the pickle: its identity is enough to
+        # know it
         identities = [*map(id, lists)]
         known = self._stacks.by_list
         if not known.keys() >= set(identities):
+            # backwards, so that each new list is known by the first event that has it
             places = dict(zip(reversed(identities), range(len(lists) - 1, -1, -1), strict=True))
             for identity, place in places.items():
                 if identity not in known:
@@ -172,9 +178,8 @@ class TraceColumns:
         for entry in entries:
             for key in entry.keys() - KNOWN:
                 if key in self.unknown or len(self.unknown) < 100:
-                    if isinstance(key, str):
-                        name = key
-                    else:
+                    name = key
+                    if not isinstance(key, str):
                         name = shown(key)
                     self.unknown[name] = self.unknown.get(name, 0) + 1
 
@@ -208,6 +213,7 @@ CHECKS: Mapping[str, Callable[[Mapping[str, Any], str, str], object]] = {
 
 def _columns(entries: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Sequence[Any]], bool]:
     """The values of each known key, ``None`` where an event has none, and whether there are other keys too."""
+    # keys that have not been found yet: at 0 every event is done with, and no further key is looked for
     left = sum(map(len, entries))
     found: dict[str, Sequence[Any]] = dict.fromkeys(KNOWN, [None] * len(entries))
     # those of the first event first: mostly they are all that there is, which their number shows
@@ -236,10 +242,10 @@ def _integers(values: Sequence[Any], default: int, lowest: int | None) -> NDArra
         if kinds != {int, type(None)}:
             raise ShapeError("a number is none")
         values = [default if value is None else value for value in values]
+        # the default may lie below what an event may say
         if lowest is None:
             lowest = default
-        else:
-            lowest = min(lowest, default)
+        lowest = min(lowest, default)
     found = np.fromiter(values, np.int64, len(values))
     if lowest is not None and int(found.min()) < lowest:
         raise ShapeError("a number is negative")
@@ -295,7 +301,9 @@ class Collecting:
     """
 
     def __init__(self, stacks: StackTable, texts: Numbering, capacity: int) -> None:
-        self._stacks, self._texts, self._capacity = stacks, texts, capacity
+        self._stacks = stacks
+        self._texts = texts
+        self._capacity = capacity
         self.memo: list[Any] = []
         self.places: dict[int, int] = {}
         self.traces: dict[int, TraceColumns] = {}
@@ -331,6 +339,7 @@ class Collecting:
             wrong = next(key for key in keys if type(key) not in _KEYS)
             raise ShapeError(f"a dictionary has the key {shown(wrong)}, not a text")
         target.update(zip(keys, items[1::2], strict=True))
+        # by its keys: the dictionary may have been filled in several goes
         if "filename" in target and "name" in target and "line" in target:
             made = frame_of(target, lambda: "a stack")
             frame = self._frames.setdefault(made, made)
@@ -354,6 +363,7 @@ class Collecting:
         return target
 
     def _with_frames(self, target: Any, items: Sequence[Any]) -> Any:
+        # a list of frames becomes a reference with its first part, and the reference goes on with each further one
         if type(target) is _StackReference:
             before = target.content
         elif type(target) is list and not target:
@@ -392,6 +402,7 @@ class Collecting:
         if trace is None:
             self._lists.append(target)
             number = 0
+            # the list of traces lies below them on the stack: how many are above it is the number of this one
             if type(stack[begin]) is list:
                 number = len(stack) - 1 - begin
             trace = self.traces[id(target)] = TraceColumns(self._stacks, self._texts, f"device_traces[{number}]")
@@ -404,7 +415,8 @@ class Collecting:
 
     def flush(self) -> None:
         """Turn the events that wait into columns."""
-        waiting, self._pending = self._pending, []
+        waiting = self._pending
+        self._pending = []
         if self._pending_of is not None:
             for begin in range(0, len(waiting), AT_ONCE):
                 self._convert(self._pending_of, waiting[begin : begin + AT_ONCE])

@@ -120,6 +120,7 @@ class StreamingUnpickler:
         self._stack: list[Any] = []
         self._marks: list[int] = []
         self._memo: list[Any] = collecting.memo
+        # what no snapshot has stays None and is refused, whatever later protocols add
         self._operations: list[Callable[[], object] | None] = [None] * 256
         for code, operation in self._known().items():
             self._operations[code[0]] = operation
@@ -150,12 +151,16 @@ class StreamingUnpickler:
             if reader.place >= reader.refill_at:
                 reader.refill()
             data, place, limit = reader.data, reader.place, reader.refill_at
+            # no opcode obeyed here reaches further than AHEAD bytes: up to `limit` the window needs no look
+            # at its end
             while place < limit:
                 code = data[place]
                 if code == 0x68:  # BINGET
                     push(memo[data[place + 1]])
                     place += 2
                 elif code == 0x94:  # MEMOIZE
+                    # remembered with its place, since a dictionary may turn out to be a frame or an event and
+                    # be replaced
                     top = stack[-1]
                     if type(top) is dict or type(top) is list:
                         places[id(top)] = len(memo)
@@ -190,6 +195,7 @@ class StreamingUnpickler:
                     if operation is None:
                         self._refuse_opcode(code)
                     operation()
+                    # the operation has moved the window: its places are others from here on
                     if reader.data is not data:
                         break
                     place = reader.place
@@ -197,7 +203,9 @@ class StreamingUnpickler:
                 reader.place = place
 
     def _known(self) -> dict[bytes, Callable[[], object]]:
-        push, take, p = self._stack.append, self._bytes.take, pickle
+        push = self._stack.append
+        take = self._bytes.take
+        p = pickle
         return {
             p.PROTO: lambda: take(1),
             p.FRAME: lambda: take(8),
@@ -247,6 +255,7 @@ class StreamingUnpickler:
         self._marks.append(len(self._stack))
 
     def _pop(self) -> Any:
+        # POP takes a mark where one is on top
         if self._marks and self._marks[-1] == len(self._stack):
             return self._marks.pop()
         return self._stack.pop()
@@ -268,8 +277,12 @@ class StreamingUnpickler:
         return int(line)
 
     def _int(self) -> None:
+        # protocol 0 writes truths as 00 and 01
         line = self._bytes.line()
-        self._stack.append({b"00": False, b"01": True}[line] if line in (b"00", b"01") else self._number(line))
+        if line in (b"00", b"01"):
+            self._stack.append(line == b"01")
+        else:
+            self._stack.append(self._number(line))
 
     def _push_text(self, count: int) -> None:
         self._stack.append(self._collecting.text(str(self._bytes.take(count), "utf-8", "surrogatepass")))
@@ -307,7 +320,9 @@ class StreamingUnpickler:
         self._stack[-1] = self._collecting.filled(self._stack[-1], items)
 
     def _put(self, number: int) -> None:
-        memo, top = self._memo, self._stack[-1]
+        memo = self._memo
+        top = self._stack[-1]
+        # a hostile number must not make the memo as long as it says
         if not 0 <= number <= len(memo) + MOST_SKIPPED:
             self._refuse("it numbers its objects without end")
         if number >= len(memo):
@@ -335,7 +350,9 @@ class ByteReader:
     """
 
     def __init__(self, source: Source, longest: int) -> None:
-        self._name, self._stream, self._longest = source.name, source.stream, longest
+        self._name = source.name
+        self._stream = source.stream
+        self._longest = longest
         self._before = 0
         self._ended = False
         self.data = b""
@@ -370,21 +387,20 @@ class ByteReader:
         rest = self.data[self.place : self._end]
         if self._ended and not rest:
             raise EOFError
-        if self._ended:
-            more = b""
-        else:
+        more = b""
+        if not self._ended:
             more = self._stream.read(max(CHUNK, wanted))
         self._ended = self._ended or not more
         self._before += self.place
         whole = rest + more
-        self._end, self.place = len(whole), 0
+        self._end = len(whole)
+        self.place = 0
+        # at the end zeros follow, so that an opcode which reaches beyond it finds something, and is refused later
         if self._ended:
             self.data = whole + bytes(AHEAD)
-        else:
-            self.data = whole
-        if self._ended:
             self.refill_at = self._end
         else:
+            self.data = whole
             self.refill_at = max(1, self._end - AHEAD)
 
     def take(self, count: int) -> bytes:

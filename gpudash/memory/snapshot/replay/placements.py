@@ -33,6 +33,7 @@ class RecordedAllocator(CachingAllocator):
     def preview(self, size: int, stream: int, pool: Hashable | None = None) -> int | None:
         """Address that `malloc` would give from what is cached; ``None`` when it would ask the card."""
         home = self._home(size, stream, pool)
+        # the search of `malloc`, without taking anything: what it finds is the prediction
         place = self._best(home, self._rounding.rounded(size))
         if place < 0:
             return None
@@ -43,12 +44,14 @@ class RecordedAllocator(CachingAllocator):
         block = self._blocks.get(address)
         if block is None or block.state != FREE:
             return 0, []
-        entries, others = block.home.entries, []
+        entries = block.home.entries
+        others = []
         for place in range(bisect_left(entries, (block.size,)), len(entries)):
             size, order, _address = entries[place]
             if size != block.size:
                 break
             if order != block.order:
+                # equal orders are parts of one segment: between them the address decides, which tells nothing
                 others.append(order)
         return block.order, others
 
@@ -60,7 +63,9 @@ class RecordedAllocator(CachingAllocator):
         """Bytes that `malloc` would map for a request that begins, or goes on from a free block, at ``address``."""
         home = self._home(size, stream, pool)
         before = self._ending_at(address, home)
-        missing = self._rounding.rounded(size) - (before.size if before is not None and is_free(before) else 0)
+        missing = self._rounding.rounded(size)
+        if before is not None and is_free(before):
+            missing -= before.size
         if home.pool.is_small:
             granule = SMALL_GRANULE
         else:
@@ -79,6 +84,7 @@ class RecordedAllocator(CachingAllocator):
         """
         if address in self._blocks or not self.memory.take(address, size):
             raise ValueError(f"No segment of {size} bytes can be at {address:#x}.")
+        # the event does not say which pools it was for; only those of small blocks ask for 2 MiB
         home = self._pool(pool, size == SMALL_SEGMENT).of(stream)
         self._heap.put_in(self._heap.add_segment(home, address, size))
 
@@ -90,11 +96,14 @@ class RecordedAllocator(CachingAllocator):
         """
         if address in self._blocks or not self.memory.map(size):
             raise ValueError(f"No {size} bytes can be mapped at {address:#x}.")
-        heap, home = self._heap, self._pool(pool, is_small).of(stream)
+        heap = self._heap
+        home = self._pool(pool, is_small).of(stream)
         block = heap.blocks[address] = Block(address, size, home)
         block.expandable = ExpandableRange(address, size, size)
         heap.reserve(home, size)
-        block.before, block.after = self._ending_at(address, home), self._beginning_at(address + size, home)
+        # a trace names no expandable segment: ranges of one free list that touch are taken to be parts of one
+        block.before = self._ending_at(address, home)
+        block.after = self._beginning_at(address + size, home)
         neighbour = block.before or block.after
         if neighbour is None:
             block.order = heap.next_order()
@@ -112,6 +121,7 @@ class RecordedAllocator(CachingAllocator):
             heap.swallow(block.before, block)
             block = block.before
         heap.put_in(block)
+        # from now on the search has to look at blocks that can grow
         self._plain = False
 
     def unmap_range(self, address: int, size: int) -> None:
@@ -121,7 +131,9 @@ class RecordedAllocator(CachingAllocator):
             ValueError: not all of it is free.
         """
         heap = self._heap
-        block = next((b for b in heap.blocks.values() if b.address <= address < b.address + b.size), None)
+        # what is unmapped may begin within a free block, so that looking its address up is not enough
+        around = (b for b in heap.blocks.values() if b.address <= address < b.address + b.size)
+        block = next(around, None)
         if block is None or block.state != FREE or address + size > block.address + block.size:
             raise ValueError(f"The {size} bytes at {address:#x} are not free.")
         heap.take_out(block)
@@ -135,6 +147,7 @@ class RecordedAllocator(CachingAllocator):
             block.before.after = None
         if block.after is not None:
             block.after.before = None
+        # what was before and behind it are no longer neighbours: there is a hole in the addresses
         del heap.blocks[address]
         self.memory.unmap(size)
         heap.unreserve(block.home, size)
@@ -152,8 +165,10 @@ class RecordedAllocator(CachingAllocator):
     def _can_grow_to(self, block: Block) -> int:
         if block.after is not None:
             return block.size
+        # the model has no unmapped blocks here, so that the base class would see nothing to grow into
         # what is reserved behind the last mapped block is not recorded: more than any card has
-        end, home = block.address + block.size, block.home
+        end = block.address + block.size
+        home = block.home
         behind = (b.address for b in self._blocks.values() if b.home is home and b.expandable and b.address >= end)
         return block.size + min(behind, default=end + 2**62) - end
 
@@ -172,6 +187,7 @@ class RecordedAllocator(CachingAllocator):
         """Address and size of what a retry or ``empty_cache`` would give back."""
         found = set()
         for block in self._blocks.values():
+            # of an expandable segment only whole granules go back, and they may be a part of a block
             if block.state == FREE and block.expandable is not None:
                 if block.home.pool.is_small:
                     granule = SMALL_GRANULE
@@ -200,7 +216,10 @@ class RecordedAllocator(CachingAllocator):
         """
         rounded = self._rounding.rounded(size)
         block = self._free_block_around(self._home(size, stream, pool), address, rounded)
+        # from here on as `malloc` does, but at the real address: the next prediction begins with the real
+        # layout
         self._heap.take_out(block)
+        # the real allocator left a free block below: it had handed out one that the trace did not see
         if block.address < address:
             rest = self._cut(block, address - block.address)
             self._heap.put_in(block)
@@ -211,6 +230,7 @@ class RecordedAllocator(CachingAllocator):
         was_split = not is_whole(block)
         rest = self._heap.split(block, size)
         for pools in block.home.pool.counted:
+            # cutting adds one part of a split segment, or makes two of a segment that was whole
             if was_split:
                 pools.add_split(1, 0)
             else:
@@ -221,6 +241,7 @@ class RecordedAllocator(CachingAllocator):
         return self._pool(pool, self._rounding.rounded(size) <= LARGEST_SMALL).of(stream)
 
     def _free_block_around(self, home: FreeList, address: int, size: int) -> Block:
+        # nearly always a free block begins there; only what the trace left out puts a request inside one
         found = self._blocks.get(address)
         if found is not None and found.state == FREE and found.size >= size:
             return found
@@ -307,13 +328,17 @@ def aged(device: DeviceSnapshot, program: TraceProgram) -> TraceProgram:
     """
     if not device.settings.oldest_first or program.disagreeing or len(program.begin) < 2:
         return program
+    # first a guess, from which the placements are followed: they tell which segments are younger than others
     falling = sorted(program.begin, key=lambda segment: -segment.address)
     guessed = replace(program, begin=[replace(segment, order=at) for at, segment in enumerate(falling, 1)])
     younger_than: dict[int, set[int]] = {}
+    # a trace that contradicts itself later has taught something up to there
     with suppress(SnapshotError):
         check = _Check(device, guessed)
         younger_than = check.younger_than
         check.run()
+    # a topological order of what was learnt; of those that are free to come next the one at the highest
+    # address first, which has the lowest number
     waits: dict[int, int] = dict.fromkeys(range(1, len(falling) + 1), 0)
     for younger in younger_than.values():
         for order in younger:
@@ -355,6 +380,8 @@ class _Check:
             self._model.seed(program.begin)
         except ValueError as error:
             raise SnapshotError(f"The layout before the trace cannot have been: {error}") from error
+        # the model holds these bytes, and the history does not count them: so that both tell the same peak,
+        # they are taken off
         self._live_slack = self._unrecorded_slack
         self._peak = self._model.allocated_bytes - self._live_slack
         self._fresh: list[TraceEntry] = []
@@ -372,6 +399,8 @@ class _Check:
         for number, entry in enumerate(self._trace):
             try:
                 if number in begins:
+                    # the release as a whole, at its first event: what the model would give back it would give
+                    # back at once
                     freed = {(e.address, e.size) for e in self._trace[number : begins[number].end]}
                     self._take_unused(number)
                     self._releases_right += freed == self._model.releasable()
@@ -419,11 +448,13 @@ class _Check:
         model, pool = self._model, self._pools.of(entry)
         self._allocations += 1
         predicted = model.preview(entry.size, entry.stream, pool)
+        # what the card gave comes before the request it was for
         if self._fresh:
             predicted = self._grow(entry, pool, predicted)
         self._retried = False
         if predicted == entry.address:
             self._hits += 1
+        # only while there are first segments whose age is not known
         if self._first:
             self._learn(*model.passed_over(entry.address))
         model.place(entry.address, entry.size, entry.stream, pool, entry.stack)
@@ -435,6 +466,7 @@ class _Check:
 
     def _take_unused(self, number: int) -> None:
         """Take what the card gave for a request that it then refused, which is the next one in the trace."""
+        # a mapping does not say for which pools it was: the request that it was for does
         request = next((e for e in self._trace[number:] if e.action in ("alloc", "oom")), None)
         is_small = request is not None and self._model.is_small(request.size)
         for event in self._fresh:
@@ -454,6 +486,8 @@ class _Check:
             for event in fresh:
                 model.map_range(event.address, event.size, event.stream, model.is_small(entry.size), pool)
         else:
+            # an ordinary segment comes in one piece, an expandable one in as many mappings as there are
+            # granules
             right = size == model.segment_for(entry.size) and len(fresh) == 1
             for event in fresh:
                 model.add_segment(event.address, event.size, event.stream, pool)

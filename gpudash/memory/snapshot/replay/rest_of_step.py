@@ -76,6 +76,8 @@ def with_rest_of_step(history: History) -> TraceProgram | None:
     """
     if not ends_refused(history.columns):
         return None
+    # steps are found in events; the program counts operations, so the last begin before the refusal is looked
+    # up there
     begun = history.steps[history.steps <= history.ooms[-1]]
     if not len(begun):
         return None
@@ -85,6 +87,7 @@ def with_rest_of_step(history: History) -> TraceProgram | None:
     gradients = set(np.flatnonzero(history.lives.category[order] == CATEGORIES.index(GRADIENTS)).tolist())
     run = _Run(program, end, begin, _kinds(program, lives.stack[order], history), gradients)
     longer = None
+    # each round looks for the cycle anew: blocks of the step just added are now the earlier ones
     for _ in range(PERIODS):
         cycle = _Cycle.found(run)
         if cycle is None:
@@ -98,16 +101,18 @@ def with_rest_of_step(history: History) -> TraceProgram | None:
 def _last_refusal(program: TraceProgram) -> int:
     """Index of the last operation that was refused."""
     operations = program.operations
-    return next(
-        place
-        for place in range(len(operations) - 1, -1, -1)
-        if operations[place] >= SPECIAL and program.specials[operations[place] - SPECIAL][0] == REFUSED
-    )
+    for place in range(len(operations) - 1, -1, -1):
+        operation = operations[place]
+        if operation >= SPECIAL and program.specials[operation - SPECIAL][0] == REFUSED:
+            return place
+    raise ValueError("The trace has no request that was refused.")
 
 
 def _kinds(program: TraceProgram, stack: Ints, history: History) -> Ints:
     """For each block a number that stands for its size, stream and stack; behind them that of the refused request."""
-    event, columns = int(history.ooms[-1]), history.columns
+    event = int(history.ooms[-1])
+    columns = history.columns
+    # equal rows are one kind: the request is a row like those of blocks, so that it can be looked for among them
     rows = np.stack(
         (
             [*program.size, int(columns.size[event])],
@@ -157,8 +162,12 @@ class _Cycle:
     @classmethod
     def found(cls, run: _Run) -> _Cycle | None:
         """The cycle; ``None`` where no earlier step came to the request in the same way."""
-        program, end, begin, kinds = run.program, run.end, run.begin, run.kinds
-        freed, made = _freed_before(program, end), list(_made(program, end))
+        program = run.program
+        end = run.end
+        begin = run.begin
+        kinds = run.kinds
+        freed = _freed_before(program, end)
+        made = list(_made(program, end))
         # what an earlier step made and left, such as the optimizer's state and workspaces, is made once
         recurring = [(place, block) for place, block in made if place >= begin or block in freed]
         blocks = np.array([block for _, block in recurring], np.int64)
@@ -167,11 +176,9 @@ class _Cycle:
         if place is None:
             return None
         period = len(blocks) - place
-        later = {
-            block: after
-            for block, after in zip(blocks[:-period].tolist(), blocks[period:].tolist(), strict=True)
-            if kinds[block] == kinds[after]
-        }
+        # shifted by one period, each request stands beside the one that came in its place a step later
+        pairs = zip(blocks[:-period].tolist(), blocks[period:].tolist(), strict=True)
+        later = {block: after for block, after in pairs if kinds[block] == kinds[after]}
         first_of_cycle = recurring[place][0]
         kept = [block for place, block in made if first_of_cycle <= place < begin and block not in freed]
         return cls(first_of_cycle, later, freed, [block for block in kept if block in run.gradients])
@@ -195,27 +202,38 @@ def _earlier(kinds: Ints, begin: int) -> int | None:
     """
     count = len(kinds) - 1
     of_step = min(count - begin, MOST_CONTEXT)
+    # backwards from the refused request: how far two pasts agree is where they first differ
     before = kinds[:count][::-1]
-    best, longest = None, of_step
+    best = None
+    longest = of_step
     for place in np.flatnonzero(kinds[:begin] == kinds[count])[-MOST_PLACES:].tolist():
         length = min(place, MOST_CONTEXT)
         differs = np.flatnonzero(kinds[place - length : place][::-1] != before[:length])
         alike = length
         if len(differs):
             alike = int(differs[0])
+        # not only longer: of pasts that agree equally the later one, whose layout is nearer to the one at the
+        # refusal
         if alike >= longest and (alike >= LEAST_CONTEXT or alike == place):
-            best, longest = place, alike
+            best = place
+            longest = alike
     return best
 
 
 def _continued(run: _Run, cycle: _Cycle) -> _Run:
     """A run up to its refused request, and then again what it did from the begin of a cycle on."""
-    program, end = run.program, run.end
-    operations, specials = program.operations[:end], list(program.specials)
-    size, stream, pool = list(program.size), list(program.stream), list(program.pool)
+    program = run.program
+    end = run.end
+    operations = program.operations[:end]
+    specials = list(program.specials)
+    size = list(program.size)
+    stream = list(program.stream)
+    pool = list(program.pool)
     before = set(cycle.later.values())
+    # block of the cycle → the one that stands for it in the step that is added; those still alive stand from the start
     now = {block: after for block, after in cycle.later.items() if after not in cycle.freed}
-    renewed, dropped = set(cycle.renewed), False
+    renewed = set(cycle.renewed)
+    dropped = False
     copies: list[int] = []
     begin = end
 
@@ -230,9 +248,13 @@ def _continued(run: _Run, cycle: _Cycle) -> _Run:
                 block = operation
             else:
                 block = special[1]
+            # as `zero_grad` does, before the first gradient of the step: the gradients still there go all at
+            # once
             if block in renewed and not dropped:
                 operations += [~gradient for gradient in cycle.renewed]
                 dropped = True
+            # what the cycle made and never freed, and no later step made again, is made once: it is not asked
+            # for anew
             if block in cycle.freed or block in before or block in renewed:
                 now[block] = len(size)
                 copies.append(block)
@@ -241,16 +263,20 @@ def _continued(run: _Run, cycle: _Cycle) -> _Run:
                 stream.append(stream[block])
                 pool.append(pool[block])
         elif operation < 0:
+            # frees of blocks from before the cycle have happened already
             if ~operation in now:
                 operations.append(~now.pop(~operation))
         elif special is not None and special[0] in (WAIT, DONE):
             kind, block, address, amount = special
+            # a wait or its end is told again of the block that stands for the one it was of
             if block in now:
                 operations.append(SPECIAL + len(specials))
                 specials.append((kind, now[block], address, amount))
         else:
             operations.append(operation)
+    # the refused request comes again, behind a whole step: it may be refused again, or pass
     operations.append(program.operations[end])
+    # what is added has no events of its own: whatever of it fails, fails at the refused request
     events = np.full(len(operations), program.events[end])
     events[:end] = program.events[:end]
     longer = replace(
@@ -263,6 +289,7 @@ def _continued(run: _Run, cycle: _Cycle) -> _Run:
         pool=pool,
         windows=_windows(program.windows, end, len(operations), len(program.size)),
     )
+    # a copy is of the kind of its original; the request stays the last
     kinds = np.concatenate((run.kinds[:-1], run.kinds[copies], run.kinds[-1:]))
     fresh = {len(program.size) + number for number, block in enumerate(copies) if block in run.gradients}
     return _Run(longer, len(operations) - 1, begin, kinds, run.gradients | fresh)

@@ -24,6 +24,7 @@ from gpudash.memory.snapshot.history.model import (
     SEGMENT_UNMAP,
     Columns,
     DeviceSnapshot,
+    Stack,
 )
 
 Ints = NDArray[np.int64]
@@ -70,6 +71,8 @@ def windows(operations: Ints, made: Ints, request: Ints, stack: Ints, before: in
         stack: of each block.
         before: blocks from before the first operation.
     """
+    # only requests: frees come where the garbage collector of Python has them, and not in the same place of
+    # every step
     places = np.flatnonzero(made >= 0)
     starts = _starts(request[made[places]], stack[made[places]])
     if len(starts):
@@ -88,18 +91,26 @@ def _starts(request: Ints, stack: Ints) -> Ints:
     none = np.zeros(0, np.int64)
     if len(request) < 2 * FEWEST:
         return none
+    # request and stack as one number: 24 bits are enough for the stacks of any file that can be read
     kind, place, count = np.unique(request * 2**24 + (stack + 1) % 2**24, return_inverse=True, return_counts=True)
+    # places of one kind side by side, in order within each, since the sort is stable
     order = np.argsort(place, kind="stable")
     groups = np.split(order, np.cumsum(count)[:-1])
+    # a kind that comes too often is one of a layer, and not one of a step
     usable = np.flatnonzero((count >= FEWEST) & (count <= max(FEWEST, len(request) // 6)))
     usable = usable[np.argsort(-count[usable], kind="stable")][:CANDIDATES]
-    best, covered = none, 0
+    best = none
+    covered = 0
     for number in usable.tolist():
         gaps = np.diff(groups[number])
         often = int(np.median(gaps))
+        # requests that lie between repetitions at the usual distance: the more of the trace, the better the
+        # kind
         length = int((gaps == often).sum()) * often
+        # those that come most often are looked at first: a rarer kind has to be clearly better
         if length > 1.02 * covered:
-            best, covered = groups[number], length
+            best = groups[number]
+            covered = length
     if covered >= len(request) // 4 and len(kind) > 1:
         return best
     return none
@@ -108,11 +119,17 @@ def _starts(request: Ints, stack: Ints) -> Ints:
 def _signatures(operations: Ints, made: Ints, request: Ints, bounds: Ints, first: list[int]) -> list[int]:
     found = []
     for number, (begin, end) in enumerate(pairwise(bounds.tolist())):
-        inside, allocated = operations[begin:end], made[begin:end]
+        inside = operations[begin:end]
+        allocated = made[begin:end]
         freed = ~inside
-        own, last = first[number], first[max(0, number - 1)]
+        own = first[number]
+        last = first[max(0, number - 1)]
+        # a freed block by its place among those of its window, so that the same free of the next step looks the same;
+        # older blocks, such as weights, by their own number
         label = np.where(freed >= own, freed - own + OWN, np.where(freed >= last, freed - last + LAST, freed))
         plain = allocated == inside
+        # what allocates is known by its request; special operations keep their own numbers, so that no two
+        # windows that have any are alike
         signature = np.where(inside < 0, -1 - label, inside)
         signature[plain] = request[inside[plain]]
         found.append(hash(signature.tobytes()))
@@ -167,13 +184,24 @@ class TraceProgram:
         Args:
             late: block → index of the operation before which it is freed.
         """
-        freed = [operation for operation in self.operations if operation >= 0 or ~operation not in late]
-        kept = np.array([operation >= 0 or ~operation not in late for operation in self.operations], bool)
+        freed: list[int] = []
+        is_kept: list[bool] = []
+        for operation in self.operations:
+            stays = operation >= 0 or ~operation not in late
+            is_kept.append(stays)
+            if stays:
+                freed.append(operation)
+        kept = np.array(is_kept, bool)
         events = self.events[kept]
+        # where each operation lies once the late frees are out
         shifted = np.cumsum(kept) - kept
-        sooner = sorted(
-            (int(shifted[place]) if place < len(shifted) else len(freed), block) for block, place in late.items()
-        )
+        sooner: list[tuple[int, int]] = []
+        for block, place in late.items():
+            if place < len(shifted):
+                sooner.append((int(shifted[place]), block))
+            else:
+                sooner.append((len(freed), block))
+        sooner.sort()
         operations: list[int] = []
         of_event: list[int] = []
         done = 0
@@ -185,6 +213,7 @@ class TraceProgram:
             done = place
         operations += freed[done:]
         of_event += events[done:].tolist()
+        # with frees moved about nothing is known to repeat: all of it is one window
         alone = Windows((0, len(operations)), (0,), (len(self.block_at),))
         return replace(self, operations=operations, events=np.array(of_event, np.int64), windows=alone)
 
@@ -193,10 +222,13 @@ def compiled(device: DeviceSnapshot) -> tuple[TraceProgram, Lives, Ints]:
     """The program of a device's trace, its lives, and the index of the life of each block."""
     columns = device.trace.columns
     found = placed(device, with_slack=True)
-    lives, before = found.lives, found.layout(-1)
+    lives = found.lives
+    before = found.layout(-1)
+    # the number of a block is its place here: first what was there before, by address, then by birth
     order = np.concatenate((before.life, _by_birth(lives)))
     operations, events, specials = _operations(columns, lives, order, device)
-    pool, known = _pools(columns, lives, order, device), len(before.life)
+    pool = _pools(columns, lives, order, device)
+    known = len(before.life)
     made = _made(operations, specials)
     program = TraceProgram(
         operations=operations.tolist(),
@@ -244,6 +276,7 @@ def _by_birth(lives: Lives) -> Ints:
 
 def _highest(lives: Lives, count: int) -> int:
     changes = np.zeros(count + 2, np.int64)
+    # shifted by one, since -1 stands for before the trace; `add.at`, since many may be born at one index
     np.add.at(changes, lives.born + 1, lives.bytes)
     np.add.at(changes, lives.freed + 1, -lives.bytes)
     return int(np.cumsum(changes)[: count + 1].max(initial=0))
@@ -258,11 +291,14 @@ def _operations(
     number[order] = np.arange(len(order))
     known = np.flatnonzero(number >= 0)
     born = known[lives.born[known] >= 0]
+    # torch writes free_requested and free_completed one after the other, unless another stream used the block
     at_once = lives.done - lives.freed <= 1
     ended = known[(lives.freed[known] < count) & (lives.freed[known] >= 0)]
-    plain, waiting = ended[at_once[ended]], ended[~at_once[ended]]
+    plain = ended[at_once[ended]]
+    waiting = ended[~at_once[ended]]
     done = known[(lives.done[known] < count) & ~at_once[known]]
     specials: list[tuple[int, int, int, int]] = []
+    # of each kind the events and the operations; sorted by event at the end, they are the program
     parts = [
         (lives.born[born], number[born]),
         (lives.freed[plain], ~number[plain]),
@@ -296,11 +332,13 @@ def _placed(parts: list[tuple[Ints, Ints]], specials: list[tuple[int, int, int, 
     if not len(came) or not len(born):
         return
     by_birth = np.argsort(born, kind="stable")
+    # the segment came for the first request behind it
     following = np.searchsorted(born[by_birth], came)
     within = following < len(born)
     operation = blocks.copy()
     for event, place in zip(came[within].tolist(), by_birth[following[within]].tolist(), strict=True):
-        address, size = int(columns.address[event]), int(columns.size[event])
+        address = int(columns.address[event])
+        size = int(columns.size[event])
         operation[place] = SPECIAL + len(specials)
         specials.append((AT, int(blocks[place]), address, size))
     parts[0] = (born, operation)
@@ -326,16 +364,26 @@ def releases(device: DeviceSnapshot) -> list[Release]:
     gone = np.flatnonzero((action == SEGMENT_FREE) | (action == SEGMENT_UNMAP))
     if not len(gone):
         return []
+    # events one after the other are of one release
     begins = gone[np.append(True, np.diff(gone) > 1)]
     ends = gone[np.append(np.diff(gone) > 1, True)] + 1
     found = []
     for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+        # a retry is followed at once by a segment, or by the refusal
         goes_on = end < len(action) and action[end] in (SEGMENT_ALLOC, SEGMENT_MAP, OOM)
         stack = int(columns.stack[begin])
-        names = () if stack == NONE else (name.lower() for _file, _line, name in device.stacks[stack])
-        empties = any("empty_cache" in name or "emptycache" in name for name in names)
+        empties = stack != NONE and _empties_cache(device.stacks[stack])
         found.append(Release(begin, end, goes_on and not empties))
     return found
+
+
+def _empties_cache(stack: Stack) -> bool:
+    """Whether a stack leads through ``torch.cuda.empty_cache``, by its name in Python or in C++."""
+    for _file, _line, function in stack:
+        name = function.lower()
+        if "empty_cache" in name or "emptycache" in name:
+            return True
+    return False
 
 
 def _pools(columns: Columns, lives: Lives, order: Ints, device: DeviceSnapshot) -> list[Pool | None]:
@@ -346,6 +394,7 @@ def _pools(columns: Columns, lives: Lives, order: Ints, device: DeviceSnapshot) 
     begins = np.array([segment.address for segment in private], np.int64)
     ends = np.array([segment.address + segment.total_size for segment in private], np.int64)
     found: list[Pool | None] = []
+    # the last private segment that begins at or below each address; whether it reaches as far is asked below
     place = np.searchsorted(begins, lives.address[order], side="right") - 1
     rows = zip(lives.born[order].tolist(), lives.address[order].tolist(), place.tolist(), strict=True)
     for born, address, at in rows:
@@ -358,5 +407,8 @@ def _pools(columns: Columns, lives: Lives, order: Ints, device: DeviceSnapshot) 
             identity = SHARED
             if at >= 0 and address < ends[at]:
                 identity = private[at].pool_id
-        found.append(identity if isinstance(identity, tuple) and identity != SHARED else None)
+        if isinstance(identity, tuple) and identity != SHARED:
+            found.append(identity)
+        else:
+            found.append(None)
     return found

@@ -44,7 +44,9 @@ class ReplayedDevice(MeteredMemory):
 
     def malloc(self, size: int) -> int | None:
         """Address of ``size`` fresh bytes, or ``None`` when there are not as many."""
-        found, self._suggested = self._suggested, None
+        # good for one call only: a segment of another size is one that the real allocator did not ask for
+        found = self._suggested
+        self._suggested = None
         if found is None or found[1] != size or not self._is_vacant(found[0], size):
             return super().malloc(size)
         if self.take(found[0], size):
@@ -144,7 +146,8 @@ class Rerun:
         if keeps and not self._settings.expandable_segments:
             apart = max(APART, len(self._program.operations) // CHECKPOINTS)
             self._every = -(-apart * len(self._program.windows) // max(1, len(self._program.operations)))
-        failed, requested = None, 0
+        failed = None
+        requested = 0
         try:
             if begin is not None:
                 self._resume(begin)
@@ -152,24 +155,38 @@ class Rerun:
                 failed = -1
                 if self._begin():
                     failed = None
-            if failed is None:
-                self._windows(0 if begin is None else begin.window)
+            if failed is None and begin is not None:
+                self._windows(begin.window)
+            elif failed is None:
+                self._windows(0)
         except AllocationRefused as refused:
-            failed, requested = int(self._program.events[self._at]), refused.size
+            failed = int(self._program.events[self._at])
+            requested = refused.size
         figures = self._model.statistics()
-        lacking = self._card.lacking
+        peak_allocated = figures["allocated_bytes.all.peak"]
+        peak_reserved = figures["reserved_bytes.all.peak"]
+        least = self._card.most
+        # the model began at the checkpoint: what the run had reached before counts too
+        if begin is not None:
+            peak_allocated = max(peak_allocated, begin.peak_allocated)
+            peak_reserved = max(peak_reserved, begin.most)
+            least = max(least, begin.most)
+        # a card with room for what this one refused, if only until a retry, would have run another way
+        below = self._below
+        if self._card.lacking is not None:
+            below = min(self._card.lacking, below)
         return ReplayRun(
             fits=failed is None,
             failed_at=failed,
             requested=requested,
             retries=self._model.retries + self._retries_passed,
-            peak_allocated=max(figures["allocated_bytes.all.peak"], begin.peak_allocated if begin else 0),
-            peak_reserved=max(figures["reserved_bytes.all.peak"], begin.most if begin else 0),
+            peak_allocated=peak_allocated,
+            peak_reserved=peak_reserved,
             final_allocated=self._model.allocated_bytes,
             final_reserved=self._model.reserved_bytes,
             segments=figures["num_device_alloc"],
-            least=max(self._card.most, begin.most if begin else 0),
-            below=self._below if lacking is None else min(lacking, self._below),
+            least=least,
+            below=below,
         )
 
     def _resume(self, begin: Checkpoint) -> None:
@@ -209,12 +226,11 @@ class Rerun:
     def _seed(self, kept: Sequence[Segment]) -> None:
         self._model.seed(kept)
         block_at = self._program.block_at
-        self._held = {
-            block_at[block.address]: block.address
-            for segment in kept
-            for block in segment.blocks
-            if block.state != "inactive"
-        }
+        self._held = {}
+        for segment in kept:
+            for block in segment.blocks:
+                if block.state != "inactive":
+                    self._held[block_at[block.address]] = block.address
 
     def _pack(self, layout: Sequence[Segment]) -> None:
         model = self._model
@@ -226,6 +242,7 @@ class Rerun:
                 if block.state == "inactive":
                     continue
                 number = self._program.block_at[block.address]
+                # 0 bytes would get no block, and this one is there
                 self._held[number] = model.malloc(max(block.requested_size, 1), segment.stream, pool)
                 if block.state == "active_pending_free":
                     model.record_stream(self._held[number], UNKNOWN)
@@ -235,7 +252,9 @@ class Rerun:
         """Run window after window; those that would only do the same again are passed over."""
         windows = self._program.windows
         last: object = None
-        tried, retries = 0, self._model.retries
+        tried = 0
+        retries = self._model.retries
+        # garbage is collected by age: equal layouts do not go on equally then
         can_repeat = self._settings.garbage_collection_threshold == 0
         while number < len(windows):
             if self._every and number and number % self._every == 0:
@@ -243,26 +262,40 @@ class Rerun:
             self._operations(windows.bounds[number], windows.bounds[number + 1])
             repeats = number + 1 < len(windows) and windows.signature[number + 1] == windows.signature[number]
             if not repeats or not can_repeat or (tried > PATIENCE and tried % SELDOM > 1):
-                last, tried = None, tried + repeats
+                last = None
+                tried += repeats
                 number += 1
                 continue
+            # two windows with the same signature that leave the same state behind: every further one of them
+            # does so too
             state = self._state(number)
             tried += 1
             if state == last:
-                begin, number = number, self._passed(number)
+                begin = number
+                number = self._passed(number)
                 self._retries_passed += (number - begin) * (self._model.retries - retries)
                 state = None
-            last, retries = state, self._model.retries
+            last = state
+            retries = self._model.retries
             number += 1
 
     def _state(self, number: int) -> object:
         """What decides all that follows after a window, told the same way after each."""
         windows = self._program.windows
-        own, before = windows.first[number], windows.first[number - 1] if number else 0
-        held = sorted(
-            (block - own + OWN if block >= own else block - before + LAST if block >= before else block, address)
-            for block, address in self._held.items()
-        )
+        own = windows.first[number]
+        before = 0
+        if number:
+            before = windows.first[number - 1]
+        # blocks by the numbers that signatures know them by, or else no two windows would leave the same
+        held: list[tuple[int, int]] = []
+        for block, address in self._held.items():
+            if block >= own:
+                held.append((block - own + OWN, address))
+            elif block >= before:
+                held.append((block - before + LAST, address))
+            else:
+                held.append((block, address))
+        held.sort()
         return held, self._model.fingerprint()
 
     def _passed(self, number: int) -> int:
@@ -274,6 +307,8 @@ class Rerun:
         moved = {}
         for block, address in self._held.items():
             for age in (0, 1):
+                # of this window first: what is not of it may be of the one before; older ones keep their
+                # numbers
                 if number >= age and block >= windows.first[number - age]:
                     block += windows.first[last - age] - windows.first[number - age]
                     break
@@ -282,9 +317,14 @@ class Rerun:
         return last
 
     def _operations(self, begin: int, end: int) -> None:
-        program, held = self._program, self._held
-        size, stream, pool = program.size, program.stream, program.pool
-        malloc, free = self._model.malloc, self._model.free
+        # looked up once: the loop below runs for every operation of every replay
+        program = self._program
+        held = self._held
+        size = program.size
+        stream = program.stream
+        pool = program.pool
+        malloc = self._model.malloc
+        free = self._model.free
         at = begin
         try:
             for at, operation in enumerate(program.operations[begin:end], begin):  # noqa: B007 - where it failed
@@ -298,8 +338,10 @@ class Rerun:
             self._at = at
 
     def _special(self, kind: int, block: int, address: int, size: int) -> None:
-        model, held = self._model, self._held
+        model = self._model
+        held = self._held
         if kind == WAIT:
+            # it stays in `held` until it is done with, although it is freed: its address is in use
             address = held.get(block, 0)
             if address:
                 model.record_stream(address, UNKNOWN)

@@ -112,12 +112,15 @@ class WhatIf:
         if not self.has_trace:
             return False
         settings = self._device.settings
+        # the run without a limit first: it leaves checkpoints that all others go on from
         if not self._ran.get(_key(settings)):
             self.run(None, settings)
             return True
         if _key(settings) not in self._smallest:
             self.smallest_capacity(settings)
             return True
+        # from the largest down: an outcome holds for a range of capacities, so that most cards are known by
+        # then
         for capacity in sorted(CARDS_BYTES, reverse=True):
             if self._known(capacity, settings) is None:
                 self.run(capacity, settings)
@@ -141,17 +144,25 @@ class WhatIf:
             return WhatIfAnswer(capacity, settings, "The snapshot has no trace, so that nothing can be replayed.")
         if capacity is not None and not 0 < capacity <= UNLIMITED:
             return WhatIfAnswer(capacity, settings, "A capacity lies between 1 byte and 1 PiB.")
+        parsed = None
         try:
-            chosen = self._chosen(None if settings is None else AllocatorSettings.parse(settings))
+            if settings is not None:
+                parsed = AllocatorSettings.parse(settings)
+            chosen = self._chosen(parsed)
         except ValueError as error:
             return WhatIfAnswer(capacity, settings, str(error))
         ran = self.run(capacity, chosen)
-        smallest = self.smallest_capacity(chosen) if capacity is None else self._smallest.get(_key(chosen))
+        sentence = self.describe(ran, capacity, settings)
+        # the search for it takes several replays: only a question without a capacity asks for it
+        if capacity is None:
+            smallest: int | None = self.smallest_capacity(chosen)
+            sentence += self._smallest_text(smallest)
+        else:
+            smallest = self._smallest.get(_key(chosen))
         return WhatIfAnswer(
             capacity=capacity,
             settings=settings,
-            sentence=self.describe(ran, capacity, settings)
-            + (self._smallest_text(smallest) if capacity is None else ""),
+            sentence=sentence,
             fits=ran.fits,
             failed_at_event=ran.failed_at,
             requested_bytes=ran.requested,
@@ -214,6 +225,7 @@ class WhatIf:
             ran = self.run(capacity, chosen)
             return Tried(ran.fits, ran.least, ran.below)
 
+        # what was alive at once has to fit, however well it is packed
         least = max(GRANULE, self.program.highest // GRANULE * GRANULE)
         found = smallest_capacity(tried, least, self.run(None, chosen).peak_reserved)
         self._smallest[_key(chosen)] = found
@@ -225,7 +237,8 @@ class WhatIf:
             head = "Without a limit"
         else:
             head = format_bytes(capacity)
-        head += f" with {settings}" if settings else ""
+        if settings:
+            head += f" with {settings}"
         if ran.failed_at == -1:
             return f"{head}: too little for what was there before the recording began."
         if ran.failed_at is not None:
@@ -239,10 +252,9 @@ class WhatIf:
         else:
             retries = f" after {ran.retries} retries"
         fits = "fits"
-        if self.ends_refused:
-            fits = "gets past the refused request"
         end = ""
         if self.ends_refused:
+            fits = "gets past the refused request"
             end = "; what came after it is not in the file"
         return f"{head}: {fits}{retries}, {format_bytes(ran.peak_reserved)} reserved at most{end}."
 
@@ -260,6 +272,8 @@ class WhatIf:
 
 
 def _key(settings: AllocatorSettings) -> tuple[Any, ...]:
+    # what decides placements; `ignored` does not, so that settings that differ in it alone share their
+    # answers
     return (
         settings.max_split_size,
         settings.divisions(),

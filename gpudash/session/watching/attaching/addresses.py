@@ -84,7 +84,9 @@ def addresses(
         PermissionError: when the program's memory may not be read.
         OSError: when the file cannot be read, or the program is gone.
     """
-    places = [one for one in (mappings(pid) if mapped is None else mapped) if one.path == path]
+    if mapped is None:
+        mapped = mappings(pid)
+    places = [one for one in mapped if one.path == path]
     with _mapped_file(opened) as data, open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:  # noqa: PTH123 - no path of ours
         try:
             offsets = [_offset(data, name) for name in names]
@@ -96,6 +98,7 @@ def addresses(
             if place is None:
                 raise NoAddressError(f"{path} is not mapped as a library is")
             address = place.begins + offset - place.offset
+            # a library that was upgraded since it was mapped is another file under the same name
             if os.pread(memory.fileno(), COMPARED_BYTES, address) != data[offset : offset + COMPARED_BYTES]:
                 raise NoAddressError(f"the {name} in its memory is not the one of {path}, which was replaced since")
             found.append(address)
@@ -121,19 +124,25 @@ def _offset(data: mmap.mmap, name: str) -> int:
     segments_at, sections_at, segments, sections = header[4], header[5], header[9], header[11]
     table = [_SECTION.unpack_from(data, sections_at + number * _SECTION.size) for number in range(sections)]
     for _, kind, _, _, begins, size, linked, *_ in table:
+        # the table of exported symbols; the one of all symbols is often stripped
         if kind != _DYNAMIC_SYMBOLS:
             continue
-        strings, strings_end = table[linked][4], table[linked][4] + table[linked][5]
+        strings = table[linked][4]
+        strings_end = strings + table[linked][5]
         # a linker writes a name that ends another nowhere else
         for written in _found(data, name.encode() + b"\0", strings, strings_end):
             for symbol in _found(data, _NAMED.pack(written - strings), begins, begins + size):
+                # the number was found in the midst of a symbol
                 if (symbol - begins) % _SYMBOL.size:
                     continue
                 _, info, _, section, value, _ = _SYMBOL.unpack_from(data, symbol)
+                # section 0 is of a function that the library itself looks for elsewhere
                 if not section or info & 0xF != _FUNCTION:
                     continue
                 for number in range(segments):
                     one = _SEGMENT.unpack_from(data, segments_at + number * _SEGMENT.size)
+                    # from the address that the library is linked for to the place in the file, by the segment
+                    # that holds it
                     if one[0] == _LOADED and one[3] <= value < one[3] + one[5]:
                         return int(one[2] + value - one[3])
     raise NoAddressError(f"no {name} is found in it")

@@ -87,7 +87,8 @@ class Joining:
         names = self._spec.device_names
         self.standings = [Standing(rank, name, memory=self._capacity(rank)) for rank, name in enumerate(names)]
         self.done: dict[int, Mapping[str, Any]] = {}
-        self.steps, self.restarts = 0, restart
+        self.steps = 0
+        self.restarts = restart
         self._epochs = Epochs(self)
         self._epoch = 0
         self._rows: list[dict[str, Any]] = []
@@ -96,9 +97,11 @@ class Joining:
 
     def take(self, rank: int, message: Message) -> None:
         """Take in what a rank tells."""
-        kind, standing = message["type"], self.standings[rank]
+        kind = message["type"]
+        standing = self.standings[rank]
         if kind == "hello":
-            standing.pid, standing.host = message["pid"], str(message.get("host", ""))
+            standing.pid = message["pid"]
+            standing.host = str(message.get("host", ""))
             standing.stands(0, "starting", "", self._clock())
             self._run = str(message.get("run", ""))
             if all(one.pid is not None for one in self.standings):
@@ -106,9 +109,11 @@ class Joining:
         elif kind == "beat":
             self._beat(standing, message)
         elif kind == "ready":
-            standing.ready, self._items = True, message["items"]
+            standing.ready = True
+            self._items = message["items"]
             self._facts.update(message["facts"])
             standing.memory.update(message["memory"])
+            # every rank says so; the last one's word counts, since no step is joined before
             self._began_s = self._step_ended_s = self._clock()
         elif kind == "step":
             self._step(rank, message)
@@ -167,11 +172,10 @@ class Joining:
             return {"parameters_equal": None, "parameters_sha256": None, "largest_difference": None}
         equal = len(set(digests)) == 1
         largest = max(result.get("difference", 0.0) for result in self.done.values())
-        return {
-            "parameters_equal": equal,
-            "parameters_sha256": digests[0] if equal else None,
-            "largest_difference": largest,
-        }
+        sha256 = None
+        if equal:
+            sha256 = digests[0]
+        return {"parameters_equal": equal, "parameters_sha256": sha256, "largest_difference": largest}
 
     def _kind(self) -> dict[str, Any]:
         names = self._spec.device_names
@@ -179,14 +183,14 @@ class Joining:
         return {"world_size": len(names), "strategy": self._spec.parallel, "backend": backend}
 
     def _identity(self, standing: Standing) -> dict[str, Any]:
-        known = None
+        capacity = None
         if standing.rank < len(self._devices):
-            known = self._devices[standing.rank]
+            capacity = self._devices[standing.rank].total_bytes
         return {
             "device": standing.device,
             "host": standing.host,
             "pid": standing.pid,
-            "capacity_bytes": None if known is None else known.total_bytes,
+            "capacity_bytes": capacity,
         }
 
     def _capacity(self, rank: int) -> dict[str, Any]:
@@ -201,7 +205,8 @@ class Joining:
     def _introduce(self) -> None:
         kind = self._kind()
         ranks = [{"rank": one.rank, "local_rank": one.rank, **self._identity(one)} for one in self.standings]
-        count, name = kind["world_size"], {"ddp": "DistributedDataParallel", "fsdp": "FSDP2"}[kind["strategy"]]
+        count = kind["world_size"]
+        name = {"ddp": "DistributedDataParallel", "fsdp": "FSDP2"}[kind["strategy"]]
         text = f"{count} ranks on {self._spec.devices.replace(',', ', ')}: {name} over {_NAMES[kind['backend']]}"
         batch = self._spec.rank_batch
         text = f"{text}, batch {batch} on each, {batch * count} together{self._unequal()}."
@@ -231,13 +236,16 @@ class Joining:
         joined = self._ranks.take_step(RankStep(rank, loss=float(message["loss"]), **figures))
         if joined is None:
             return
-        self.steps, self._step_ended_s = joined.step, joined.time_s
+        self.steps = joined.step
+        self._step_ended_s = joined.time_s
         for sample in joined.samples:
             self._emit(sample)
-        if joined.loss is None:
-            loss = math.nan
-        else:
+        loss = math.nan
+        if joined.loss is not None:
             loss = joined.loss
+        throughput = None
+        if self._items and joined.seconds > 0:
+            throughput = self._items / joined.seconds
         self._emit(
             StepFinished(
                 time_s=joined.time_s,
@@ -247,7 +255,7 @@ class Joining:
                 seconds=joined.seconds,
                 loss=loss,
                 accuracy=joined.accuracy,
-                throughput=None if not self._items or joined.seconds <= 0 else self._items / joined.seconds,
+                throughput=throughput,
             )
         )
         self._count(joined.step, loss, joined.accuracy or 0.0)
@@ -319,8 +327,11 @@ class Standing:
     def stands(self, step: int, phase: str, where: str, now_s: float) -> None:
         """Take in what it has told of itself now."""
         if (step, phase) != (self.step, self.phase):
-            self.step, self.phase, self.since_s = step, phase, now_s
-        self.heard_s, self.where = now_s, where
+            self.step = step
+            self.phase = phase
+            self.since_s = now_s
+        self.heard_s = now_s
+        self.where = where
 
 
 @dataclass(frozen=True)
@@ -338,9 +349,11 @@ def held_up(standings: Sequence[Standing], now_s: float) -> HeldUp | None:
     """
     silent = [one for one in standings if one.heard_s is None or now_s - one.heard_s > SILENT_S]
     if silent and len(silent) < len(standings):
-        one = min(silent, key=lambda standing: -1.0 if standing.heard_s is None else standing.heard_s)
+        # the one that has been silent for longest; one that has never been heard comes before all
+        one = min(silent, key=lambda standing: (standing.heard_s is not None, standing.heard_s or 0.0))
         return HeldUp(one.rank, _silent_text(one, now_s))
     arrived = max((one.step for one in standings if one.phase == COLLECTIVE), default=None)
+    # behind a collective are those of an earlier step, and of the same step those that are not in one
     late = [one for one in standings if arrived is not None and (one.step, one.phase == COLLECTIVE) < (arrived, True)]
     if not late:
         return None
@@ -368,7 +381,10 @@ def overdue(standings: Sequence[Standing], now_s: float, patience_s: float, grac
         patience_s: the limit that the ranks were given.
         grace_s: what the backend's error may take to come.
     """
-    limit = grace_s + (patience_s if all(one.ready for one in standings) else max(patience_s, TORCH_IMPORT_S))
+    # before its first step a rank may still be importing torch, which takes as long as it takes
+    if not all(one.ready for one in standings):
+        patience_s = max(patience_s, TORCH_IMPORT_S)
+    limit = grace_s + patience_s
     silent = [one.heard_s is not None and now_s - one.heard_s > limit for one in standings]
     return all(silent) or waited_s(standings, now_s) > limit
 
@@ -377,7 +393,9 @@ def _silent_text(one: Standing, now_s: float) -> str:
     if one.heard_s is None:
         return f"{one.label} has not begun, and the others wait for it."
     silence = format_duration(now_s - one.heard_s)
-    seen = f"{_doing(one)}{f', at {one.where}' if one.where else ''}"
+    seen = _doing(one)
+    if one.where:
+        seen += f", at {one.where}"
     if one.steps >= max(1, one.step):  # what it has told of where it stands is older than its newest step
         seen = f"after step {one.steps}"
     return (
@@ -388,11 +406,15 @@ def _silent_text(one: Standing, now_s: float) -> str:
 
 def _doing(one: Standing) -> str:
     step = f"step {max(one.step, one.steps, 1)}"
-    return {
-        "starting": f"starting, before {step}",
-        COLLECTIVE: f"waiting for the others in {step}" if one.step else "connecting to the others",
-        "leaving": f"leaving, after {step}",
-    }.get(one.phase, f"computing {step}")
+    if one.phase == "starting":
+        return f"starting, before {step}"
+    if one.phase == "leaving":
+        return f"leaving, after {step}"
+    if one.phase != COLLECTIVE:
+        return f"computing {step}"
+    if one.step:
+        return f"waiting for the others in {step}"
+    return "connecting to the others"
 
 
 HANG_REMEDY = "Look at the place named; a longer --rank-timeout waits longer, and --max-restarts 1 restarts all ranks."
@@ -454,14 +476,17 @@ def cause_of(ended: Ended, standings: Sequence[Standing], *, memory_was_full: bo
         memory_was_full: whether the kernel killed something because of that meanwhile.
         printed: the end of what torchrun and the ranks have printed.
     """
+    # first what failed of its own accord: when one rank goes, the backend's errors of all the others follow
     own = next(((rank, facts) for rank, facts in ended.failed if facts.get("because_of") is None), None)
     if own is not None:
         return _raised(standings[own[0]], own[1], standings)
     reported = {rank for rank, _ in ended.failed}
-    fallen = {
-        rank: code for rank, code in ended.failed_ranks.items() if rank not in reported and code != -signal.SIGTERM
-    }
+    # SIGTERM is torchrun's own, with which it ends the ranks that are left
+    codes = ended.failed_ranks.items()
+    fallen = {rank: code for rank, code in codes if rank not in reported and code != -signal.SIGTERM}
     if fallen and ended.late is None:
+        # torchrun sees ends only when it looks: the order in which connections ended is that in which
+        # processes did
         rank = next((gone for gone in ended.gone if gone in fallen), next(iter(fallen)))
         return _failed(standings[rank], fallen[rank], memory_was_full=memory_was_full, printed=printed)
     if ended.late is not None:
@@ -494,10 +519,12 @@ def ending_of_cause(cause: Cause, progress: Progress) -> Event:
 def why_that_one(rank: int, facts: Mapping[str, Any], standings: Sequence[Standing]) -> str:
     """Why memory ran out on this rank and not on another, in a sentence: by limit, capacity, others' use, own use."""
     others = [one.memory for one in standings if one.rank != rank and one.memory]
-    limit, limits = facts.get("limit_bytes"), [memory["limit_bytes"] for memory in others if "limit_bytes" in memory]
+    limit = facts.get("limit_bytes")
+    limits = [memory["limit_bytes"] for memory in others if "limit_bytes" in memory]
     if limit is not None and any(other is None or other > limit for other in limits):
         return f"Its process is limited to {format_bytes(limit)} of address space, the others' are not."
-    total, totals = facts.get("total_bytes"), _known(others, "total_bytes")
+    total = facts.get("total_bytes")
+    totals = _known(others, "total_bytes")
     if total is not None and totals and total < min(totals):
         return (
             f"Its device is the smallest: {format_bytes(total)}, the others' have {format_bytes(min(totals))} or more."
@@ -511,7 +538,8 @@ def why_that_one(rank: int, facts: Mapping[str, Any], standings: Sequence[Standi
     name = "allocated_bytes"
     if kind_of(standings[rank].device) == "cpu":
         name = "used_bytes"
-    own, held = standings[rank].memory.get(f"peak_{name}", facts.get(name)), _known(others, f"peak_{name}")
+    own = standings[rank].memory.get(f"peak_{name}", facts.get(name))
+    held = _known(others, f"peak_{name}")
     if own is not None and held and own > NOTABLE * max(held):
         return f"It held {format_bytes(own)} itself, and no other rank more than {format_bytes(max(held))}."
     if len(standings) > 1 and limit is not None:
@@ -522,22 +550,20 @@ def why_that_one(rank: int, facts: Mapping[str, Any], standings: Sequence[Standi
 
 
 def _raised(standing: Standing, facts: Mapping[str, Any], standings: Sequence[Standing]) -> Cause:
-    full, details = facts.get("full"), str(facts.get("details", ""))
+    full = facts.get("full")
+    details = str(facts.get("details", ""))
     if full is not None:
+        where = f"the memory of {standing.device}"
+        remedy = GPU_REMEDY
         if full == "host":
             where = "this computer's memory"
-        else:
-            where = f"the memory of {standing.device}"
+            remedy = HOST_REMEDY
         requested = facts.get("requested_bytes")
-        if requested is None:
-            request = ""
-        else:
+        request = ""
+        if requested is not None:
             request = f"; the last request was {format_bytes(requested)}"
         message = f"{standing.label} ran out of {where} {_during(standing)}{request}."
         message = f"{message} {why_that_one(standing.rank, facts, standings)}"
-        remedy = GPU_REMEDY
-        if full == "host":
-            remedy = HOST_REMEDY
         return Cause(standing.rank, full, message, remedy, details, full, requested)
     if facts.get("remedy"):
         message = f"{standing.label}: {facts['message']}"
@@ -545,16 +571,16 @@ def _raised(standing: Standing, facts: Mapping[str, Any], standings: Sequence[St
     at = ""
     if facts.get("where"):
         at = f" at {facts['where']}"
+    error = str(facts["error"])
     if facts.get("message"):
-        error = f"{facts['error']}: {facts['message']}"
-    else:
-        error = str(facts["error"])
+        error += f": {facts['message']}"
     message = f"{standing.label} failed {_during(standing)}{at} by {error}"
     return Cause(standing.rank, str(facts["error"]), _sentence(message), OTHER_REMEDY, details)
 
 
 def _failed(standing: Standing, code: int, *, memory_was_full: bool, printed: str) -> Cause:
-    rank, at = standing.rank, _after(standing)
+    rank = standing.rank
+    at = _after(standing)
     if code == -signal.SIGKILL and memory_was_full:
         message = f"This computer's memory ran out: the system killed rank {rank} (pid {standing.pid}) {at}."
         return Cause(rank, "host", message, HOST_REMEDY, printed, "host")
@@ -591,7 +617,9 @@ def _known(memories: Sequence[Mapping[str, Any]], name: str) -> list[int]:
 
 def _held_by_others(memory: Mapping[str, Any]) -> int | None:
     """What of a GPU is in use beside the rank's own allocator."""
-    total, free, reserved = memory.get("total_bytes"), memory.get("free_bytes"), memory.get("reserved_bytes")
+    total = memory.get("total_bytes")
+    free = memory.get("free_bytes")
+    reserved = memory.get("reserved_bytes")
     if total is None or free is None or reserved is None:
         return None
     return max(0, int(total - free - reserved))

@@ -32,7 +32,9 @@ INSTALL = "Install another build of torch: https://pytorch.org/get-started/local
 
 def main() -> None:
     """Start the ranks and see them to their end; exits as torchrun does."""
-    folder, parent, arguments = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+    folder = Path(sys.argv[1])
+    parent = int(sys.argv[2])
+    arguments = sys.argv[3:]
     die_with(parent, NAME)
     channel = Channel(str(folder / SOCKET))
     channel.post({"type": "hello", "protocol": PROTOCOL, "pid": os.getpid(), "role": "torchrun"}, keep=True)

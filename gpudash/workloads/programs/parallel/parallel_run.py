@@ -107,13 +107,19 @@ class ParallelRun(RequestedRun):
     def _job(self) -> Job:
         request = self.request
         uuids = [device.uuid for device in request.devices] or [None] * self._spec.world_size
+        cap = None
+        if request.memory_cap is not None:
+            cap = asdict(request.memory_cap)
+        cards = []
+        if self._simulated:
+            cards = [card_fields(card) for card in request.cards]
         return Job(
             fields=self._spec.model_dump(mode="json", exclude_unset=True),
             origin_s=time.monotonic() - self.clock(),
-            memory_cap=None if request.memory_cap is None else asdict(request.memory_cap),
+            memory_cap=cap,
             uuids=uuids,
             warn_ratio=request.warn_ratio,
-            cards=[card_fields(card) for card in request.cards] if self._simulated else [],
+            cards=cards,
         )
 
     def _until_its_end(self, torchrun: _Torchrun) -> Event:
@@ -123,6 +129,7 @@ class ParallelRun(RequestedRun):
             self._notice_losses(torchrun)
             if self._refusal is not None:
                 raise self._refusal
+            # before torchrun's own end is looked at: it may end the moment the last rank has said farewell
             if len(self._joining.done) == self._spec.world_size:
                 return self._whole(torchrun)
             if self.requests.stop.is_set() and self._stop_is_overdue(torchrun):
@@ -151,7 +158,8 @@ class ParallelRun(RequestedRun):
         self._notice_losses(torchrun)
 
     def _take(self, peer: Peer, message: Message) -> None:
-        kind, rank = message["type"], peer.rank
+        kind = message["type"]
+        rank = peer.rank
         if kind == "missing":
             self._refusal = WorkloadError("torch", str(message["message"]), str(message["remedy"]))
         elif kind == "fell":
@@ -236,7 +244,8 @@ class ParallelRun(RequestedRun):
 
     def _hang(self) -> Cause | None:
         """Why the run cannot go on, when a rank has been waited for longer than the backend's own limit."""
-        standings, now = self._joining.standings, self.clock()
+        standings = self._joining.standings
+        now = self.clock()
         if not overdue(standings, now, self._spec.rank_timeout, GRACE_S):
             return None
         late = held_up(standings, now)
@@ -270,6 +279,8 @@ class ParallelRun(RequestedRun):
             torchrun.send_to_ranks({"type": "stop"})
         if not self._end_reported and len(self._held) == self._spec.world_size:
             self._end_reported = True
+            # a rank that is a step ahead cannot go back: all go on to the furthest step that any has begun,
+            # so that no collective is left half done
             torchrun.send_to_ranks({"type": "end_at", "step": max(self._held.values())})
         return now - self._stop_requested_s > STOP_S
 
@@ -390,6 +401,7 @@ class _Torchrun:
         ended = self.wait(DYING_S) is not None
         until = time.monotonic() + DYING_S
         while self._server.peers and time.monotonic() < until:
+            # ranks lead groups of their own, so that killing torchrun's group leaves them
             for peer in self._server.peers:
                 self.kill(peer.pid)
             for _ in self._server.receive(0.05):
@@ -415,6 +427,7 @@ class _Torchrun:
         return [
             sys.executable,
             "-c",
+            # the child is to find the packages that this process does: its whole search path goes with it
             LAUNCHER.format(end=3 + len(search)),
             str(self._folder),
             str(os.getpid()),

@@ -59,7 +59,8 @@ class Link:
 
     def __init__(self, path: Path, origin_s: float) -> None:
         environment = os.environ
-        self.rank, self.local_rank = int(environment["RANK"]), int(environment["LOCAL_RANK"])
+        self.rank = int(environment["RANK"])
+        self.local_rank = int(environment["LOCAL_RANK"])
         self.world_size = int(environment["WORLD_SIZE"])
         self.phase = STARTING
         self.allocator: Callable[[], Mapping[str, int | None]] | None = None
@@ -130,8 +131,15 @@ class Link:
 
     def beat(self) -> None:
         """Tell memory and standing now."""
-        reading = {} if self.allocator is None else self.allocator()
-        communicates = self.communicates is not None and self.communicates()
+        reading: Mapping[str, int | None] = {}
+        if self.allocator is not None:
+            reading = self.allocator()
+        card = None
+        if self.card is not None:
+            card = self.card()
+        phase = self.phase
+        if self.communicates is not None and self.communicates():
+            phase = COLLECTIVE
         self._channel.post(
             {
                 "type": "beat",
@@ -139,9 +147,9 @@ class Link:
                 "used_bytes": resident_bytes(),
                 "allocated_bytes": reading.get("peak_allocated_bytes"),
                 "reserved_bytes": reading.get("peak_reserved_bytes"),
-                "card": None if self.card is None else self.card(),
+                "card": card,
                 "step": self._begun,
-                "phase": COLLECTIVE if communicates else self.phase,
+                "phase": phase,
                 "where": place_of(sys._current_frames().get(self._main)),  # noqa: SLF001 - the only way to look at another thread
             }
         )
@@ -161,6 +169,7 @@ class Link:
         kind = message["type"]
         if kind == "stop":
             with self._changed:
+                # from here on no further step is begun, until the run says at which all of them end
                 self._held = True
                 self.report("held", step=self._begun)
         elif kind == "end_at":
@@ -175,7 +184,8 @@ def place_of(frame: FrameType | None) -> str:
     """Where a thread stands: "training.py:12 in step", of the innermost frame that is not torch's own."""
     if frame is None:
         return ""
-    innermost, found = frame, frame
+    innermost = frame
+    found = frame
     while found.f_back is not None and f"{os.sep}torch{os.sep}" in found.f_code.co_filename:
         found = found.f_back
     shown = innermost
@@ -202,18 +212,29 @@ TIMED_OUT = ("Timed out", "timed out", "timeout", "Timeout")
 
 def facts_of(error: BaseException, link: Link, device: str) -> dict[str, Any]:
     """``error`` as a message, with the memory of this rank and its device at that moment."""
-    text, short = str(error), shortage_of(error)
+    text = str(error)
+    kind = type(error).__name__
+    remedy = ""
+    if isinstance(error, WorkloadError):
+        kind = error.kind
+        remedy = error.remedy
+    full = None
+    requested = None
+    short = shortage_of(error)
+    if short is not None:
+        full = short.memory
+        requested = short.requested
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return {
-        "error": error.kind if isinstance(error, WorkloadError) else type(error).__name__,
+        "error": kind,
         "message": first,
-        "remedy": error.remedy if isinstance(error, WorkloadError) else "",
+        "remedy": remedy,
         "where": _frame_of(error),
         "details": "".join(traceback.format_exception(error)),
         "because_of": _partner(error, text),
         "step": link.step,
-        "full": None if short is None else short.memory,
-        "requested_bytes": None if short is None else short.requested,
+        "full": full,
+        "requested_bytes": requested,
         **memory_facts(device),
     }
 
@@ -221,8 +242,10 @@ def facts_of(error: BaseException, link: Link, device: str) -> dict[str, Any]:
 def memory_facts(device: str) -> dict[str, int | None]:
     """This process's memory, the limit it is under, and what the device holds, in bytes; ``None``: not known."""
     facts: dict[str, int | None] = dict.fromkeys(("allocated_bytes", "reserved_bytes", "free_bytes", "total_bytes"))
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    facts.update(used_bytes=resident_bytes(), limit_bytes=None if limit == resource.RLIM_INFINITY else limit)
+    limit: int | None = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit == resource.RLIM_INFINITY:
+        limit = None
+    facts.update(used_bytes=resident_bytes(), limit_bytes=limit)
     if device == "cpu":
         facts["total_bytes"] = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         return facts

@@ -92,7 +92,9 @@ class RankTraining:
         Raises:
             WorkloadError: when the loss is not finite and the spec says to stop.
         """
-        context, step, whole = self._context, 0, True
+        context = self._context
+        step = 0
+        whole = True
         memory = memory_facts(str(context.device))
         self._link.report("ready", items=self._source.items, facts=self.facts, memory=memory)
         context.begin_steps()
@@ -105,6 +107,7 @@ class RankTraining:
                     self._step(index, step)
             except EndsHere:
                 whole = False
+        # of times that come a step late the last step's are still due
         if self._times.late:
             self._times.begin()
             self._report_row(self._times.take())
@@ -145,8 +148,10 @@ class RankTraining:
         accuracy = count / (self._source.items // self._link.world_size)
         starved_s = self._times.starved_s()
         now = time.perf_counter()
-        seconds, self._ended_s = now - self._ended_s, now
+        seconds = now - self._ended_s
+        self._ended_s = now
         blocked = self._times.take()
+        # the times are of the step before, whose row has waited for them; this step's row waits in its turn
         if self._times.late:
             self._report_row(blocked)
         self._row = {"step": step, "time_s": self._link.clock(), "step_s": seconds, "loss": read_loss}
@@ -158,7 +163,8 @@ class RankTraining:
             raise WorkloadError("nan", f"{loss_text(read_loss, step)}.", NAN_REMEDY)
 
     def _report_row(self, blocked_s: float | None) -> None:
-        row, self._row = self._row, None
+        row = self._row
+        self._row = None
         if row is None:
             return
         starved_s = row.pop("starved_s")
@@ -168,6 +174,7 @@ class RankTraining:
         if compute_s is not None:
             self._computed.append(compute_s - self._slowed_s)
         if not math.isfinite(row["loss"]):
+            # JSON has no word for it
             row["loss"] = str(row["loss"])
         self._link.report("step", **row, compute_s=compute_s, blocked_s=blocked_s)
 
@@ -208,6 +215,7 @@ class RankTraining:
         device = self._context.device
         synchronize(device)
         seconds = self._share * statistics.median(self._computed)
+        # by the thread's own processor time: a rank that waits for a core is not computing
         until = time.thread_time() + seconds
         weights = torch.ones(64, 64)
         while time.thread_time() < until:
@@ -219,8 +227,12 @@ def _parameters_of(model: nn.Module) -> Iterator[torch.Tensor]:
     """Each parameter whole, one at a time: where ranks hold shards, they gather it, and so all have to ask."""
     for parameter in model.parameters():
         found = parameter.detach()
+        # torch's DTensor, as FSDP2 makes of every parameter
         gather = getattr(found, "full_tensor", None)
-        yield found if gather is None else gather()
+        if gather is None:
+            yield found
+        else:
+            yield gather()
 
 
 def digest(model: nn.Module) -> str:
@@ -253,7 +265,10 @@ def _agree(model: nn.Module) -> tuple[str, float]:
     own = digest(model)
     all_digests: list[str] = [""] * distributed.get_world_size()
     distributed.all_gather_object(all_digests, own)
-    return own, 0.0 if len(set(all_digests)) == 1 else _largest_difference(model)
+    # every rank sees the same digests, and so they all ask for the difference or none does
+    if len(set(all_digests)) == 1:
+        return own, 0.0
+    return own, _largest_difference(model)
 
 
 def shared(model: nn.Module, spec: TrainingSpec, device: torch.device) -> nn.Module:
@@ -263,7 +278,10 @@ def shared(model: nn.Module, spec: TrainingSpec, device: torch.device) -> nn.Mod
         WorkloadError: when this torch has no FSDP2.
     """
     if spec.parallel == "ddp":
-        return DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)
+        devices = None
+        if device.type == "cuda":
+            devices = [device]
+        return DistributedDataParallel(model, device_ids=devices)
     try:
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
@@ -271,9 +289,11 @@ def shared(model: nn.Module, spec: TrainingSpec, device: torch.device) -> nn.Mod
         message = f"torch {torch.__version__} has no FSDP2 (torch.distributed.fsdp.fully_shard)."
         raise WorkloadError("fsdp", message, "Install torch 2.6 or newer, or choose --parallel ddp.") from error
     with torch.no_grad():
+        # DistributedDataParallel does so by itself; FSDP2 only shards what each rank has
         for weights in model.parameters():
             distributed.broadcast(weights, 0)
     mesh = init_device_mesh(device.type, (distributed.get_world_size(),))
+    # inner ones first: what is left over belongs to the shard of the whole model
     for layer in _layers(model):
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
@@ -354,6 +374,8 @@ class _BucketTimes(_CollectiveTimes):
         return self._blocked_s
 
     def starved_s(self) -> float:
+        # before the last bucket was handed over, and after the backward pass: what lies between is the
+        # collective's
         return waited_seconds() - self._left_starved_s + self._handed_starved_s - self._began_starved_s
 
     def _reduce(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -379,7 +401,9 @@ class _CudaBucketTimes(_CollectiveTimes):
         return True
 
     def begin(self) -> None:
-        self._before, self._pending, self._handed = self._pending, None, None
+        self._before = self._pending
+        self._pending = None
+        self._handed = None
 
     def backward_ended(self) -> None:
         if self._handed is not None:
@@ -425,7 +449,8 @@ class _WaitTimes(_CollectiveTimes):
 
     def _timed(self, wait: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*arguments: Any, **more: Any) -> Any:
-            before, self._link.phase = self._link.phase, COLLECTIVE
+            before = self._link.phase
+            self._link.phase = COLLECTIVE
             starved = waited_seconds()
             began = time.perf_counter()
             try:
