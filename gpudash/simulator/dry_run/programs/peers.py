@@ -27,8 +27,9 @@ known: dict[str, Any] = {}
 
 MISSED = "What rank {rank} sends at {where} had not come: a rank is predicted without the others."
 
-missed: list[str] = []
-"""The same, filled in, of what this rank was to receive: code that fails behind it may need it."""
+missed: list[str] = ["A rank is predicted without what the others send."]
+"""The same, filled in, of what this rank was to receive: code that fails behind it may need it. The first is of
+numbers, which no rank has."""
 
 WhenImported = Callable[[str, Callable[[Any], None]], None]
 
@@ -87,6 +88,11 @@ def without_peers(engine: Engine, when_imported: WhenImported) -> None:
             setattr(owner, function.__name__, function)
     when_imported("torch.nn.parallel.distributed", lambda module: _replicate(module, engine))
     when_imported(FSDP, lambda _module: emulate_storages(engine))
+
+
+def are_missed() -> bool:
+    """Whether this is one of several ranks, so that code may fail for want of the others."""
+    return int(known.get("world_size", 1)) > 1
 
 
 def _of_rank(given: Any, variable: str) -> int | None:

@@ -205,8 +205,8 @@ class FollowedProgram:
         except CannotPredictError as found:
             ours = found.kind in ("data_dependent", "gpudash") or explains(error)
             said = str(found)
-            if peers.missed and not ours:  # with numbers the ranks have each other, by gloo
-                ours = True
+            if found.kind == "raised" and not ours and peers.are_missed():
+                ours = True  # with numbers the ranks have each other, by gloo
                 said = f"{said} {peers.missed[-1]}"
             self._report_failure(found.kind, said, found.remedy, because_of_numbers=ours)
             return ours
