@@ -63,6 +63,44 @@ def test_a_script_is_predicted_unchanged_to_the_byte_and_leaves_no_file(name: st
     assert found.peak == as_cuda(case).peak
 
 
+@pytest.mark.timeout(600)  # nine processes that import torch, on a machine that may be busy
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sharded.py, 2 ranks",
+        "sharded.py --strategy load, 2 ranks",
+        "sharded.py --strategy meta, 2 ranks",
+        "padded.py, 2 ranks",
+    ],
+)
+def test_ranks_of_a_mesh_and_ranks_of_unequal_batches_are_predicted_within_half_a_per_cent(name: str) -> None:
+    case = next(case for case in CASES if case.name == name)
+
+    found, ran = predicted(case), as_cuda(case)
+
+    assert (found.failure, ran.failure) == ("", "")
+    assert found.peak == pytest.approx(ran.peak, rel=0.005)
+
+
+def test_the_largest_batch_of_an_epoch_decides_though_it_comes_late_and_that_is_said(estimate: Any) -> None:
+    text = """
+import torch
+from torch.utils.data import DataLoader
+lengths = [8, 9] * 20 + [200] + [8, 9] * 20
+data = [torch.rand(length, 256) for length in lengths]
+model = torch.nn.Sequential(torch.nn.Linear(256, 4096), torch.nn.ReLU(), torch.nn.Linear(4096, 1)).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for batch in DataLoader({data}, batch_size=1):
+    model(batch.cuda()).sum().backward(); optimizer.step(); optimizer.zero_grad()
+"""
+    late, early = (estimate(text.replace("{data}", order)) for order in ("data", "data[40:]"))
+
+    assert late.code == early.code == 0, late.stderr + early.stderr
+    assert late.document["peak_allocated_bytes"] == early.document["peak_allocated_bytes"]
+    assert late.document["peak_allocated_bytes"] > 200 * 4096 * 4
+    assert "the last batch was the largest of 78 more" in late.document["remark"]
+
+
 def test_lines_that_hold_memory_at_the_peak_add_up_to_it_nearly(estimate: Any) -> None:
     found = estimate(HEAD + "for i in range(100): print(step().item())").document
 
@@ -208,6 +246,29 @@ dist.destroy_process_group()
     assert [rank["device"] for rank in outcome.document["ranks"]] == ["sim:0", "sim:1"]
     assert len({rank["peak_allocated_bytes"] for rank in outcome.document["ranks"]}) == 1
     assert any("does not look for unused parameters" in said for said in outcome.document["assumptions"])
+
+
+def test_a_rank_that_needs_what_another_sends_is_predicted_with_numbers_and_that_is_said(estimate: Any) -> None:
+    text = """
+import os, torch
+import torch.distributed as dist
+dist.init_process_group("nccl")
+torch.cuda.set_device(dist.get_rank())
+sent = [{"width": 256} if dist.get_rank() == 0 else None]
+dist.broadcast_object_list(sent, src=0)
+model = torch.nn.Linear(256, sent[0]["width"]).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for i in range(4):
+    model(torch.randn(64, 256, device="cuda")).sum().backward(); optimizer.step(); optimizer.zero_grad()
+dist.destroy_process_group()
+"""
+    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+
+    outcome = estimate(text, "--simulate", "8GiB", launch=launch)
+
+    assert outcome.code == 0, outcome.stderr
+    assert "What rank 0 sends at train.py:7 had not come" in outcome.stderr
+    assert len({rank["peak_allocated_bytes"] for rank in outcome.document["ranks"]}) == 1
 
 
 def test_ranks_that_a_program_spawns_have_cards_of_their_own(estimate: Any) -> None:

@@ -74,7 +74,7 @@ def install(replaced: Replacements) -> None:
     replaced.wrap(threading.Thread, "start", _with_mode_in_thread)
     # `torch.autograd` has the same function under a second name
     for owner in (torch.autograd.graph, torch.autograd):
-        replaced.wrap(owner, "_engine_run_backward", _with_mode)
+        replaced.wrap(owner, "_engine_run_backward", with_mode)
     replaced.wrap(torch._C._autograd, "_push_saved_tensors_default_hooks", _with_mode_in_hooks)
     replaced.wrap(overrides, "has_torch_function", _without_ours)
     replaced.wrap(torch, "range", _placing)
@@ -101,7 +101,9 @@ def _with_mode_in_thread(start: Callable[..., None]) -> Callable[..., None]:
     return started
 
 
-def _with_mode(run: Callable[..., Any]) -> Callable[..., Any]:
+def with_mode(run: Callable[..., Any]) -> Callable[..., Any]:
+    """``run`` with the mode on, also where torch has turned all modes off."""
+
     @hands_on
     def run_backward(*args: Any, **kwargs: Any) -> Any:
         with nullcontext() if is_on() else _mode:
@@ -114,7 +116,7 @@ def _with_mode_in_hooks(push: Callable[..., None]) -> Callable[..., None]:
     """Hooks for saved tensors, as checkpointing has them: torch calls them in the midst of its functions."""
 
     def pushed(*hooks: Callable[..., Any]) -> None:
-        push(*map(_with_mode, hooks))
+        push(*map(with_mode, hooks))
 
     return pushed
 

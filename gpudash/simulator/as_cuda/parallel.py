@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from inspect import signature
 from typing import Any
@@ -11,6 +12,7 @@ from torch import distributed
 from torch.nn.parallel import DistributedDataParallel, comm
 from torch.nn.parallel import _functions as parallel
 
+from gpudash.simulator.as_cuda import sharded
 from gpudash.simulator.as_cuda.devices import outward
 from gpudash.simulator.as_cuda.notices import emit
 from gpudash.simulator.as_cuda.replacing import Replacements
@@ -50,10 +52,19 @@ def install(replaced: Replacements) -> None:
     replaced.wrap(DistributedDataParallel, "__init__", _with_all_used)
     for name, wrap in (("init_process_group", _by_gloo), ("new_group", _by_gloo), ("barrier", _without_devices)):
         made = wrap(getattr(distributed, name))
-        for owner in (distributed, distributed.distributed_c10d):
+        for owner in owners_of(name):
             replaced.put(owner, name, made)
     # not in the module that defines it, which would go on to what only a build with NCCL has
     replaced.put(distributed, "is_nccl_available", lambda: True)
+    sharded.install(replaced)
+
+
+def owners_of(name: str) -> list[Any]:
+    """Modules of torch that have a function of ``torch.distributed`` under its name, as ``device_mesh`` has taken some
+    when it was imported."""
+    function = getattr(distributed, name)
+    loaded = (module for path, module in sorted(sys.modules.items()) if path.startswith("torch.distributed"))
+    return [module for module in loaded if vars(module).get(name) is function]
 
 
 def _by_gloo(make: Callable[..., Any]) -> Callable[..., Any]:

@@ -678,8 +678,12 @@ def _bytes(storage: torch.UntypedStorage) -> torch.Tensor:
 
 
 def _computing(operation: Any) -> Callable[..., Any]:
-    """What computes ``operation``: itself, unless it has a substitute."""
-    compute: Callable[..., Any] = _SUBSTITUTES.get(operation._schema.name.replace("aten::", ""), operation._op)
+    """What computes ``operation``: itself, unless it or all that have its name have a substitute."""
+    schema = operation._schema
+    name = schema.name.replace("aten::", "")
+    compute: Callable[..., Any] = _SUBSTITUTES.get(f"{name}.{schema.overload_name}") or _SUBSTITUTES.get(
+        name, operation._op
+    )
     return compute
 
 
@@ -858,6 +862,17 @@ def _convolution_backward(
     return *laid, made[2]
 
 
+def _in_wide(multiply: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """A product of halves that is wanted in float32 (``out_dtype``), for which only CUDA has a kernel: it adds in
+    float32 anyway, and rounds nothing at the end."""
+
+    def multiplied(*factors_and_dtype: Any, **named: Any) -> torch.Tensor:
+        *factors, dtype = factors_and_dtype
+        return multiply(*(factor.to(dtype) for factor in factors), **named)
+
+    return multiplied
+
+
 def _fused_sgd(weights: list[torch.Tensor], *args: Any, **kwargs: Any) -> None:
     """A step of SGD, which needs no more than it is given."""
     if not weights[0].is_meta:
@@ -946,4 +961,9 @@ _SUBSTITUTES: dict[str, Callable[..., Any]] = {
     "smooth_l1_loss": _loss_in_room(torch.ops.aten.smooth_l1_loss.default),
     "_softmax": _softmax,
     "_softmax_backward_data": _softmax_backward,
+    **{
+        f"{multiply.__name__}.{overload}": _in_wide(multiply)
+        for multiply in (torch.ops.aten.mm, torch.ops.aten.bmm, torch.ops.aten.addmm, torch.ops.aten.baddbmm)
+        for overload in ("dtype", "dtype_out")
+    },
 }

@@ -752,6 +752,11 @@ def _product(first: str, second: str) -> Writer:
     return written
 
 
+def _wide(product: str) -> tuple[str, str]:
+    """The overloads of a product whose result has another type than its factors."""
+    return f"{product}.dtype", f"{product}.dtype_out"
+
+
 def _is_scattered(factor: torch.Tensor) -> bool:
     """Whether cuBLAS can read a matrix, or several, neither by rows nor by columns; a vector can always be read."""
     if factor.dim() < 2:
@@ -913,9 +918,9 @@ WRITERS: dict[str, Writer] = {
     "randperm.generator_out": _shuffling,
     "_trilinear": _products_of_three,
     **dict.fromkeys(IN_ORDER_BACKWARD, _in_order("grad_output")),
-    **dict.fromkeys(("mm", "mm.out", "bmm", "bmm.out"), _product("self", "mat2")),
-    **dict.fromkeys(("addmm", "addmm.out", "addmm_", "_addmm_activation"), _product("mat1", "mat2")),
-    **dict.fromkeys(("baddbmm", "baddbmm.out", "baddbmm_"), _product("batch1", "batch2")),
+    **dict.fromkeys(("mm", "mm.out", *_wide("mm"), "bmm", "bmm.out", *_wide("bmm")), _product("self", "mat2")),
+    **dict.fromkeys(("addmm", "addmm.out", "addmm_", "_addmm_activation", *_wide("addmm")), _product("mat1", "mat2")),
+    **dict.fromkeys(("baddbmm", "baddbmm.out", "baddbmm_", *_wide("baddbmm")), _product("batch1", "batch2")),
     **dict.fromkeys(("addmv", "addmv.out", "addmv_"), _product("mat", "vec")),
 }
 """Operation, with its overload, → what tells its script."""

@@ -111,6 +111,11 @@ CASES = (
     Case("several_gpus.py", ("--strategy", "ddp"), cards=2, ranks=True),
     Case("several_gpus.py", ("--strategy", "fsdp"), cards=2, ranks=True),
     Case("accelerate_loop.py", needs=("accelerate",), cards=2, ranks=True),
+    Case("sharded.py", cards=2, ranks=True),
+    Case("sharded.py", ("--strategy", "load"), cards=2, ranks=True),
+    Case("sharded.py", ("--strategy", "meta"), cards=2, ranks=True, same_numbers=False),
+    Case("padded.py"),
+    Case("padded.py", cards=2, ranks=True),
 )
 
 
@@ -144,7 +149,8 @@ def on_cpu(case: Case) -> Ran:
 
 
 def as_cuda(case: Case, gpu: str = USUAL_GPU) -> Ran:
-    """Run it on the simulated ``gpu``, watched; the peak is the one that is watched, which its own has to be."""
+    """Run it on the simulated ``gpu``, watched; the peak is the one that is watched, which its own has to be; of ranks
+    the largest."""
     gpus = ",".join([gpu] * case.cards)
     watch = ["watch", "--simulate", gpus, "--as-cuda", "--no-record", "--json", "--"]
     done = _done([sys.executable, "-m", "gpudash", *watch, *case.command])
@@ -159,7 +165,8 @@ def as_cuda(case: Case, gpu: str = USUAL_GPU) -> Ran:
     seen = case.ranks or (found["seen_as"] == "cuda:0" and (not ran.peak or peak == ran.peak))
     if not failure and not (seen and str(found["seen_as"]).startswith("cuda:")):
         failure = f"seen as {found['seen_as']}, peak {peak} beside {ran.peak}"
-    return Ran(ran.losses, peak, found["notes"], failure)
+    peaks = [rank["peak_allocated_bytes"] or 0 for rank in found["result"].get("ranks", ())]
+    return Ran(ran.losses, max(peaks, default=peak), found["notes"], failure)
 
 
 def on_standin(case: Case, python: str, packages: str) -> Ran:

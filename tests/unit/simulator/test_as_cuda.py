@@ -89,6 +89,20 @@ def test_torch_cuda_tells_of_the_cards(cuda: Replacements) -> None:
     assert torch.get_device_module() is torch.cuda and torch.backends.cuda.is_built()
 
 
+def test_products_of_halves_are_float32_where_that_is_wanted(cuda: Replacements) -> None:
+    one, other = torch.randn(4, 8, device="cuda").bfloat16(), torch.randn(8, 3, device="cuda").bfloat16()
+    wide = one.float() @ other.float()
+    before = torch.cuda.memory_allocated()
+    total = torch.ones(4, 3, device="cuda")
+
+    torch.addmm(total, one, other, out_dtype=torch.float32, out=total)
+
+    assert torch.cuda.memory_allocated() == before + 512  # nothing beside the sum, which it is added to
+    assert torch.equal(total, wide + 1)
+    assert torch.equal(torch.mm(one, other, out_dtype=torch.float32), wide)
+    assert torch.equal(torch.bmm(one[None], other[None], out_dtype=torch.float32)[0], wide)
+
+
 @pytest.fixture
 def kept_workspaces(monkeypatch: pytest.MonkeyPatch) -> None:
     """cuBLAS's workspaces are kept by any torch, as they are by default before 2.15."""

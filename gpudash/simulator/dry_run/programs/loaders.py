@@ -1,12 +1,17 @@
-"""Data loaders in a dry run: those of a training are ended early, so that what follows an epoch is run too."""
+"""Data loaders in a dry run: those of a training are ended early, so that what follows an epoch is run too.
+
+Where batches differ in size, as padded texts do, the largest of those that would have come is the last one given.
+"""
 
 from __future__ import annotations
 
 import sys
+import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch.utils.data import DataLoader, dataloader
 
 from gpudash.simulator.faults import hands_on
@@ -16,6 +21,13 @@ EPOCHS = ("lightning.pytorch.loops.training_epoch_loop", "pytorch_lightning.loop
 
 MOST_ENDED = 8
 """Loaders that are ended early, at most."""
+
+MOST_AHEAD = 4096
+EQUAL_AHEAD = 8
+AHEAD_S = 4.0
+AHEAD_CLOCK_S = 15.0
+"""Batches that are read ahead at most, and those of one size after which all are expected to have it; processor time
+of the reading thread, and time by the clock, in seconds, after which no more are."""
 
 NEAR = 8
 """Frames from where a batch is read to where Lightning asks for it, at most."""
@@ -32,16 +44,30 @@ def _is_fetched_by_lightning() -> bool:
     return False
 
 
+def _bytes_of(batch: Any) -> int:
+    """Of the tensors in a batch."""
+    if isinstance(batch, torch.Tensor):
+        return batch.numel() * batch.element_size()
+    if isinstance(batch, Mapping):
+        return sum(map(_bytes_of, batch.values()))
+    if isinstance(batch, (list, tuple)):
+        return sum(map(_bytes_of, batch))
+    return 0
+
+
 class Loaders:
     """The data loaders of a program, from `follow` on.
 
     Attributes:
         ended: how many were ended early.
+        ahead: batches that were read to find the largest, which was given.
     """
 
     def __init__(self) -> None:
         self.ended = 0
-        self._training: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.ahead = 0
+        self._training: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDictionary()
+        self._closing: weakref.WeakSet[Any] = weakref.WeakSet()
         self._left: weakref.WeakSet[DataLoader[Any]] = weakref.WeakSet()
         self._short = False
         self._evaluates = False
@@ -88,14 +114,44 @@ class Loaders:
     def _read(self, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
         @hands_on
         def batch(iterator: Any) -> Any:
-            if self._short and iterator in self._training and self._may_end(iterator):
+            if iterator in self._closing:
                 raise StopIteration
+            if self._short and iterator in self._training and self._may_end(iterator):
+                self._closing.add(iterator)
+                larger = self._largest_ahead(iterator, read)
+                if larger is None:
+                    raise StopIteration
+                return larger
             found = read(iterator)
             if not self._short:
-                self._training.add(iterator)
+                self._training.setdefault(iterator, set()).add(_bytes_of(found))
             return found
 
         return batch
+
+    def _largest_ahead(self, iterator: Any, read: Callable[[Any], Any]) -> Any:
+        """The largest batch of those that would come, ``None`` where none is larger than those that came."""
+        seen = self._training[iterator]
+        largest = None
+        largest_bytes = max(seen)
+        began_s = time.thread_time()
+        clock_s = time.monotonic()
+        for number in range(MOST_AHEAD):
+            late = time.thread_time() - began_s > AHEAD_S or time.monotonic() - clock_s > AHEAD_CLOCK_S
+            if late or (number >= EQUAL_AHEAD and len(seen) == 1):
+                break
+            try:
+                batch = read(iterator)
+            except StopIteration:
+                break
+            size = _bytes_of(batch)
+            seen.add(size)
+            if size > largest_bytes:
+                largest = batch
+                largest_bytes = size
+        if largest is not None:
+            self.ahead = max(self.ahead, number)
+        return largest
 
     def _may_end(self, iterator: Any) -> bool:
         """Whether its loader has not been ended yet: one that a program reads for ever is read again at once."""

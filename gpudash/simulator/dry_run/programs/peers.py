@@ -6,13 +6,16 @@ Their collectives do to memory what they do, and leave their outputs as they are
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from gpudash.simulator.as_cuda.parallel import owners_of
 from gpudash.simulator.dry_run.own_code import assume
 from gpudash.simulator.dry_run.ranks import BACKEND, VERIFY, bucket_reduced, emulate_storages, register_backend
+from gpudash.simulator.dry_run.refusals import place_of
 from gpudash.simulator.operations.operations import Engine
 
 NOBODY = "the ranks exchange nothing, since there are no numbers; objects that are gathered are this rank's own"
@@ -21,6 +24,12 @@ FSDP = "torch.distributed.fsdp._fully_shard._fsdp_param_group"
 
 known: dict[str, Any] = {}
 """``rank`` and ``world_size`` of this process, once it has asked for its peers; also when it has left them."""
+
+MISSED = "What rank {rank} sends at {where} had not come: a rank is predicted without the others."
+
+missed: list[str] = ["A rank is predicted without what the others send."]
+"""The same, filled in, of what this rank was to receive: code that fails behind it may need it. The first is of
+numbers, which no rank has."""
 
 WhenImported = Callable[[str, Callable[[Any], None]], None]
 
@@ -61,15 +70,29 @@ def without_peers(engine: Engine, when_imported: WhenImported) -> None:
         if object_gather_list is not None:
             object_gather_list[:] = [obj] * len(object_gather_list)
 
-    def broadcast_object_list(*_args: Any, **_kwargs: Any) -> None:
+    def broadcast_object_list(
+        object_list: list[Any],  # noqa: ARG001 - by its name, as torch has it
+        src: int | None = None,
+        *_args: Any,
+        **_kwargs: Any,
+    ) -> None:
         """Each rank keeps its own."""
+        sender = src or 0
+        if known.get("rank") != sender:
+            where = place_of(sys._getframe(1), within_torch=True) or "its start"
+            missed.append(MISSED.format(rank=sender, where=where))
 
     made = (init_process_group, new_group, all_gather_object, gather_object, broadcast_object_list)
     for function in made:
-        for owner in (distributed, groups):
+        for owner in owners_of(function.__name__):
             setattr(owner, function.__name__, function)
     when_imported("torch.nn.parallel.distributed", lambda module: _replicate(module, engine))
     when_imported(FSDP, lambda _module: emulate_storages(engine))
+
+
+def are_missed() -> bool:
+    """Whether this is one of several ranks, so that code may fail for want of the others."""
+    return int(known.get("world_size", 1)) > 1
 
 
 def _of_rank(given: Any, variable: str) -> int | None:

@@ -50,6 +50,8 @@ ENDED_EQUAL = (
 )
 ENDED_STEPS = "ended after step {steps}; what comes later was not run"
 ENDED_EARLY = f"{ENDED_STEPS}, but what follows an epoch was: data loaders of the training were ended early for that"
+ENDED_LOADERS = "data loaders of the training were ended early, after step {steps}"
+LARGEST = "the last batch was the largest of {count} more"
 
 AFTER_S = 8.0
 """Processor time in seconds that a program has after the steps that are followed, to come to an evaluation."""
@@ -202,14 +204,21 @@ class FollowedProgram:
                 raise error
         except CannotPredictError as found:
             ours = found.kind in ("data_dependent", "gpudash") or explains(error)
-            self._report_failure(found.kind, str(found), found.remedy, because_of_numbers=ours)
+            said = str(found)
+            if found.kind == "raised" and not ours and peers.are_missed():
+                ours = True  # with numbers the ranks have each other, by gloo
+                said = f"{said} {peers.missed[-1]}"
+            self._report_failure(found.kind, said, found.remedy, because_of_numbers=ours)
             return ours
         return False
 
     def ended(self) -> None:
         """The program has come to its end."""
-        if not self._answered:
-            self._answer(ended=True)
+        if self._answered:
+            return
+        if self._loaders.ended:
+            self._end_remark = ENDED_LOADERS.format(steps=max(self._made.values(), default=0))
+        self._answer(ended=True)
 
     def _generating_imported(self, _module: Any) -> None:
         self._stack.enter_context(generating_to_the_end(own_code.assume))
@@ -338,7 +347,7 @@ class FollowedProgram:
                 "type": "answer",
                 "cards": cards,
                 "assumptions": assumptions,
-                "remark": self._end_remark,
+                "remark": self._remark(),
                 "ended": ended,
                 "is_whole": ended and not self._loaders.ended,
                 "allocator": self._allocator,
@@ -346,6 +355,11 @@ class FollowedProgram:
                 **self._place_among_ranks(),
             }
         )
+
+    def _remark(self) -> str:
+        if not self._loaders.ahead:
+            return self._end_remark
+        return "; ".join(filter(None, (self._end_remark, LARGEST.format(count=self._loaders.ahead))))
 
     def _place_among_ranks(self) -> dict[str, Any]:
         from torch import distributed

@@ -1,0 +1,75 @@
+"""Tensors that are sharded over a mesh of ranks (``DTensor``): FSDP2's parameters, and those of tensor parallelism.
+
+torch works out the sizes of each operation on fake tensors of the mesh's device, which it calls ``cuda``, and draws
+random numbers for shards by counting on in CUDA's generator. Simulated are the first on the simulated device, and
+the second by the CPU's generator, which has no such count.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from gpudash.simulator.as_cuda.mode import with_mode
+from gpudash.simulator.as_cuda.replacing import Replacements
+from gpudash.simulator.faults import hands_on
+
+
+def install(replaced: Replacements) -> None:
+    """Let there be sharded tensors once the first mesh is made: importing what they are takes a second."""
+    from torch.distributed import device_mesh
+
+    shards: list[Any] = []
+
+    def with_shards(make: Callable[..., None]) -> Callable[..., None]:
+        @hands_on
+        def made(self: Any, *args: Any, **kwargs: Any) -> None:
+            if not shards:
+                shards.append(replaced)
+                _install_for_shards(replaced)
+            make(self, *args, **kwargs)
+
+        return made
+
+    replaced.wrap(device_mesh.DeviceMesh, "__init__", with_shards)
+
+
+def _install_for_shards(replaced: Replacements) -> None:
+    try:
+        from torch.distributed.tensor import DTensor, _op_schema, _random
+    except ImportError:  # an older torch, whose sharded tensors lie elsewhere
+        return
+    # called in the midst of torch's functions, where modes are turned off and "cuda" would mean CUDA
+    replaced.wrap(_op_schema, "_rebuild_tensor_from_dtensor_meta", with_mode)
+    replaced.wrap(DTensor, "from_local", lambda make: staticmethod(with_mode(make)))
+    replaced.wrap(_random, "OffsetBasedRNGTracker", _by_cpu_generator)
+
+
+def _by_cpu_generator(tracker: Any) -> Any:
+    class CpuGeneratorTracker(tracker):  # type: ignore[misc]  # torch's own, whichever it is
+        """Ranks that hold different shards draw different numbers, those with the same one the same."""
+
+        def __init__(self, device_mesh: Any, run_state_sync: bool = True) -> None:
+            # ranks begin with the same seed anyway, and to compare states takes numbers, which a dry run has not
+            super().__init__(device_mesh, run_state_sync=False)
+
+        @contextmanager
+        def _distribute_region(self, spec: Any, generator: torch.Generator | None = None) -> Iterator[None]:
+            drawing = generator or torch.default_generator
+            shard = [
+                place
+                for place, placement in zip(spec.mesh.get_coordinate() or (), spec.placements)
+                if not placement.is_replicate()
+            ]
+            state = zlib.crc32(bytes(drawing.get_state().tolist()))
+            drawing.manual_seed(zlib.crc32(repr(shard).encode(), state))
+            try:
+                yield
+            finally:
+                drawing.manual_seed(state)  # equal again on all ranks, and another state than before
+
+    return CpuGeneratorTracker
