@@ -283,12 +283,20 @@ def smaller_workspace(
     if shrunk is not None:
         ran = shrunk(small / workspace_bytes(None))
     fits = ran is not None and ran.fits
-    yield Remedy(
+    yield replace(
+        workspace_remedy(taken),
+        predicted_peak_bytes=ran.peak_reserved if ran is not None and fits else None,
+        verified_by=REPLAY if fits else "",
+    )
+
+
+def workspace_remedy(taken: int) -> Remedy:
+    """A smaller workspace for cuBLAS in place of so many bytes; nobody has tried it."""
+    small = workspace_bytes(SMALL_WORKSPACE)
+    return Remedy(
         f"a workspace of {small // KIB} KiB for cuBLAS, whose products may be slower: up to "
         f"{available(taken - small)} less at this moment",
         flags=f"{WORKSPACE_VARIABLE}={SMALL_WORKSPACE}",
-        predicted_peak_bytes=ran.peak_reserved if ran is not None and fits else None,
-        verified_by=REPLAY if fits else "",
     )
 
 
