@@ -26,8 +26,8 @@ def pairs(changes: Sequence[Remedy], read: Callable[[str], bytes]) -> Iterator[R
         read: gives the content of a file in the program's folder, or raises OSError or ValueError.
     """
     usable = [change for change in changes if changes_the_run(change)]
-    # the places come to as little as the gains come to much
-    ranked = sorted(combinations(range(len(usable)), 2), key=lambda pair: (sum(pair), pair))
+    # the places come to as little as the gains come to much; of those alike the more equal, which are of two peaks
+    ranked = sorted(combinations(range(len(usable)), 2), key=lambda pair: (sum(pair), max(pair)))
     made = (together(usable[one], usable[other], read) for one, other in ranked)
     found = [remedy for remedy in made if remedy is not None]
     yield from found[:MOST_PAIRS]

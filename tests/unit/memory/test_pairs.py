@@ -57,8 +57,8 @@ def test_pairs_come_by_their_gain_and_are_a_few() -> None:
     assert [pair.change for pair in found] == [
         "an edit and a variable",
         "an edit and fewer",
-        "an edit and another",
         "a variable and fewer",
+        "an edit and another",
     ]
     assert len(found) == MOST_PAIRS
 
