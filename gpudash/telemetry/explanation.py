@@ -234,7 +234,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Need:
-    """What the whole run needs, found by running the program again; sizes in bytes.
+    """What the whole run needs, found by running the program again, or what its steps until now do; sizes in bytes.
 
     Attributes:
         capacity_bytes: the smallest card on which everything that was asked for is served; of a part of a run one on
@@ -244,7 +244,8 @@ class Need:
         steps: that were complete when it was found.
         is_whole: whether the program ran to its end.
         seconds: that it took.
-        found_by: "rerun" on a larger simulated card, or "rerun without numbers" on one that is not there.
+        found_by: "rerun" on a larger simulated card, "rerun without numbers" on one that is not there, or "replay" of
+            what it had asked for, which goes on with the rest of an earlier step.
         remark: what was not run, in words; "" where there is nothing to be said.
     """
 
@@ -283,6 +284,7 @@ class Explanation:
         remedies_note: why there are none, or what they rest on.
         cause: what in the program made it run out, in a sentence; "" where that is not known, or the verdict says it.
         need: what the whole run needs, ``None`` where that was not found.
+        savings: changes that make room, of which one alone may be too little, the largest first.
     """
 
     device: str
@@ -312,6 +314,7 @@ class Explanation:
     remedies_note: str = ""
     cause: str = ""
     need: Need | None = None
+    savings: tuple[Remedy, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """As mappings, lists, numbers and words; `from_json` is its way back."""

@@ -436,10 +436,11 @@ def test_a_count_that_the_program_goes_by_needs_numbers(estimate: Any) -> None:
     assert "with numbers" in estimate(text).document["method"]
 
 
-def test_a_graph_that_is_traced_for_a_log_needs_no_numbers(estimate: Any) -> None:
+@pytest.mark.parametrize("mode", ["eval", "train"])
+def test_a_graph_that_is_traced_for_a_log_needs_no_numbers(estimate: Any, mode: str) -> None:
     text = f"""{HEAD}
 from torch import nn
-net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 4)).cuda().eval()
+net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 4)).cuda().{mode}()
 print(torch.jit.trace(net, torch.randn(1, 3, 8, 8).cuda()).graph)
 step()
 """

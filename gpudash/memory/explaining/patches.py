@@ -9,8 +9,9 @@ from __future__ import annotations
 import ast
 import difflib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
 from gpudash.system.foreign_files import read_regular
@@ -28,7 +29,7 @@ NO_NEWLINE = b"\n\\ No newline at end of file\n"
 """What a diff has behind a last line without a newline (diffutils, "Incomplete Lines")."""
 
 
-_HUNK = re.compile(r"@@ -(?P<begin>\d+)(?:,(?P<count>\d+))? \+\d+(?:,\d+)? @@")
+_HUNK = re.compile(r"@@ -(?P<begin>\d+)(?:,(?P<count>\d+))? \+\d+(?:,(?P<after>\d+))? @@")
 
 
 def patching(command: Sequence[str], patch: Path) -> list[str]:
@@ -59,6 +60,7 @@ def with_patches(found: Explanation, folder: str) -> Explanation:
             return replace(remedy, patch=in_folder(remedy.patch, folder, read))
         return remedy
 
+    found = replace(found, savings=tuple(map(patched, found.savings)))
     return found.with_remedies(tuple(map(patched, found.remedies)), found.remedies_note)
 
 
@@ -106,6 +108,90 @@ def in_folder(patch: str, folder: str, read: Callable[[str], bytes]) -> str:
     if name is None or after is None:
         return ""
     return _of_file(name, content, after.encode()).decode()
+
+
+def merged(one: str, other: str, read: Callable[[str], bytes]) -> str:
+    """Two diffs of the same text as one; "" where they change the same lines, or the text is another by now.
+
+    Args:
+        one, other: with paths relative to a folder.
+        read: gives the content of such a file, or raises OSError or ValueError.
+    """
+    by_file: dict[str, list[Sequence[str]]] = {}
+    for name, hunks in (*_files_of(one), *_files_of(other)):
+        by_file.setdefault(name, []).append(hunks)
+    parts = []
+    for name, diffs in by_file.items():
+        try:
+            before = read(name)
+            after = before.decode("utf-8")
+            for hunks in _disjoint(diffs):
+                changed = _with_hunks(after, hunks)
+                if changed is None:
+                    return ""
+                after = changed
+        except (OSError, ValueError):
+            return ""
+        parts.append(_of_file(name, before, after.encode()))
+    return b"".join(parts).decode()
+
+
+def _files_of(patch: str) -> Iterator[tuple[str, Sequence[str]]]:
+    """The files of a diff, with the rows of their hunks."""
+    name = ""
+    rows: list[str] = []
+    old_left = new_left = 0
+    for row in patch.split("\n"):
+        # a line that is taken away may look like a header: what belongs to a hunk is known by its counts
+        if old_left > 0 or new_left > 0:
+            old_left -= row[:1] != "+"
+            new_left -= row[:1] != "-"
+            rows.append(row)
+        elif row.startswith("--- "):
+            if rows:
+                yield name, rows
+            name, rows = row.removeprefix("--- ").rstrip("\t"), []
+        elif hunk := _HUNK.match(row):
+            old_left, new_left = int(hunk["count"] or 1), int(hunk["after"] or 1)
+            rows.append(row)
+    if rows:
+        yield name, rows
+
+
+def _disjoint(diffs: Sequence[Sequence[str]]) -> Iterator[Sequence[str]]:
+    """The changes of some diffs of one text, one a hunk without context, from its end on, so that numbers hold.
+
+    Raises:
+        ValueError: when two of them change the same lines.
+    """
+    changes = sorted((change for rows in diffs for change in _changes(rows)), key=lambda change: change[:2])
+    for (_begin, end, _rows), (begin, _end, _later) in pairwise(changes):
+        if begin < end:
+            raise ValueError("Two changes of the same line.")
+    for begin, end, rows in reversed(changes):
+        first = begin + (end > begin)
+        yield [f"@@ -{first},{end - begin} +{first},0 @@", *rows]
+
+
+def _changes(rows: Sequence[str]) -> Iterator[tuple[int, int, list[str]]]:
+    """Runs of changed lines: the places before the first and behind the last old one, and their rows."""
+    run: list[str] = []
+    at = begin = 0
+    for row in [*rows, " "]:
+        if row[:1] in ("-", "+"):
+            if not run:
+                begin = at
+            run.append(row)
+            at += row[0] == "-"
+            continue
+        if run:
+            yield begin, at, run
+            run = []
+        hunk = _HUNK.match(row)
+        if hunk is None:
+            at += 1
+        else:
+            at = int(hunk["begin"]) - (hunk["count"] != "0")
 
 
 def _with_hunks(text: str, rows: Sequence[str]) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -27,6 +28,9 @@ on a simulated card, whose allocator is the model's own."""
 
 REAL_TOLERANCE = 0.02
 """The same on a real card: kernels ask for workspaces that only they know."""
+
+_CAPACITY = re.compile(rf"({AT_LEAST})?[\d.,]+ \w+ for PyTorch\b")
+"""Begins a capacity among the remedies."""
 
 MOST_TRIED = 4
 """Remedies that a rerun each tries, until one does."""
@@ -207,9 +211,15 @@ def need_of(
     )
 
 
+def need_beside(need: Need, found: Explanation) -> Need:
+    """A need of PyTorch's, on a card that has to hold what lies beside it, too."""
+    beside = found.part_bytes("context", "process", "unattributed")
+    return replace(need, capacity_bytes=need.pytorch_bytes + beside)
+
+
 def with_need(found: Explanation, need: Need) -> Explanation:
-    """``found`` with the need of the whole run in place of a bound of it."""
-    remedies = (remedy for remedy in found.remedies if not is_bound(remedy))
+    """``found`` with the need of the whole run in place of a bound of it, and of what a replay made of it."""
+    remedies = (remedy for remedy in found.remedies if not _is_capacity(remedy))
     made = ordered((*remedies, _remedy(need)))
     return replace(found, remedies=made, remedies_note=need_text(need), need=need)
 
@@ -220,17 +230,20 @@ def to_be_tried(found: Explanation) -> Iterator[Remedy]:
     yield from list(can_be)[:MOST_TRIED]
 
 
-def variable_of(remedy: Remedy) -> dict[str, str]:
-    """The variable that a remedy sets, with its value; nothing where it sets none."""
-    name, given, value = remedy.flags.partition("=")
-    if given and name.isidentifier():
-        return {name: "".join(shlex.split(value))}
-    return {}
+def variables_of(remedy: Remedy) -> dict[str, str]:
+    """The variables that a remedy sets, with their values; nothing where it sets none."""
+    found = {}
+    for word in shlex.split(remedy.flags):
+        name, given, value = word.partition("=")
+        if not given or not name.isidentifier():
+            return {}
+        found[name] = value
+    return found
 
 
 def changes_the_run(remedy: Remedy) -> bool:
     """Whether a remedy says to the letter what is changed of the program, its command or its variables."""
-    return bool(remedy.patch or remedy.command or variable_of(remedy))
+    return bool(remedy.patch or remedy.command or variables_of(remedy))
 
 
 def with_tried(found: Explanation, remedy: Remedy, need: Need | None) -> Explanation:
@@ -257,7 +270,10 @@ def with_reruns_of(found: Explanation, earlier: Explanation) -> Explanation:
         earlier: the explanation of before.
     """
     tried = [remedy for remedy in earlier.remedies if remedy.verified_by in (RERUN, NUMBERLESS)]
-    if earlier.requested_bytes != found.requested_bytes or not (tried or earlier.need):
+    need = earlier.need
+    if need is not None and need.found_by not in (RERUN, NUMBERLESS):
+        need = None
+    if earlier.requested_bytes != found.requested_bytes or not (tried or need):
         return found
     fresh = {remedy.change: remedy for remedy in found.remedies}
     before = {remedy.change for remedy in earlier.remedies}
@@ -272,7 +288,7 @@ def with_reruns_of(found: Explanation, earlier: Explanation) -> Explanation:
         was_dropped = remedy.change not in before and (changes_the_run(remedy) or is_bound(remedy))
         if remedy.change not in changes and not was_dropped:
             made.append(remedy)
-    return replace(found, remedies=ordered(made), remedies_note=earlier.remedies_note, need=earlier.need)
+    return replace(found, remedies=ordered(made), remedies_note=earlier.remedies_note, need=need or found.need)
 
 
 def without_need(found: Explanation, why: str) -> Explanation:
@@ -287,6 +303,11 @@ def without_need(found: Explanation, why: str) -> Explanation:
 def is_bound(remedy: Remedy) -> bool:
     """Whether a remedy says of a capacity only that less would not have done."""
     return remedy.change.startswith(AT_LEAST)
+
+
+def _is_capacity(remedy: Remedy) -> bool:
+    """Whether a remedy is a larger card."""
+    return _CAPACITY.match(remedy.change) is not None
 
 
 def need_text(need: Need) -> str:

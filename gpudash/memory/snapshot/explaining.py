@@ -16,6 +16,7 @@ from gpudash.memory.explaining.call_sites import SourceLine, growing_lines, no_s
 from gpudash.memory.explaining.explain import SHARE_OF_LEAK, explain
 from gpudash.memory.explaining.memory_state import MemoryState
 from gpudash.memory.explaining.remedies import (
+    REPLAY,
     larger_remedies,
     ordered,
     release_remedy,
@@ -23,12 +24,14 @@ from gpudash.memory.explaining.remedies import (
     smaller_activations,
     smaller_workspace,
 )
+from gpudash.memory.explaining.whole_need import need_beside
 from gpudash.memory.explaining.wording import mostly_from
 from gpudash.memory.frames import Frame, is_library
 from gpudash.memory.snapshot.causes.activations import smaller_steps
 from gpudash.memory.snapshot.causes.case import Case, ProgramCause
 from gpudash.memory.snapshot.causes.command_line import UNKNOWN_COMMAND, ProgramCommand
 from gpudash.memory.snapshot.causes.finding import cause_of, kept_cause
+from gpudash.memory.snapshot.causes.savings import savings
 from gpudash.memory.snapshot.history.history import History, moment_text
 from gpudash.memory.snapshot.history.model import NONE, SEGMENT_ALLOC, SEGMENT_MAP, Stack
 from gpudash.memory.snapshot.leak_edits import Keeper, Place, edit_of_statement, keepers
@@ -36,7 +39,7 @@ from gpudash.memory.snapshot.replay.rest_of_step import what_if_of
 from gpudash.memory.snapshot.replay.trace_program import compiled, releases
 from gpudash.memory.snapshot.replay.trace_replay import UNLIMITED, ReplayRun, Rerun
 from gpudash.memory.snapshot.replay.what_if import WhatIf
-from gpudash.telemetry.explanation import NO_STACK, Evidence, Explanation, Growth, Remedy, short
+from gpudash.telemetry.explanation import NO_STACK, Evidence, Explanation, Growth, Need, Remedy, short
 from gpudash.units import MIB, format_bytes, format_count, format_pair
 
 RECORD = "torch.cuda.memory._record_memory_history()"
@@ -146,7 +149,8 @@ def explain_history(
     note = suggested.note or _why_none(history)
     if not note and leak is not None:
         note = leak.advice(history, found.growing)
-    return replace(found, cause=suggested.cause).with_remedies(found_remedies, note)
+    found = replace(found, cause=suggested.cause, savings=suggested.savings, need=suggested.need)
+    return found.with_remedies(found_remedies, note)
 
 
 def _growing(history: History, moment: int, state: MemoryState, source: SourceLine) -> Sequence[Growth] | None:
@@ -203,11 +207,15 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Remedies, why they may not be enough, "" where they are, and what in the program they are for, where known."""
+    """Remedies, why they may not be enough, "" where they are, what in the program they are for, where known,
+    changes of which one alone may be too little, and what a replay to the end of the step needs.
+    """
 
     remedies: tuple[Remedy, ...]
     note: str = ""
     cause: str = ""
+    savings: tuple[Remedy, ...] = ()
+    need: Need | None = None
 
 
 def _is_replayed(history: History) -> bool:
@@ -275,9 +283,17 @@ def remedies(
         note = ENDS_HERE
     elif replayed and what_if.goes_on:
         note = FROM_AN_EARLIER_STEP
+    need = _replayed_need(what_if, found, capacity)
     if cause is None:
-        return Found(ordered((*kept, *replayed, *smaller)), note)
-    return Found(ordered((*kept, *cause.remedies, *replayed, *smaller)), note, cause.text)
+        of_cause: tuple[Remedy, ...] = ()
+        text = ""
+    else:
+        of_cause = cause.remedies
+        text = cause.text
+    parts: tuple[Remedy, ...] = ()
+    if case is not None:
+        parts = savings(case)
+    return Found(ordered((*kept, *of_cause, *replayed, *smaller)), note, text, parts, need)
 
 
 def _in_the_program(case: Case, settings: Sequence[Remedy]) -> tuple[ProgramCause | None, tuple[Remedy, ...]]:
@@ -508,6 +524,27 @@ def _larger(what_if: WhatIf, capacity: int) -> Iterator[Remedy]:
     smallest = what_if.smallest_capacity()
     if capacity < smallest < UNLIMITED:
         yield from larger_remedies(smallest, what_if.run(smallest).peak_reserved, ends_refused=what_if.ends_refused)
+
+
+def _replayed_need(what_if: WhatIf, found: Explanation, capacity: int) -> Need | None:
+    """What the steps until now and the rest of this one need; ``None`` where nobody saw such a rest."""
+    smallest = what_if.smallest_capacity()
+    if what_if.ends_refused or not capacity < smallest < UNLIMITED:
+        return None
+    ran = what_if.run(None)
+    return need_beside(
+        Need(
+            capacity_bytes=smallest,
+            pytorch_bytes=smallest,
+            peak_allocated_bytes=ran.peak_allocated,
+            peak_reserved_bytes=ran.peak_reserved,
+            steps=found.step,
+            is_whole=False,
+            seconds=0.0,
+            found_by=REPLAY,
+        ),
+        found,
+    )
 
 
 def _category_text(history: History, moment: int, mostly: str, found: Explanation) -> str:

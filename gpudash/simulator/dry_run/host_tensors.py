@@ -117,12 +117,25 @@ def _copy_of(plain: torch.Tensor) -> HostCopy:
     return made
 
 
+def _as_tensors(operation: Any, args: Sequence[Any]) -> list[Any]:
+    """Numbers as the tensors that an operation takes: torch hands a tensor that stands for a number on as that, which
+    few operations take back, and passes over the graph of ``torch.jit.trace`` compare such constants.
+    """
+    wanted = operation._schema.arguments
+    return [
+        torch.tensor(value) if isinstance(value, int | float) and str(argument.type) == "Tensor" else value
+        for value, argument in zip(args, wanted, strict=False)
+    ]
+
+
 @hands_on
 def _run(operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     if not isinstance(operation, torch._ops.OpOverload):
         return operation(*args, **kwargs)
     plan = _plan(operation)
     tensors = list(tensors_among((*args, *kwargs.values())))
+    if not tensors:
+        args = _as_tensors(operation, args)
     if not all(map(_is_plain, tensors)):
         return _between_devices(plan, operation, args, kwargs)
     if plan.is_view or torch.Tag.inplace_view in operation.tags or not _is_the_cpu(kwargs.get("device")):

@@ -261,7 +261,4 @@ def remedy_tip(remedy: Remedy) -> str:
         source = f"{verb} by {remedy.verified_by}"
     parts = [source, price(remedy), remedy.flags]
     text = "; ".join(part for part in parts if part)
-    how = shlex.join(remedy.command) or remedy.patch
-    if how:
-        return f"{text}\n{how}"
-    return text
+    return "\n".join(filter(None, (text, shlex.join(remedy.command), remedy.patch)))

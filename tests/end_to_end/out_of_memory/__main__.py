@@ -16,7 +16,13 @@ from tests.end_to_end.out_of_memory.kinds import KINDS
 BEGIN, END = "<!-- kinds of out-of-memory -->", "<!-- end of the kinds -->"
 """Between them stands the table in the guide."""
 
-HOW = {"edit": "the diff, applied", "variable": "the variable, set", "card": "on that card", "alone": "run alone"}
+HOW = {
+    "edit": "the diff, applied",
+    "variable": "the variable, set",
+    "edit and variable": "the diff, applied, and the variable, set",
+    "card": "on that card",
+    "alone": "run alone",
+}
 
 
 def main(arguments: Sequence[str]) -> int:

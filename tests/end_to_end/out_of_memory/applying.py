@@ -118,7 +118,7 @@ class Tried:
         found: why it ran out; ``None`` where that was not explained.
         cause_is_right: whether the headline says what it has to.
         remedy: the first; ``None`` without any.
-        how: it was applied: "edit", "variable", "card" or "alone"; "" where it could not be.
+        how: it was applied: "edit", "variable", "edit and variable", "card" or "alone"; "" where it could not be.
         runs: whether the program then ran to its end.
         problem: why not, in a sentence.
     """
@@ -163,12 +163,12 @@ def tried(kind: Kind, folder: Path, environment: Mapping[str, str], standin: str
 
 def applied(remedy: Remedy, setup: Setup, found: Explanation) -> tuple[Setup, str] | None:
     """How a program is run with a remedy, as it is written, and what kind of change that is."""
+    settings = dict(_SETTING.findall(remedy.flags))
     if remedy.patch:
         _patch(remedy.patch, setup.program.parent)
-        return setup, "edit"
-    setting = _SETTING.fullmatch(remedy.flags)
-    if setting is not None:
-        return replace(setup, environment={setting[1]: setting[2]}), "variable"
+        return replace(setup, environment=settings), "edit and variable" if settings else "edit"
+    if settings:
+        return replace(setup, environment=settings), "variable"
     if remedy.change.startswith(ALONE):
         return replace(setup, others_bytes=0), "alone"
     size = _size(_OF_CARD, remedy.change)

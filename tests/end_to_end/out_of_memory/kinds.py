@@ -102,6 +102,18 @@ KINDS = (
         r"Weights, gradients and the optimizer's state take 39\d MiB, and leave too little for one step",
     ),
     Kind("batch_in_a_dictionary", "a batch too large, of a dictionary", 512, r"One step's activations are too many"),
+    Kind(
+        "generator_and_discriminator",
+        "a GAN for which no single change is enough",
+        338,
+        r"The context takes 300 of 338 MiB; most of the rest was workspace",
+    ),
+    Kind(
+        "batch_and_optimizer",
+        "a batch and an optimizer's copies that are too large, both",
+        380,
+        r"One step's activations are too many",
+    ),
     Kind("deep_network", "activations of a deep network", 1024, r"One step's activations are too many"),
     Kind("dataset_on_the_card", "the whole data set on the card", 640, r"The whole data set is on the GPU"),
     Kind(

@@ -18,7 +18,7 @@ from gpudash.memory.explaining.whole_need import (
     need_of,
     need_text,
     room_of,
-    variable_of,
+    variables_of,
     with_need,
     with_tried,
     without_need,
@@ -184,8 +184,8 @@ def test_a_peak_with_room_to_spare_is_not_shown_of_a_card_that_has_less() -> Non
 
 
 def test_a_remedy_that_sets_a_variable_gives_its_value_as_a_shell_has_it() -> None:
-    assert variable_of(Remedy("x", flags="NAME='a:[1, 2]'")) == {"NAME": "a:[1, 2]"}
-    assert variable_of(Remedy("x", flags="--batch 4")) == {}
+    assert variables_of(Remedy("x", flags="NAME='a:[1, 2]'")) == {"NAME": "a:[1, 2]"}
+    assert variables_of(Remedy("x", flags="--batch 4")) == {}
 
 
 def test_recordings_of_before_have_no_need() -> None:

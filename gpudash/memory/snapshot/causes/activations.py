@@ -94,7 +94,7 @@ def halved(case: Case, found: BatchSize) -> Iterator[Remedy]:
     room, half of the one that gets past the request is named: a rerun shows whether it does.
     """
     whole = found.value
-    scaled = _of_a_batch(case)
+    scaled = scaled_lives(case)
     held = case.bytes_of(np.intersect1d(scaled, case.alive))
     is_scaled = not case.history.asks_for_workspace(case.moment)
     # a step that ran out before its backward pass has yet to ask for nobody knows how much of the same
@@ -111,14 +111,22 @@ def halved(case: Case, found: BatchSize) -> Iterator[Remedy]:
         if ran.fits and not passes:
             passes = max(SMALLEST, batch // 2)
         if ran.fits and ran.peak_reserved + more <= case.capacity:
-            yield _of_batch(case, found, batch, ran.peak_reserved)
+            yield of_batch(case, found, batch, ran.peak_reserved)
             return
     if passes:
         ran = case.resized(scaled, passes / whole, request=is_scaled)
-        yield _of_batch(case, found, passes, ran.peak_reserved)
+        yield of_batch(case, found, passes, ran.peak_reserved)
 
 
-def _of_batch(case: Case, found: BatchSize, batch: int, peak: int) -> Remedy:
+def of_batch(case: Case, found: BatchSize, batch: int, peak: int | None = None) -> Remedy:
+    """Another batch.
+
+    Args:
+        case: the refused request.
+        found: where its size stands.
+        batch: the size.
+        peak: bytes reserved in a replay that it gets past the request; ``None`` where it was not tried.
+    """
     times = -(-found.value // batch)
     alike = ""
     if case.trains:
@@ -126,13 +134,13 @@ def _of_batch(case: Case, found: BatchSize, batch: int, peak: int) -> Remedy:
     return Remedy(
         f"{found.place}: a batch of {batch} in place of {found.value}{alike}",
         predicted_peak_bytes=peak,
-        verified_by=BY_REPLAY,
+        verified_by="" if peak is None else BY_REPLAY,
         patch=found.patch(batch),
         command=found.command(batch),
     )
 
 
-def _of_a_batch(case: Case) -> Ints:
+def scaled_lives(case: Case) -> Ints:
     """Blocks of the trace that are as large as the batch is: of activations, inputs and what is made of them."""
     names = (ACTIVATIONS, INPUTS, TEMPORARY, OTHER_TENSORS)
     codes = [case.history.categories.index(name) for name in names]

@@ -29,7 +29,16 @@ class NeedUnknownError(Exception):
 
 
 class RemedyFailsError(NeedUnknownError):
-    """With the remedy that was tried the program runs out of memory, or fails in another way."""
+    """With the remedy that was tried the program runs out of memory, or fails in another way.
+
+    Args:
+        remedy: that was tried.
+        need: what the run with it needs, where that is known.
+    """
+
+    def __init__(self, remedy: Remedy, need: Need | None = None) -> None:
+        super().__init__(f"{remedy.change} was tried, and does not do.")
+        self.need = need
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,20 @@ nothing, as where the program decides by them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from operator import itemgetter
+from pathlib import Path
 
-from gpudash.memory.explaining.whole_need import to_be_tried, with_need, with_tried, without_need
+from gpudash.memory.explaining.pairs import pairs
+from gpudash.memory.explaining.patches import MOST_SOURCE_BYTES
+from gpudash.memory.explaining.whole_need import changes_the_run, to_be_tried, with_need, with_tried, without_need
 from gpudash.session.watching.need.failed_run import LEFT, FailedRun, NeedUnknownError, ProgramRerun, RemedyFailsError
 from gpudash.session.watching.need.numberless_run import FullCard, NumberlessRun
 from gpudash.session.watching.need.whole_run import WholeRun
 from gpudash.session.watching.request import WatchRequest
+from gpudash.system.foreign_files import read_regular
 from gpudash.telemetry.explanation import Explanation, Need, Remedy
 from gpudash.units import format_duration
 
@@ -78,8 +85,10 @@ class NeedSearch:
             if is_open:
                 found = self._with_numbers(found, run.seconds)
             return self._with_tried(found, self._numbered)
-        if is_open:
+        if is_open or need.is_whole:
             found = with_need(found, need)
+        else:
+            found = replace(found, need=need)
         return self._with_tried(found, lambda remedy: self._numberless(found, remedy))
 
     def _with_numbers(self, found: Explanation, spent_s: float) -> Explanation:
@@ -91,18 +100,51 @@ class NeedSearch:
             return without_need(found, str(error))
 
     def _with_tried(self, found: Explanation, trial: Callable[[Remedy], ProgramRerun]) -> Explanation:
-        """``found``, whose first change of the program or its environment was tried on a card as it was.
+        """``found``, whose first change of the program or its environment was tried on a card as it was, and then the
+        first pairs of such changes, until one does.
 
         Where that comes to no end, or somebody leaves it, it stays what it was.
         """
-        for remedy in to_be_tried(found):
+        failed: list[tuple[float, Remedy]] = []
+        try:
+            for remedy in to_be_tried(found):
+                try:
+                    return with_tried(found, remedy, self._ran(trial(remedy), f"Trying a remedy, {remedy.change}"))
+                except RemedyFailsError as error:
+                    failed.append((math.inf if error.need is None else error.need.pytorch_bytes, remedy))
+                    found = with_tried(found, remedy, None)
+            return self._with_pair(found, [remedy for _bytes, remedy in sorted(failed, key=itemgetter(0))], trial)
+        except NeedUnknownError:
+            return found
+
+    def _with_pair(
+        self, found: Explanation, failed: Sequence[Remedy], trial: Callable[[Remedy], ProgramRerun]
+    ) -> Explanation:
+        """``found`` with the first two changes that do together, where none does alone.
+
+        Args:
+            found: why memory ran out.
+            failed: changes that do not do, the one that needs the least first.
+            trial: as of `_with_tried`.
+
+        Raises:
+            NeedUnknownError: where that comes to no end, or somebody leaves it.
+        """
+        if any(remedy.fits and changes_the_run(remedy) for remedy in found.remedies):
+            return found
+        known = {(remedy.flags, remedy.patch, remedy.command) for remedy in failed}
+        more = [one for one in found.savings if (one.flags, one.patch, one.command) not in known]
+        for remedy in pairs([*failed, *more], self._source):
             try:
-                return with_tried(found, remedy, self._ran(trial(remedy), f"Trying a remedy, {remedy.change}"))
+                need = self._ran(trial(remedy), f"Trying two changes together, {remedy.change}")
             except RemedyFailsError:
-                found = with_tried(found, remedy, None)
-            except NeedUnknownError:
-                return found
+                continue
+            return with_tried(found, remedy, need)
         return found
+
+    def _source(self, name: str) -> bytes:
+        """A file in the program's folder."""
+        return read_regular(Path(self._request.folder or Path.cwd(), name), MOST_SOURCE_BYTES)
 
     def _ran(self, run: ProgramRerun, what: str) -> Need:
         """Raises: NeedUnknownError: why nothing was found."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gpudash.memory.explaining.whole_need import NUMBERLESS, CardRequests, need_of, variable_of
+from gpudash.memory.explaining.whole_need import NUMBERLESS, CardRequests, need_of, variables_of
 from gpudash.memory.predicting.estimate import Target
 from gpudash.session.predicting.attempt import Attempt, FollowedRun, Launch, NotFollowed
 from gpudash.session.predicting.program import check_options
@@ -107,11 +107,11 @@ class NumberlessRun(ProgramRerun):
         followed = self._followed(self._launch())
         if isinstance(followed, NotFollowed):
             if remedy is not None and followed.problem.kind == "raised":
-                raise RemedyFailsError(f"{remedy.change} was tried, and does not do.")
+                raise RemedyFailsError(remedy)
             raise NeedUnknownError(unknown(_why(followed, requested=self.is_requested)))
         cards = self._cards(followed)
         if remedy is not None and not all(card.fits(self._found) for card in cards):
-            raise RemedyFailsError(f"{remedy.change} was tried, and does not do.")
+            raise RemedyFailsError(remedy, self._need(followed, cards))
         if remedy is None and not any(
             card.index == self._card.index and card.agrees_with(self._found) for card in cards
         ):
@@ -131,10 +131,9 @@ class NumberlessRun(ProgramRerun):
 
     def _launch(self) -> Launch:
         limit_s, remedy = self.limit_s, self._remedy
-        if remedy is None or remedy.patch:
-            variables = {}
-        else:
-            variables = variable_of(remedy)
+        variables = {}
+        if remedy is not None:
+            variables = variables_of(remedy)
         return Launch(
             self._request.command if remedy is None else remedy.command or self._request.command,
             [self._card.target] * self._card.count,

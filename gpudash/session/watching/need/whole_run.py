@@ -23,7 +23,7 @@ import psutil
 from gpudash.devices.names import size_of
 from gpudash.memory.allocator.device_memory import addresses_fall
 from gpudash.memory.explaining.patches import PATCH_NAME, patching
-from gpudash.memory.explaining.whole_need import CardRequests, need_of, variable_of
+from gpudash.memory.explaining.whole_need import CardRequests, need_of, variables_of
 from gpudash.session.predicting.attempt import OFFLINE, TRACKERS_OFF
 from gpudash.session.watching.hearing import TICK_S, listening
 from gpudash.session.watching.need.failed_run import (
@@ -177,13 +177,13 @@ class WholeRun(ProgramRerun):
         }
         environment.pop(VARIABLE, None)
         command = self._request.command
-        if self._remedy is not None and self._remedy.patch:
-            (scratch / "traces" / PATCH_NAME).write_text(self._remedy.patch, encoding="utf-8")
+        remedy = self._remedy
+        if remedy is not None:
+            command = remedy.command or command
+            environment |= variables_of(remedy)
+        if remedy is not None and remedy.patch:
+            (scratch / "traces" / PATCH_NAME).write_text(remedy.patch, encoding="utf-8")
             command = patching(command, scratch / "traces" / PATCH_NAME)
-        elif self._remedy is not None and self._remedy.command:
-            command = self._remedy.command
-        elif self._remedy is not None:
-            environment |= variable_of(self._remedy)
         layers = ""
         if held_back:
             layers = str(scratch / "layers")
@@ -282,7 +282,7 @@ class WholeRun(ProgramRerun):
         heard = self._heard
         # a program may go on after a refused request by itself
         if self._remedy is not None and code != 0 and (code is not None or heard.refused is not None):
-            raise RemedyFailsError(f"{self._remedy.change} was tried, and does not do.")
+            raise RemedyFailsError(self._remedy)
         if heard.refused is not None and self._remedy is None:
             capacity = heard.refused.get("capacity_bytes")
             more = "what this computer can simulate"

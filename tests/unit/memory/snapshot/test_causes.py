@@ -62,6 +62,22 @@ def changed(patch: str) -> list[str]:
     return [row for row in patch.splitlines()[2:] if row[:1] in "+-"]
 
 
+def test_what_makes_room_is_named_beside_what_does_alone_the_largest_first() -> None:
+    program = """batch_size = 64
+first = torch.optim.Adam(one.parameters(), lr=1e-3)
+second = torch.optim.Adam(other.parameters(),)"""
+    batch, optimizers = explained_with(program).savings[:2]
+    assert changed(batch.patch) == ["-batch_size = 64", "+batch_size = 8"]
+    assert not batch.verified_by and batch.fits is None
+    assert optimizers.change.startswith("train.py:2 and train.py:3: foreach=False")
+    assert optimizers.patch == ""  # behind a comma it would be no Python
+    optimizers = explained_with(program.replace(",)", ")")).savings[1]
+    assert [row for row in changed(optimizers.patch) if row[0] == "+"] == [
+        "+first = torch.optim.Adam(one.parameters(), lr=1e-3, foreach=False)",
+        "+second = torch.optim.Adam(other.parameters(), foreach=False)",
+    ]
+
+
 @pytest.mark.parametrize(
     ("program", "line"),
     [

@@ -367,6 +367,8 @@ def test_a_run_that_was_refused_in_a_later_step_is_answered_with_what_the_whole_
     found = explained(made.snapshot())
     assert found.step == 4
     assert found.remedies_note == FROM_AN_EARLIER_STEP
+    assert found.need is not None and found.need.found_by == "replay" and not found.need.is_whole
+    assert f"{found.need.pytorch_bytes // MIB} MiB for PyTorch" in " ".join(one.change for one in found.remedies)
     smallest = next(remedy for remedy in found.remedies if "for PyTorch" in remedy.change)
     assert smallest.fits and not smallest.change.startswith("at least")
     size = int(smallest.change.split()[0]) * MIB

@@ -1,0 +1,62 @@
+"""Two changes as one remedy, where neither is enough alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import combinations
+
+from gpudash.memory.explaining.patches import merged
+from gpudash.memory.explaining.whole_need import changes_the_run, variables_of
+from gpudash.telemetry.explanation import Remedy
+
+MOST_PAIRS = 4
+"""Pairs that are tried at most, until one does: each takes a run of the program."""
+
+_GAIN = re.compile(r": (up to )?[^:]* less( at this moment)?$")
+"""The end of a change's words, which says what it saves by itself."""
+
+
+def pairs(changes: Sequence[Remedy], read: Callable[[str], bytes]) -> Iterator[Remedy]:
+    """The most promising pairs of some changes, each as one remedy that nobody has tried.
+
+    Args:
+        changes: the largest gain first.
+        read: gives the content of a file in the program's folder, or raises OSError or ValueError.
+    """
+    usable = [change for change in changes if changes_the_run(change)]
+    # the places come to as little as the gains come to much; of those alike the more equal, which are of two peaks
+    ranked = sorted(combinations(range(len(usable)), 2), key=lambda pair: (sum(pair), max(pair)))
+    made = (together(usable[one], usable[other], read) for one, other in ranked)
+    found = [remedy for remedy in made if remedy is not None]
+    yield from found[:MOST_PAIRS]
+
+
+def together(one: Remedy, other: Remedy, read: Callable[[str], bytes]) -> Remedy | None:
+    """Two changes as one; ``None`` where both say the same thing of a program, its command or its variables.
+
+    Args:
+        one, other: the changes.
+        read: as of `pairs`.
+    """
+    if (one.command and other.command) or set(variables_of(one)) & set(variables_of(other)):
+        return None
+    patch = one.patch or other.patch
+    if one.patch and other.patch:
+        patch = merged(one.patch, other.patch, read)
+        if not patch:
+            return None
+    return replace(
+        one,
+        change=f"{_GAIN.sub('', one.change)} and {_GAIN.sub('', other.change)}",
+        allocator=one.allocator or other.allocator,
+        flags=" ".join(filter(None, (one.flags, other.flags))),
+        command=one.command or other.command,
+        patch=patch,
+        rewrites=(),
+        fits=None,
+        verified_by="",
+        predicted_peak_bytes=None,
+        changes_training=one.changes_training or other.changes_training,
+    )
