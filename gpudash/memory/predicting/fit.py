@@ -73,12 +73,7 @@ def peaks(
     Raises:
         AllocationRefused: when it does not pass there.
     """
-    if room is None:
-        allocator = CachingAllocator(
-            DeviceMemory(LARGEST_CAPACITY, falls=trace.addresses_fall), _of_everything(settings)
-        )
-    else:
-        allocator = _allocator_in(trace, room, settings, allowed)[0]
+    allocator = allocator_for(trace, settings, room, allowed)
     held: dict[int, tuple[int, int]] = {}
     by_category = dict.fromkeys(trace.categories, 0)
     highest, at_highest = 0, dict(by_category)
@@ -119,6 +114,15 @@ def peaks(
         steady=steps[max(steps)] if steps else highest,
         phases=tuple(PhasePeak(step, phase, peak) for (step, phase), peak in phase_peaks.items() if step in ends),
     )
+
+
+def allocator_for(
+    trace: Trace, settings: AllocatorSettings | None, room: int | None, allowed: int | None
+) -> CachingAllocator:
+    """An allocator in which ``trace`` can be replayed; the arguments are those of `peaks`."""
+    if room is not None:
+        return _allocator_in(trace, room, settings, allowed)[0]
+    return CachingAllocator(DeviceMemory(LARGEST_CAPACITY, falls=trace.addresses_fall), _of_everything(settings))
 
 
 def card_of(allowed: int, fraction: float) -> int:

@@ -29,6 +29,7 @@ from gpudash.ui.plots.export import (
     write_csv,
     write_picture,
 )
+from gpudash.ui.plots.ghost import GhostView
 from gpudash.ui.plots.overlay import Mark
 from gpudash.ui.plots.plot import TimePlot
 from gpudash.ui.plots.reading import FrameData, FrameReader, SessionShape, session_shape
@@ -239,6 +240,12 @@ class PlotStack(QFrame):
             plot.set_forecast(points)
         self.view.set_lead(self.view.window_s * LEAD_RATIO if any(p.has_forecast for p in self.plots) else 0.0)
         self._touch()
+
+    def set_ghost(self, name: str, ghost: GhostView | None) -> None:
+        """Show in the plot ``name`` what is predicted, in place of readings; ``None`` shows readings."""
+        plot = self._plots.get(name)
+        if plot is not None and plot.set_ghost(ghost):
+            self._touch()
 
     def set_hidden_marks(self, categories: Iterable[str]) -> None:
         """Hide marks of these categories (see `marks.CATEGORIES`)."""
@@ -559,21 +566,22 @@ class PlotStack(QFrame):
         for plot, data in zip(plots, frame.plots, strict=True):
             plot.take(data, newest)
         self._align()
-        rows = {spec.id: group for spec, group in frame.groups}
+        groups = [self._plots[spec.id].group(spec, group) for spec, group in frame.groups]
+        rows = {spec.id: group for spec, group in groups}
         cursor = self.view.cursor_s
         for plot in plots:
             plot.draw(frame.marks, rows[plot.spec.id] if cursor is not None else ())
             if plot.geometry_now is not None:
                 self.axis.show_ticks(plot.geometry_now, plot.time_ticks)
         self._place_mark_field()
-        self.readout.show_rows(cursor, newest, frame.groups, live=self.view.live)
+        self.readout.show_rows(cursor, newest, groups, live=self.view.live)
         self.strip.show_range(self.view.selection, self.view.range())
         if frame.statistics is not None:
             self.strip.card.show_statistics(*frame.statistics)
             self._place_card()
         if frame.descriptions is not None:
             for plot, description in zip(plots, frame.descriptions, strict=True):
-                plot.set_description(description)
+                plot.set_description(description if plot.ghost is None else plot.ghost.description)
             self.readout.describe()
 
     def _align(self) -> None:
