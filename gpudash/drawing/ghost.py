@@ -132,6 +132,18 @@ class Ghost:
         return Panel(self, own[0][0], behind, _stages(own, behind), step)
 
     @cached_property
+    def _panels(self) -> dict[int, Panel]:
+        return {}
+
+    def step_panel(self, step: int) -> Panel:
+        """A step by its number, from 1."""
+        if step not in self._panels:
+            first = min((at for at, of, _ in self.marks if of == step), default=0)
+            behind = min((at for at, of, _ in self.marks if of > step), default=self.requests)
+            self._panels[step] = Panel(self, first, max(behind, first + 1), (), step)
+        return self._panels[step]
+
+    @cached_property
     def whole(self) -> Panel:
         """All there is, by steps."""
         begun: dict[int, int] = {}
@@ -139,6 +151,59 @@ class Ghost:
             begun.setdefault(step, at)
         own = [(at, str(step) if step else "") for step, at in sorted(begun.items())]
         return Panel(self, 0, self.requests, _stages(own, self.requests), 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Course:
+    """A run that goes on, as far as its ghost is drawn into its time. Times are seconds of one clock.
+
+    Attributes:
+        ghost: what was predicted.
+        began: when it began.
+        ended: when the steps in view ended, ascending; those that lie before the view are left out.
+        step: the number of the newest step, 0 before the first has ended.
+        pace: seconds that a step takes; 0 where that is not known yet.
+        steps: that the run takes.
+        over: whether it goes on no more.
+    """
+
+    ghost: Ghost
+    began: float
+    ended: Floats
+    step: int
+    pace: float
+    steps: int
+    over: bool
+
+    def pieces(self, until: float) -> list[tuple[Panel, float, float]]:
+        """The stretches of requests, and from when to when each is drawn: what has been, by the ends of its steps, and
+        what is to come up to ``until`` at the pace so far.
+        """
+        whole, ghost = self.ghost.whole, self.ghost
+        if not len(self.ended) or not ghost.steps or self.pace <= 0:
+            return []
+        first = self.step - len(self.ended) + 1
+        times = self.ended.tolist()
+        found: list[tuple[Panel, float, float]] = []
+        start = times[0] - self.pace
+        if first == 1:
+            start = max(self.began, start)
+            setup = next((stage for stage in whole.stages if stage.name), None)
+            if setup is not None and setup.start > 0 and start > self.began:
+                behind = round(setup.start * ghost.requests)
+                found.append((Panel(ghost, 0, behind, (), 0), self.began, start))
+        to_come = 0
+        if not self.over:
+            to_come = min(self.steps - self.step, MOST_TO_COME, max(0, int((until - times[-1]) / self.pace) + 1))
+        times += [times[-1] + self.pace * (place + 1) for place in range(to_come)]
+        for number, end in enumerate(times, first):
+            found.append((ghost.step_panel(min(number, ghost.steps)), start, end))
+            start = end
+        return found
+
+
+MOST_TO_COME = 500
+"""Steps to come that are drawn at most."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +244,7 @@ class Panel:
 def _highest(values: Floats, count: int) -> Indices:
     """The place of the highest value in each of ``count`` columns, of those that begin in it and the one before."""
     n = len(values)
-    begins = np.ceil(np.arange(count + 1) * (n / count)).astype(np.intp)  # the first value that begins in each column
+    begins = -(-(np.arange(count + 1) * n) // count)  # the first value that begins in each column: whole, and n at last
     carried = np.clip(begins[:-1] - 1, 0, n - 1)
     found: Indices = carried.copy()
     full = np.flatnonzero(begins[1:] > begins[:-1])  # values are there in these; without one what is carried is shown

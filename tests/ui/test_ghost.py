@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QLineEdit
 from gpudash.drawing.ghost import Ghost
 from gpudash.session import Answer
 from gpudash.session.predicting.estimator import Problem
-from gpudash.telemetry.records import Sample
+from gpudash.telemetry.records import Sample, StepFinished
 from gpudash.ui.colours import Palette
 from gpudash.ui.forms.fit_follower import DEBOUNCE_S
 from gpudash.ui.plots.plot import TimePlot
@@ -264,3 +264,30 @@ def test_during_a_run_and_behind_it_the_plot_says_what_was_predicted_and_what_wa
     session.end()
     settle(window)
     assert plot.spec.lines[0].name == "predicted 3.00 GiB, reached 3.00 GiB"
+
+
+def test_readings_draw_themselves_into_the_ghost_whose_steps_have_the_ends_of_the_real_ones(
+    window: MainWindow, session: FakeSession
+) -> None:
+    plot = answered(window, session)
+    spec = window.workspace.dashboard.panel.spec()
+    assert spec is not None
+    session.start_run(spec, "cuda:0")
+    settle(window)
+    for step in range(1, 4):
+        session.feed(3 if step == 1 else 2)
+        took = {"step": step, "steps": 4, "seconds": 2.0, "loss": 4.0 - step}
+        session.apply(StepFinished(time_s=session.now_s, run_id=1, **took))  # type: ignore[arg-type]
+        settle(window)
+    course, geometry = plot.canvas.course, plot.geometry_now
+    assert geometry is not None and course._course is not None
+    pieces = course._course.pieces(geometry.time_at(geometry.area.right()))
+    assert [panel.step for panel, _, _ in pieces] == [0, 1, 2, 2, 2], "as the last followed, and one is to come"
+    assert [round(end, 6) for _, _, end in pieces[1:]] == [4.0, 6.0, 8.0, 10.0]
+    corners, edges = course.stretches()
+    assert len(corners) == edges.shape[1] + 1 and int(edges[-1].max()) == 3 * GIB
+    assert geometry.x_of(session.now_s) < corners[-1] <= geometry.x_of(10.0) + 1
+    session.end()
+    settle(window)
+    assert plot.canvas.course._course is not None and plot.canvas.course._course.over
+    assert window.workspace.dashboard.view.lead_s == 0

@@ -59,6 +59,13 @@ def test_a_peak_before_the_first_step_is_shown_in_the_whole_run() -> None:
     assert [stage.name for stage in found.whole.stages] == ["", "1", "2"]
 
 
+@pytest.mark.parametrize("requests", [1, 2, 290, 541, 5310])
+@pytest.mark.parametrize("columns", [1, 7, 120, 540])
+def test_however_many_requests_and_columns_the_highest_is_shown(requests: int, columns: int) -> None:
+    heights = np.arange(requests) * 7 % 291 + 1.0
+    assert Ghost.of({"activations": heights}).whole.columns(columns).edges.max() == heights.max()
+
+
 @pytest.mark.parametrize("columns", [1, 7, 100, 540, 2000])
 def test_each_column_shows_the_highest_of_its_requests_and_of_what_it_began_with(columns: int) -> None:
     heights = np.random.default_rng(columns).integers(0, 1000, 1234).astype(np.float64)

@@ -22,6 +22,7 @@ from PySide6.QtWidgets import (
 
 from gpudash.devices.names import shown_name
 from gpudash.devices.simulated_cards import is_program_card
+from gpudash.drawing.ghost import Course
 from gpudash.memory.watching.growth import Forecast
 from gpudash.memory.watching.watch import ends_in
 from gpudash.session.recordings.run_names import given_name, process_text
@@ -235,6 +236,7 @@ class Dashboard(PlotsPage):
     def _draw(self) -> None:
         self._balance()
         self.plots.set_ghost("memory", self.ghost)
+        self.plots.set_course("memory", self._course())
         super()._draw()
         self.explanation.refresh()
         self.tabs.refresh_output(self.session.output)
@@ -410,6 +412,15 @@ class Dashboard(PlotsPage):
         if line is None:
             return tuple(plots)
         return tuple(replace(plot, lines=(line, *plot.lines)) if plot.id == "memory" else plot for plot in plots)
+
+    def _course(self) -> Course | None:
+        """The ghost of the run in view in its time."""
+        span = self.view.range()
+        with self.session.store.lock:
+            run = run_in_view(self.session.store, span)
+            if self.fit is None or run is None or not self._shows(run.device):
+                return None
+            return self.fit.course_of(run, span)
 
     def _shows(self, device: str) -> bool:
         """Whether this is torch's name of the device that is shown."""

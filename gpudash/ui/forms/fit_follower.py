@@ -6,11 +6,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from gpudash.drawing.ghost import Course, Ghost
 from gpudash.memory.predicting.estimate import Alternative
 from gpudash.memory.predicting.prediction import AFTER_RELEASE, Prediction
 from gpudash.session import Answer, Session
 from gpudash.specs import Spec
 from gpudash.telemetry.plots import LineSpec
+from gpudash.telemetry.records import STEP_METRICS
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.forms.fit_panel import PREDICTING
 from gpudash.ui.forms.workload_panel import WorkloadPanel
@@ -119,19 +121,42 @@ class FitFollower:
         self._panel.fit.show_reached(reserved)
         answer = self._shown
         if answer is not None and answer.estimate is not None and answer.ghost is not None:
-            self._of_run = _OfRun(requested, Prediction(answer.estimate), answer.ghost.highest)
+            self._of_run = _OfRun(requested, Prediction(answer.estimate), answer.ghost)
+
+    def course_of(self, run: RunView, span: tuple[float, float]) -> Course | None:
+        """The ghost of a run in its time, of the steps that end within ``span``; ``None`` where it has no steps, or
+        nothing was predicted of it. Called under the store's lock.
+        """
+        known, store = self._known_of(run), self._session.store
+        if known is None or run.stepped_s is None or run.pace_s is None:
+            return None
+        found = (store.series("run", name) for name in STEP_METRICS)
+        series = next((series for series in found if series is not None and series.extent() is not None), None)
+        if series is None:
+            return None
+        ended, _ = series.window(max(run.began_s, span[0]), run.stepped_s + run.pace_s / 2, MOST_STEPS)
+        ended = ended[ended > run.began_s]
+        if len(ended) > run.step or run.stepped_s > span[1]:
+            return None  # they cannot be counted
+        return Course(known.ghost, run.began_s, ended, run.step, run.pace_s, run.steps, not run.running)
+
+    def _known_of(self, run: RunView) -> _OfRun | None:
+        known = self._of_run
+        if known is None or known.requested != (run.workload, run.device, run.spec) or run.device == "cpu":
+            return None
+        return known
 
     def line_beside(self, run: RunView) -> LineSpec | None:
         """The level that was predicted of a run, and what it has reached; ``None`` where nothing was, and on the CPU,
         of whose memory a run's tensors are a part. Called under the store's lock.
         """
-        known = self._of_run
-        if known is None or known.requested != (run.workload, run.device, run.spec) or run.device == "cpu":
+        known = self._known_of(run)
+        if known is None:
             return None
         text = known.prediction.beside_run(run.peak_reserved_bytes)
         if not text:
             return None
-        return LineSpec(text, "difference", value=known.highest, style="dot", shows_value=False)
+        return LineSpec(text, "difference", value=known.ghost.highest, style="dot", shows_value=False)
 
     def _ask(self) -> None:
         self._due, self._shown, self._requested = None, None, False
@@ -201,11 +226,15 @@ class FitFollower:
 
 @dataclass(frozen=True, slots=True)
 class _OfRun:
-    """What was predicted of a run: its workload, device and spec, and how high it comes, in bytes."""
+    """What was predicted of a run: its workload, device and spec, and the drawing of it."""
 
     requested: tuple[str, str, Mapping[str, object]]
     prediction: Prediction
-    highest: float
+    ghost: Ghost
+
+
+MOST_STEPS = 4096
+"""Steps in view whose ends are asked for; of more each would have less than a column of pixels."""
 
 
 UNAVAILABLE = "unavailable"

@@ -16,7 +16,7 @@ from PySide6.QtCore import QLineF, QPointF, QRectF, Qt
 from PySide6.QtGui import QColor, QFont, QFontMetricsF, QPainter, QPainterPath, QPen
 from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
 
-from gpudash.drawing.ghost import Columns, Floats, Ghost, Panel, Stage
+from gpudash.drawing.ghost import Columns, Course, Floats, Ghost, Indices, Panel, Stage
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.geometry import Geometry
 from gpudash.ui.plots.layers import Area, Label, Layer, paint_area
@@ -154,6 +154,74 @@ class GhostLayer(Layer):
         self._words.paint(painter, self._palette)
 
 
+class CourseLayer(Layer):
+    """The ghost of a run in its time, behind the readings: they draw themselves into it, step under step."""
+
+    def __init__(self, palette: Palette) -> None:
+        super().__init__(-25)
+        self._palette = palette
+        self._course: Course | None = None
+        self._geometry: Geometry | None = None
+        self._thinned: dict[tuple[Panel, int], Columns] = {}
+
+    def set_palette(self, palette: Palette) -> None:
+        self._palette = palette
+        self.update()
+
+    def show_course(self, course: Course | None, geometry: Geometry) -> None:
+        """Draw this from now on; ``None`` draws nothing."""
+        if course is None and self._course is None:
+            return
+        if course is None or self._course is None or course.ghost is not self._course.ghost:
+            self._thinned = {}
+        self._course, self._geometry = course, geometry
+        self.update()
+
+    def stretches(self) -> tuple[Floats, Floats]:
+        """What is drawn in the view: where each level stretch begins and, at the end, the last one ends, in canvas
+        pixels, shape (n + 1,); and the upper edge of each ribbon there, bytes, shape (ribbons, n).
+        """
+        course, geometry = self._course, self._geometry
+        assert course is not None and geometry is not None
+        area = geometry.area
+        left_s, right_s = geometry.time_at(area.left()), geometry.time_at(area.right())
+        corners: list[Floats] = []
+        edges: list[Floats] = []
+        shown = None
+        for panel, start, end in course.pieces(right_s):
+            if end <= left_s or start >= right_s:
+                continue
+            left, right = geometry.x_of(start), geometry.x_of(end)
+            narrow = right - left < LEAST_STEP_PX
+            if narrow and shown is not None and shown.step and right - corners[-1][0] < LEAST_STEP_PX:
+                continue  # the stretch before stands for this one too
+            count = 1 if narrow else round(min(right - left, area.width()))
+            key = panel, count
+            if key not in self._thinned:
+                self._thinned[key] = panel.columns(count)
+            corners.append(np.linspace(left, right, count, endpoint=False))
+            edges.append(self._thinned[key].edges)
+            shown, last = panel, right
+        if shown is None:
+            return np.empty(0), np.empty((len(course.ghost.names), 0))
+        return np.append(np.concatenate(corners), last), np.concatenate(edges, axis=1)
+
+    def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
+        if self._course is None or self._geometry is None:
+            return
+        corners, edges = self.stretches()
+        if not edges.shape[1]:
+            return
+        painter.setClipRect(self._geometry.area)
+        ribbons = _Ribbons(self._course.ghost, self._geometry, frozenset(), self._palette)
+        x = np.repeat(corners, 2)[1:-1]
+        ribbons.paint_levels(painter, self._geometry.area, x, edges, np.arange(edges.shape[1]))
+
+
+LEAST_STEP_PX = 4.0
+"""Pixels below which a step is drawn as its highest point."""
+
+
 class _Ribbons:
     """Paints ribbons, and what of them is above the limit."""
 
@@ -170,7 +238,7 @@ class _Ribbons:
             ground = QColor(self._palette.banner_critical)
             ground.setAlphaF(0.55)
             painter.fillRect(QRectF(place.left(), place.top(), place.width(), self._level - place.top()), ground)
-        self._paint_stack(painter, place, columns)
+        self.paint_levels(painter, place, _corners(place, columns), columns.edges, columns.firsts)
         painter.restore()
 
     def _paint_stages(self, painter: QPainter, place: QRectF, stages: Sequence[Stage]) -> None:
@@ -183,23 +251,23 @@ class _Ribbons:
             x = round(place.left() + stage.start * place.width())
             painter.drawLine(QLineF(x, place.top(), x, place.bottom()))
 
-    def _paint_stack(self, painter: QPainter, place: QRectF, columns: Columns) -> None:
+    def paint_levels(self, painter: QPainter, place: QRectF, x: Floats, edges: Floats, firsts: Indices) -> None:
+        """Paint level stretches whose ends are at ``x``."""
         ghost, geometry = self._ghost, self._geometry
-        x = _corners(place, columns)
         rough = len(x) > place.width()  # edges would lie on one another, and Qt walks every corner of a dashed line
-        below: Floats = np.zeros(columns.edges.shape[1])
+        below: Floats = np.zeros(edges.shape[1])
         for row, name in enumerate(ghost.names):
             if name in self._hidden:
                 continue
             # what is hidden leaves no hole: the ribbons above it come down
-            upper = below + columns.edges[row] - (columns.edges[row - 1] if row else 0.0)
-            top, bottom = _outline(upper, columns, geometry), _outline(below, columns, geometry)
-            if np.any(upper[columns.firsts] > below[columns.firsts]):
+            upper = below + edges[row] - (edges[row - 1] if row else 0.0)
+            top, bottom = _outline(upper, firsts, geometry), _outline(below, firsts, geometry)
+            if np.any(upper[firsts] > below[firsts]):
                 self._paint_ribbon(painter, Area((x, top), (x, bottom), self._colour(row, name)), rough=rough)
             if self._short and row == self._hatched:
                 self._paint_hatching(painter, x, top, place)
             below = upper
-        self._paint_total(painter, x, _outline(below, columns, geometry), place, rough=rough)
+        self._paint_total(painter, x, _outline(below, firsts, geometry), place, rough=rough)
 
     def _colour(self, row: int, name: str) -> QColor:
         colour = QColor(self._palette.curves[COLOURS.get(name, name)])
@@ -281,10 +349,10 @@ def _corners(place: QRectF, columns: Columns) -> Floats:
     return corners
 
 
-def _outline(values: Floats, columns: Columns, geometry: Geometry) -> Floats:
+def _outline(values: Floats, firsts: Indices, geometry: Geometry) -> Floats:
     """Vertical pixels at `_corners`; what lies beyond the plot area ends just behind its edge."""
     area = geometry.area
-    y = area.bottom() - (values[columns.firsts] - geometry.y_low) * area.height() / (geometry.y_high - geometry.y_low)
+    y = area.bottom() - (values[firsts] - geometry.y_low) * area.height() / (geometry.y_high - geometry.y_low)
     clipped: Floats = np.repeat(np.clip(y, area.top() - 4, area.bottom() + 4), 2)
     return clipped
 

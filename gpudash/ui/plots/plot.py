@@ -20,6 +20,7 @@ from gpudash.drawing.axes import (
     time_ticks,
     value_ticks,
 )
+from gpudash.drawing.ghost import Course
 from gpudash.drawing.shaping import BRIDGED_PX, Floats, Points, pulses, stacked
 from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec
 from gpudash.ui.colours import Palette
@@ -64,6 +65,7 @@ class TimePlot(QWidget):
         self._scale = self._new_scale()
         self._ghost: GhostView | None = None
         self._ghost_scale = Autoscale("bytes")
+        self._course: Course | None = None
         self._data = PlotData()
         self._stack: tuple[Floats, list[Floats | None]] = (np.empty(0), [])
         self._forecast: Sequence[tuple[float, float]] = ()
@@ -188,6 +190,15 @@ class TimePlot(QWidget):
         self._ghost = ghost
         return True
 
+    def set_course(self, course: Course | None) -> None:
+        """Draw the ghost of a run behind its readings; ``None`` takes it away."""
+        self._course = course
+
+    @property
+    def to_come(self) -> bool:
+        """Whether what is drawn goes on beyond now."""
+        return self._course is not None and not self._course.over
+
     @property
     def ghost(self) -> GhostView | None:
         """What is predicted, where that is shown."""
@@ -291,6 +302,7 @@ class TimePlot(QWidget):
         self.canvas.set_range(geometry)
         self.time_ticks = self._time_ticks(geometry)
         self.canvas.ghost.show_view(self._ghost, geometry if self._ghost is not None else None, self.hidden)
+        self.canvas.course.show_course(self._course if self._ghost is None else None, geometry)
         if self._ghost is not None:
             self._draw_alone(geometry)
             return

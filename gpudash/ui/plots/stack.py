@@ -15,6 +15,7 @@ from PySide6.QtCore import QCoreApplication, QEvent, QObject, QPoint, QRect, QSi
 from PySide6.QtGui import QCursor, QImage, QResizeEvent
 from PySide6.QtWidgets import QFrame, QGridLayout, QScrollArea, QSizePolicy, QSplitter, QWidget
 
+from gpudash.drawing.ghost import Course
 from gpudash.telemetry.plots import CurveSpec, PlotSpec
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import Palette
@@ -55,8 +56,8 @@ CARD_SHARE, CARD_GAP_PX = 0.5, 6
 HANDLE_PX = 5
 """Between two plots, where their heights are dragged."""
 
-LEAD_RATIO = 0.06
-"""Share of the window kept free right of now while a forecast is drawn."""
+LEAD_RATIO, GHOST_LEAD_RATIO = 0.06, 0.2
+"""Share of the window kept free right of now while a forecast is drawn, and while the ghost of a run is."""
 
 
 class PlotStack(QFrame):
@@ -238,8 +239,24 @@ class PlotStack(QFrame):
         plot = self._plots.get(name)
         if plot is not None:
             plot.set_forecast(points)
-        self.view.set_lead(self.view.window_s * LEAD_RATIO if any(p.has_forecast for p in self.plots) else 0.0)
+        self._keep_lead()
         self._touch()
+
+    def _keep_lead(self) -> None:
+        """Keep room right of now for what is drawn there."""
+        share = 0.0
+        if any(plot.to_come for plot in self.plots):
+            share = GHOST_LEAD_RATIO
+        elif any(plot.has_forecast for plot in self.plots):
+            share = LEAD_RATIO
+        self.view.set_lead(self.view.window_s * share)
+
+    def set_course(self, name: str, course: Course | None) -> None:
+        """Draw in the plot ``name`` the ghost of a run behind its readings; ``None`` takes it away."""
+        plot = self._plots.get(name)
+        if plot is not None:
+            plot.set_course(course)
+            self._keep_lead()
 
     def set_ghost(self, name: str, ghost: GhostView | None) -> None:
         """Show in the plot ``name`` what is predicted, in place of readings; ``None`` shows readings."""
