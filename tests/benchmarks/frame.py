@@ -51,7 +51,7 @@ def measure() -> dict[str, float]:
 
 def frame_cost(frames: int = 40, samples: int = 10_000) -> dict[str, float]:
     """Cost of a frame of the last minute, and its ratios to the bare and to the naive drawing."""
-    app = _application()
+    app = application()
     ours, close_ours = _gpudash(samples, WINDOW_S)
     bare, close_bare = _bare()
     naive, close_naive = _naive(samples)
@@ -69,7 +69,7 @@ def frame_cost(frames: int = 40, samples: int = 10_000) -> dict[str, float]:
 
 def million_points(frames: int = 40) -> dict[str, float]:
     """Cost of a frame at a million samples a curve against ten thousand, for the last minute and for everything."""
-    app = _application()
+    app = application()
     result: dict[str, float] = {}
     for name, window_s in (("last_minute", WINDOW_S), ("all", 1_000_000 / RATE_HZ)):
         many, close_many = _gpudash(1_000_000, window_s)
@@ -84,7 +84,7 @@ def million_points(frames: int = 40) -> dict[str, float]:
 
 def areas_cost(frames: int = 40, samples: int = 10_000) -> dict[str, float]:
     """Cost of a frame whose plots fill the area between two of their three curves, against curves alone."""
-    app = _application()
+    app = application()
     areas, close_areas = _gpudash(samples, WINDOW_S, areas=True)
     lines, close_lines = _gpudash(samples, WINDOW_S)
     times = _interleaved(app, {"areas": areas, "lines": lines}, frames)
@@ -93,7 +93,7 @@ def areas_cost(frames: int = 40, samples: int = 10_000) -> dict[str, float]:
     return {"areas_ms": times["areas"], "areas_over_lines": times["areas"] / times["lines"]}
 
 
-def _application() -> QApplication:
+def application() -> QApplication:
     app = QApplication.instance() or QApplication([])
     assert isinstance(app, QApplication)
     apply_theme(app, "dark")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from PySide6.QtCore import QEventLoop, QTimer
 
-from tests.benchmarks.frame import _application, _gpudash, _naive
+from tests.benchmarks.frame import _gpudash, _naive, application
 
 SECONDS = 5.0
 RATE_HZ = 10.0
@@ -33,7 +33,7 @@ def _share(make: Callable[[], tuple[Callable[[int], None], Callable[[], None]]])
     Not the CPU of a second: a view that takes longer for a frame than there is time, as the naive one does on a busy
     machine, leaves frames out, and would seem the cheaper for it.
     """
-    _application()
+    application()
     frame, close = make()
     drawn = 0
 

@@ -6,12 +6,17 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+
+from gpudash.drawing.ghost import Ghost
+from gpudash.memory.predicting.estimate import Estimate
+from gpudash.session.predicting.ghosts import ghost_of
 
 ROOT = Path(__file__).resolve().parents[2]
 MIB, GIB = 2**20, 2**30
@@ -47,21 +52,30 @@ class Child:
 
 
 class Both:
-    """The same spec predicted and run."""
+    """The same spec predicted and run.
+
+    Attributes:
+        ghost: the drawing of what was predicted last.
+    """
 
     def __init__(self, predictor: Child, runner: Child) -> None:
         self._predictor = predictor
         self._runner = runner
+        self.ghost: Ghost | None = None
 
     def predict(self, workload: str, spec: dict[str, Any], capacity: int) -> dict[str, Any]:
         target = {"device": "sim:0", "capacity_bytes": capacity, "free_bytes": capacity, "overhead_bytes": CONTEXT}
         names = spec["devices"].split(",") if "devices" in spec else []
         ranks = [{**target, "device": name} for name in names]
-        answer = self._predictor.ask(id=1, workload=workload, spec=spec, target=target, ranks=ranks, alternatives=False)
+        asked = {"workload": workload, "spec": spec, "target": target, "ranks": ranks}
+        answer = self._predictor.ask(id=1, **asked, alternatives=False, course=True)
+        course = answer.get("course")
         while not answer["final"]:
             answer = self._predictor.read()
         assert "estimate" in answer, answer
         found: dict[str, Any] = answer["estimate"]
+        told = {field.name: found[field.name] for field in fields(Estimate)}
+        self.ghost = ghost_of(course, Estimate(**told)) if course else None
         return found
 
     def run(self, workload: str, spec: dict[str, Any], capacity: int) -> dict[str, Any]:
@@ -169,6 +183,15 @@ def _same_peaks(both: Both, workload: str, spec: dict[str, Any]) -> None:
     assert predicted["peak_allocated_bytes"] == pytest.approx(reached["allocated"], rel=0.005)
     assert predicted["peak_reserved_bytes"] == pytest.approx(reached["reserved"], rel=0.005)
     assert sum(predicted["by_category"].values()) == predicted["peak_allocated_bytes"]
+    assert _highest_drawn(both.ghost) == (CONTEXT + reached["allocated"], CONTEXT + reached["reserved"])
+
+
+def _highest_drawn(ghost: Ghost | None) -> tuple[int, int]:
+    """The highest column of what is in use, and of all that is held, in the panels as they are drawn."""
+    assert ghost is not None
+    panels = [ghost.one_step.columns(540).edges, ghost.whole.columns(120).edges]
+    used, held = (max(int(edges[row].max()) for edges in panels) for row in (ghost.top, -1))
+    return used, held
 
 
 @st.composite

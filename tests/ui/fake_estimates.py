@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpudash.drawing.ghost import Ghost
 from gpudash.memory.predicting.estimate import Estimate, Target
 from gpudash.session import Answer
 from gpudash.session.predicting.estimator import Problem
@@ -29,7 +30,7 @@ class FakeEstimates:
             raise ValueError(self.refusal)
         return Target(device, 8 * GIB, self.free_bytes)
 
-    def ask(self, spec: Spec, device: str) -> int:
+    def ask(self, spec: Spec, device: str, *, course: bool = False) -> int:
         self.questions.append((spec, device))
         self.answer = None
         return len(self.questions)
@@ -37,9 +38,9 @@ class FakeEstimates:
     def newest(self) -> Answer | None:
         return self.answer
 
-    def report(self, estimate: Estimate, *, final: bool = True) -> None:
+    def report(self, estimate: Estimate, *, final: bool = True, ghost: Ghost | None = None) -> None:
         """Answer the newest question."""
-        self.answer = Answer(len(self.questions), estimate, None, final)
+        self.answer = Answer(len(self.questions), estimate, None, final, ghost)
 
     def fail(self, message: str, remedy: str = "") -> None:
         """Answer that nothing can be predicted."""

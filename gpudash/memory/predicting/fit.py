@@ -73,11 +73,7 @@ def peaks(
     Raises:
         AllocationRefused: when it does not pass there.
     """
-    if room is None:
-        endless = DeviceMemory(LARGEST_CAPACITY, falls=trace.addresses_fall)
-        allocator = CachingAllocator(endless, _of_everything(settings))
-    else:
-        allocator = _allocator_in(trace, room, settings, allowed)[0]
+    allocator = allocator_for(trace, settings, room, allowed)
     held: dict[int, tuple[int, int]] = {}
     by_category = dict.fromkeys(trace.categories, 0)
     highest = 0
@@ -133,6 +129,15 @@ def peaks(
         steady=steady,
         phases=tuple(phases),
     )
+
+
+def allocator_for(
+    trace: Trace, settings: AllocatorSettings | None, room: int | None, allowed: int | None
+) -> CachingAllocator:
+    """An allocator in which ``trace`` can be replayed; the arguments are those of `peaks`."""
+    if room is not None:
+        return _allocator_in(trace, room, settings, allowed)[0]
+    return CachingAllocator(DeviceMemory(LARGEST_CAPACITY, falls=trace.addresses_fall), _of_everything(settings))
 
 
 def card_of(allowed: int, fraction: float) -> int:

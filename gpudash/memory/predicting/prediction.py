@@ -106,6 +106,24 @@ class Prediction:
         return f"fits, {spare}{where}"
 
     @property
+    def peak(self) -> str:
+        """What is written at the highest point: "peak 2,036 MiB · 5.90 GiB spare"."""
+        estimate, found = self.estimate, self.verdict
+        need, free = estimate.needed_bytes, estimate.free_bytes
+        if need is None:
+            return "runs out of memory, as it is meant to"
+        if found == "short":
+            return f"does not fit: {self.scale.apart(need, free or 0)} too much"
+        text = f"peak {self.scale.label(need)}"
+        if found == "unknown" or free is None:
+            return text
+        if found == "uncertain":
+            return f"{text} ± {self.scale.label(estimate.margin_bytes)}, may fit"
+        if need == free:
+            return f"{text} · nothing to spare"
+        return f"{text} · {self.scale.apart(need, free)} spare"
+
+    @property
     def _where(self) -> str:
         """Of a run on several devices, where that is what the headline says."""
         estimate = self.estimate
@@ -151,6 +169,20 @@ class Prediction:
         if need is None:
             return text
         return f"{text} of {self.scale.label(need)} predicted"
+
+    def beside_run(self, size: int | None) -> str:
+        """The prediction and what its run has come to: "predicted 2.30 GiB, reached 2.30 GiB".
+
+        Args:
+            size: bytes that PyTorch has reserved at most; ``None`` where that is not known.
+        """
+        need = self.estimate.needed_bytes
+        if need is None:
+            return ""
+        text = f"predicted {self.scale.label(need)}"
+        if not size:
+            return text
+        return f"{text}, reached {self.scale.label(size + self.estimate.overhead_bytes)}"
 
     @property
     def release(self) -> str:

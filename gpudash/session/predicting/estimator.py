@@ -9,13 +9,16 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from gpudash.memory.predicting.estimate import Estimate
 from gpudash.session.child_process import ChildProcess, Waker
 from gpudash.system.processes import TORCH_IMPORT_S
+
+if TYPE_CHECKING:
+    from gpudash.drawing.ghost import Ghost
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +54,15 @@ def _reader() -> TypeAdapter[Estimate]:
     return TypeAdapter(Estimate)
 
 
+def _ghost(message: Mapping[str, Any], estimate: Estimate) -> Ghost | None:
+    """The run's memory as a drawing, made here so that whoever shows it need not."""
+    if not message.get("course"):
+        return None
+    from gpudash.session.predicting.ghosts import ghost_of  # only windows ask for it
+
+    return ghost_of(message["course"], estimate)
+
+
 @dataclass(frozen=True)
 class Problem:
     """Why a prediction was not made.
@@ -75,12 +87,14 @@ class Answer:
         estimate: as far as it has come.
         problem: why it has come no further.
         final: whether nothing more will come.
+        ghost: the run's memory as a drawing, where that was asked for and could be told.
     """
 
     id: int
     estimate: Estimate | None = None
     problem: Problem | None = None
     final: bool = False
+    ghost: Ghost | None = None
 
 
 @dataclass
@@ -107,6 +121,7 @@ class _Child:
     at_most_until: float = 0.0
     answer_until: float | None = None
     worked_before_s: float = 0.0
+    ghost: Ghost | None = None
 
 
 class Estimator:
@@ -253,6 +268,7 @@ class Estimator:
         else:
             child.answer_until = None
         child.worked_before_s = child.process.processor_s
+        child.ghost = None
         child.request, child.until, child.at_most_until = request, now + request.limit_s, now + request.longest_s
         child.process.send(request.message)
 
@@ -327,12 +343,13 @@ class Estimator:
             estimate = None
             if not error:
                 estimate = replace(_reader().validate_python(message.get("estimate")), torch=child.torch)
-        except (ValidationError, TypeError) as wrong:
+                child.ghost = _ghost(message, estimate) or child.ghost
+        except (ValidationError, TypeError, KeyError, ValueError) as wrong:
             problem, estimate = Problem("crashed", f"The prediction could not be read ({type(wrong).__name__})."), None
         if problem is not None:
             self._fail(request, problem)
         else:
-            self._report(Answer(request.id, estimate, None, final))
+            self._report(Answer(request.id, estimate, None, final, child.ghost))
 
     def _lost(self, child: _Child) -> None:
         """The process has ended without being asked to."""
@@ -383,10 +400,10 @@ class Estimator:
         with self._changed:
             if self._wanted is request:
                 self._wanted = None
-            known = None
-            if self._answer is not None and self._answer.id == request.id:
-                known = self._answer.estimate
-        self._report(Answer(request.id, known, problem, final=True))
+            known = self._answer
+            if known is None or known.id != request.id:
+                known = Answer(request.id)
+        self._report(replace(known, problem=problem, final=True))
 
     def _report(self, answer: Answer) -> None:
         """Make an answer known, unless something newer was asked."""

@@ -22,12 +22,13 @@ from PySide6.QtWidgets import (
 
 from gpudash.devices.names import shown_name
 from gpudash.devices.simulated_cards import is_program_card
+from gpudash.drawing.ghost import Course
 from gpudash.memory.watching.growth import Forecast
 from gpudash.memory.watching.watch import ends_in
 from gpudash.session.recordings.run_names import given_name, process_text
 from gpudash.session.source import DashboardSource
 from gpudash.telemetry.outcome import ended_badly, is_comparison, is_put_forward
-from gpudash.telemetry.plots import PlotSpec, memory_plot, plots_for, run_in_view
+from gpudash.telemetry.plots import CurveSpec, PlotSpec, memory_plot, plots_for, run_in_view
 from gpudash.telemetry.records import Event, Note, RemediesFound, RunEnd, RunStarted, Table, Topic
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.colours import Palette
@@ -42,6 +43,7 @@ from gpudash.ui.explanation.view import ExplanationView
 from gpudash.ui.forms.fit_follower import FitFollower
 from gpudash.ui.forms.run_progress import WATCH
 from gpudash.ui.forms.workload_panel import WorkloadPanel, put_into_panel
+from gpudash.ui.plots.ghost import COLOURS, GhostView
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.widgets.layouts import in_column, in_halves, in_row
 from gpudash.ui.widgets.text_size import scaled
@@ -233,6 +235,8 @@ class Dashboard(PlotsPage):
 
     def _draw(self) -> None:
         self._balance()
+        self.plots.set_ghost("memory", self.ghost)
+        self.plots.set_course("memory", self._course())
         super()._draw()
         self.explanation.refresh()
         self.tabs.refresh_output(self.session.output)
@@ -374,15 +378,61 @@ class Dashboard(PlotsPage):
                 warned=self.banner.warns,
                 own=process_text(run_in_view(session.store, self.view.range()), session.store.newest_s),
             )
+            plots = self._with_line(plots)
             shown = (key for key in compared if key != selected)
             others = [
                 memory_plot(session.store, key, by_key[key], by_key[key], warn, to_capacity=False, gpu=gpus.get(key))
                 for key in shown
             ]
+        plots = self._with_ghost(plots)
         found = [*plots[:1], *(replace(plot, id=f"{plot.id} {plot.title}") for plot in others), *plots[1:]]
         if self._forward is None:
             return found
         return self._in_front(found)
+
+    @property
+    def ghost(self) -> GhostView | None:
+        """What is predicted of the run that is about to start, where the memory plot shows that.
+
+        It is there while nothing runs and the view follows; going back in time, or selecting of it, shows what was
+        measured.
+        """
+        if self.fit is None or not self.view.following or self.view.selection is not None:
+            return None
+        if not self._shows(self.fit.device):
+            return None
+        return self.fit.ghost
+
+    def _with_line(self, plots: Sequence[PlotSpec]) -> tuple[PlotSpec, ...]:
+        """The plots with a line across the memory's where the run in view was predicted; under the store's lock."""
+        run = run_in_view(self.session.store, self.view.range())
+        line = None
+        if self.fit is not None and run is not None and self._shows(run.device):
+            line = self.fit.line_beside(run)
+        if line is None:
+            return tuple(plots)
+        return tuple(replace(plot, lines=(line, *plot.lines)) if plot.id == "memory" else plot for plot in plots)
+
+    def _course(self) -> Course | None:
+        """The ghost of the run in view in its time."""
+        span = self.view.range()
+        with self.session.store.lock:
+            run = run_in_view(self.session.store, span)
+            if self.fit is None or run is None or not self._shows(run.device):
+                return None
+            return self.fit.course_of(run, span)
+
+    def _shows(self, device: str) -> bool:
+        """Whether this is torch's name of the device that is shown."""
+        keys = {one.name: one.uuid or "host" for one in self.session.devices()}
+        return keys.get(device) == self.selected
+
+    def _with_ghost(self, plots: Sequence[PlotSpec]) -> tuple[PlotSpec, ...]:
+        """The plots with the ribbons of the ghost as curves of the memory's, while one is shown."""
+        shown = self.ghost
+        if shown is None:
+            return tuple(plots)
+        return tuple(_predicted(plot, shown) if plot.id == "memory" else plot for plot in plots)
 
     def _in_front(self, plots: Sequence[PlotSpec]) -> list[PlotSpec]:
         """The plot that is put forward, large, and of the others those that have room beside it."""
@@ -570,6 +620,22 @@ class Dashboard(PlotsPage):
     def _balanced_by_hand(self) -> None:
         if not self.tabs.collapsed:
             self._tables_height = self.splitter.sizes()[1]
+
+
+GHOST_STRETCH = 6
+"""How many times as high as others a plot is that shows what is predicted."""
+
+
+def _predicted(plot: PlotSpec, shown: GhostView) -> PlotSpec:
+    """The memory plot with a curve for each ribbon; they have the place of readings, and none of their own."""
+    table, _, device = plot.curves[0].key
+    names = () if shown.ghost is None else shown.ghost.names
+    curves = tuple(
+        CurveSpec((table, f"predicted {name}", device), name, "bytes", COLOURS.get(name, name), stack=True)
+        for name in names
+    )
+    told = "predicted" if names else "not predicted"
+    return replace(plot, title=f"{plot.title}, {told}", curves=curves, lines=(), stretch=GHOST_STRETCH)
 
 
 SHOWN_S = 60.0

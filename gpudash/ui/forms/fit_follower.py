@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
+from gpudash.drawing.ghost import Course, Ghost
 from gpudash.memory.predicting.estimate import Alternative
+from gpudash.memory.predicting.prediction import AFTER_RELEASE, Prediction
 from gpudash.session import Answer, Session
+from gpudash.specs import Spec
+from gpudash.telemetry.plots import LineSpec
+from gpudash.telemetry.records import STEP_METRICS
+from gpudash.telemetry.runs import RunView
 from gpudash.ui.forms.fit_panel import PREDICTING
 from gpudash.ui.forms.workload_panel import WorkloadPanel
-from gpudash.units import MIB
+from gpudash.ui.plots.ghost import GhostView
+from gpudash.units import MIB, format_bytes
 
 DEBOUNCE_S = 0.3
 """How long the form must have been left alone before its values are asked about."""
@@ -43,13 +51,33 @@ class FitFollower:
         self._requested = False
         self._shown: Answer | None = None
         self._running = False
+        self._ghost: GhostView | None = None
+        self._ghost_wanted = True
+        self._of_run: _OfRun | None = None
         panel.changed.connect(self.form_changed)
         panel.fit.applied.connect(self._apply)
+
+    @property
+    def device(self) -> str:
+        """torch's name of the device that was asked about."""
+        return self._requested_device
+
+    @property
+    def ghost(self) -> GhostView | None:
+        """What the memory plot shows of the run before it starts: its ribbons, or why there are none.
+
+        ``None`` during a run, and behind one until something of the form is changed: what was measured stays.
+        """
+        if self._ghost_wanted and not self._running:
+            return self._ghost
+        return None
 
     def form_changed(self) -> None:
         """Ask anew once the form is left alone."""
         if self._running:
             return
+        self._ghost_wanted = True
+        self._fade()
         self._due = self._clock() + DEBOUNCE_S
         self._panel.fit.withdraw(self._panel.correction or PREDICTING)
         self._panel.set_forecast("")
@@ -74,6 +102,7 @@ class FitFollower:
     def _run_changed(self) -> None:
         """The prediction for the run stays, or is made still; afterwards the device may have more or less room."""
         self._running = self._session.running
+        self._ghost_wanted = self._ghost_wanted and not self._running
         self._panel.fit.set_running(self._running)
         if not self._running or self._due is not None:
             self._due = self._clock()
@@ -90,10 +119,49 @@ class FitFollower:
                 return
             reserved = run.peak_reserved_bytes
         self._panel.fit.show_reached(reserved)
+        answer = self._shown
+        if answer is not None and answer.estimate is not None and answer.ghost is not None:
+            self._of_run = _OfRun(requested, Prediction(answer.estimate), answer.ghost)
+
+    def course_of(self, run: RunView, span: tuple[float, float]) -> Course | None:
+        """The ghost of a run in its time, of the steps that end within ``span``; ``None`` where it has no steps, or
+        nothing was predicted of it. Called under the store's lock.
+        """
+        known, store = self._known_of(run), self._session.store
+        if known is None or run.stepped_s is None or run.pace_s is None:
+            return None
+        found = (store.series("run", name) for name in STEP_METRICS)
+        series = next((series for series in found if series is not None and series.extent() is not None), None)
+        if series is None:
+            return None
+        ended, _ = series.window(max(run.began_s, span[0]), run.stepped_s + run.pace_s / 2, MOST_STEPS)
+        ended = ended[ended > run.began_s]
+        if len(ended) > run.step or run.stepped_s > span[1]:
+            return None  # they cannot be counted
+        return Course(known.ghost, run.began_s, ended, run.step, run.pace_s, run.steps, not run.running)
+
+    def _known_of(self, run: RunView) -> _OfRun | None:
+        known = self._of_run
+        if known is None or known.requested != (run.workload, run.device, run.spec) or run.device == "cpu":
+            return None
+        return known
+
+    def line_beside(self, run: RunView) -> LineSpec | None:
+        """The level that was predicted of a run, and what it has reached; ``None`` where nothing was, and on the CPU,
+        of whose memory a run's tensors are a part. Called under the store's lock.
+        """
+        known = self._known_of(run)
+        if known is None:
+            return None
+        text = known.prediction.beside_run(run.peak_reserved_bytes)
+        if not text:
+            return None
+        return LineSpec(text, "difference", value=known.ghost.highest, style="dot", shows_value=False)
 
     def _ask(self) -> None:
         self._due, self._shown, self._requested = None, None, False
         spec = self._panel.spec()
+        self._fade()
         if spec is None:
             self._panel.fit.withdraw(self._panel.correction or PREDICTING)
             return
@@ -101,9 +169,10 @@ class FitFollower:
         device = self._requested_device = spec.own_device or self._panel.device_name
         try:
             self._requested_free = self._session.estimates.target(device).free_bytes
-            self._session.estimates.ask(spec, device)
+            self._session.estimates.ask(spec, device, course=True)
         except (ValueError, RuntimeError) as error:
             self._panel.fit.show_reason(str(error), "")
+            self._ghost = GhostView(None, str(error))
             return
         self._requested = True
         self._panel.fit.withdraw()
@@ -113,6 +182,7 @@ class FitFollower:
             return
         self._shown = answer
         estimate, problem = answer.estimate, answer.problem
+        self._ghost = _ghost_view(answer, self._panel.spec())
         if estimate is not None and estimate.peak_allocated_bytes is not None:
             self._panel.fit.show_estimate(estimate, whole=answer.final)
             short = estimate.fits is False and not estimate.fills_memory
@@ -121,6 +191,14 @@ class FitFollower:
             self._panel.fit.show_reason(problem.message, problem.remedy)
         elif estimate is not None:
             self._panel.fit.show_reason(estimate.reason, "")
+
+    def _fade(self) -> None:
+        """Let the ghost of an earlier question stay, as one of that; it goes where nothing can be asked."""
+        wrong = self._panel.correction
+        if self._panel.spec() is None and not wrong:
+            self._ghost = None
+        elif self._ghost is not None:
+            self._ghost = replace(self._ghost, faded=True, detail=wrong or PREDICTING)
 
     def _check_free(self) -> None:
         """Predict anew when much more or less is free than when it was asked."""
@@ -144,3 +222,44 @@ class FitFollower:
             self._panel.take_device(alternative.device)
         if alternative.fields:
             self._panel.change_fields(alternative.fields)
+
+
+@dataclass(frozen=True, slots=True)
+class _OfRun:
+    """What was predicted of a run: its workload, device and spec, and the drawing of it."""
+
+    requested: tuple[str, str, Mapping[str, object]]
+    prediction: Prediction
+    ghost: Ghost
+
+
+MOST_STEPS = 4096
+"""Steps in view whose ends are asked for; of more each would have less than a column of pixels."""
+
+
+UNAVAILABLE = "unavailable"
+"""Kind of the problem that nothing can be predicted here at all: then the plot goes on showing what is measured."""
+
+
+def _ghost_view(answer: Answer, spec: Spec | None) -> GhostView | None:
+    """What the memory plot shows of an answer; ``None`` where it has nothing to show."""
+    estimate, problem = answer.estimate, answer.problem
+    if problem is not None and answer.ghost is None:
+        if problem.kind == UNAVAILABLE:
+            return None
+        return GhostView(None, problem.message, problem.remedy)
+    if estimate is None or answer.ghost is None:
+        return None
+    prediction = Prediction(estimate)
+    limit = answer.ghost.limit
+    name = "limit"
+    if limit == answer.ghost.capacity:
+        name = "capacity"
+    return GhostView(
+        answer.ghost,
+        prediction.peak,
+        prediction.need if prediction.verdict in ("short", "uncertain") else prediction.release and AFTER_RELEASE,
+        "" if limit is None else f"{name} {format_bytes(round(limit))}",
+        prediction.verdict,
+        steps=int(getattr(spec, "steps", 0) or 0),
+    )

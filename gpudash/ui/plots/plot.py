@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from PySide6.QtCore import QPoint, Signal
@@ -19,15 +20,17 @@ from gpudash.drawing.axes import (
     time_ticks,
     value_ticks,
 )
+from gpudash.drawing.ghost import Course
 from gpudash.drawing.shaping import BRIDGED_PX, Floats, Points, pulses, stacked
 from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.canvas import MIN_HEIGHT_PX, TIGHT_HEIGHT_PX, Canvas, Gestures, drawn
 from gpudash.ui.plots.geometry import Geometry
+from gpudash.ui.plots.ghost import GhostView
 from gpudash.ui.plots.layers import Label
 from gpudash.ui.plots.legend import Legend, LevelName
 from gpudash.ui.plots.overlay import BETWEEN_ALPHA, Arrow, Mark, OverlayContent, PlotLevel, place
-from gpudash.ui.plots.reading import PlotData, PlotRequest, Row
+from gpudash.ui.plots.reading import Group, PlotData, PlotRequest, Row
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.text_size import scaled
@@ -60,6 +63,9 @@ class TimePlot(QWidget):
         self._palette = palette
         self._geometry: Geometry | None = None
         self._scale = self._new_scale()
+        self._ghost: GhostView | None = None
+        self._ghost_scale = Autoscale("bytes")
+        self._course: Course | None = None
         self._data = PlotData()
         self._stack: tuple[Floats, list[Floats | None]] = (np.empty(0), [])
         self._forecast: Sequence[tuple[float, float]] = ()
@@ -141,11 +147,13 @@ class TimePlot(QWidget):
     @property
     def y_range(self) -> tuple[float, float]:
         """Range of the left axis, of decimal logarithms where `log`."""
+        if self._ghost is not None:
+            return self._ghost_scale.range()
         return self._scale.range()
 
     def labels(self) -> list[Label]:
         """Every word on the canvas with its place, in canvas pixels."""
-        return [*self.canvas.frame.labels, *self.canvas.overlay.labels]
+        return [*self.canvas.frame.labels, *self.canvas.overlay.labels, *self.canvas.ghost.labels]
 
     def toggle_log(self) -> None:
         """Make the left axis logarithmic or linear, where the plot allows it."""
@@ -155,15 +163,56 @@ class TimePlot(QWidget):
     def zoom_y(self, factor: float, anchor_px: float) -> None:
         """Zoom the left axis at a canvas y; `reset_y` undoes it."""
         if self._geometry is not None:
-            self._scale.zoom(factor, self._geometry.value_at(anchor_px))
+            scale = self._ghost_scale
+            if self._ghost is None:
+                scale = self._scale
+            scale.zoom(factor, self._geometry.value_at(anchor_px))
 
     def reset_y(self) -> None:
         """Fit the left axis to the data again."""
         self._scale.reset()
+        self._ghost_scale.reset()
 
     def set_forecast(self, points: Sequence[tuple[float, float]] | None) -> None:
         """Extend the curve by a dashed line through (session time, value) points; ``None`` takes it away."""
         self._forecast = points or ()
+
+    def set_ghost(self, ghost: GhostView | None) -> bool:
+        """Show what is predicted in place of readings; ``None`` shows readings.
+
+        Returns:
+            Whether that is something else than before.
+        """
+        if ghost == self._ghost:
+            return False
+        if ghost is None or self._ghost is None:
+            self._ghost_scale.reset()
+        self._ghost = ghost
+        return True
+
+    def set_course(self, course: Course | None) -> None:
+        """Draw the ghost of a run behind its readings; ``None`` takes it away."""
+        self._course = course
+
+    @property
+    def to_come(self) -> bool:
+        """Whether what is drawn goes on beyond now."""
+        return self._course is not None and not self._course.over
+
+    @property
+    def ghost(self) -> GhostView | None:
+        """What is predicted, where that is shown."""
+        return self._ghost
+
+    def group(self, spec: PlotSpec, rows: list[Row]) -> Group:
+        """What the readout says of the plot: of a ghost what each ribbon has at the peak, the highest first."""
+        if self._ghost is None:
+            return spec, rows
+        parts = {}
+        if self._ghost.ghost is not None:
+            parts = self._ghost.ghost.parts
+        found = [Row(curve, parts.get(curve.name), None) for curve in reversed(self.visible_curves)]
+        return replace(spec, title="PREDICTED, at the peak"), found
 
     @property
     def has_forecast(self) -> bool:
@@ -189,6 +238,9 @@ class TimePlot(QWidget):
         """Margins shared by all plots; whether this one carries the labels of marks."""
         self._shows_mark_labels = shows_mark_labels
         self._margins = (left, self.canvas.frame.line_height + 2 if shows_mark_labels else 5.0, right, 5.0)
+        if self._ghost is not None:
+            above, below = self.canvas.ghost.margins
+            self._margins = (left, above, right, below)
         self._keep_least()
         self.canvas.set_margins(*self._margins)
         self.legend.set_insets(left, right)
@@ -222,6 +274,9 @@ class TimePlot(QWidget):
     def take(self, data: PlotData, now_s: float) -> None:
         """Accept new data and fit the y axis; `draw` shows them."""
         self._data = data
+        if self._ghost is not None:
+            self._ghost_scale.update(0.0, self._ghost.reach, now_s)
+            return
         bands = [curve for curve in self.spec.curves if curve.stack]
         known = None
         if data.known:
@@ -246,6 +301,11 @@ class TimePlot(QWidget):
         self._geometry = geometry
         self.canvas.set_range(geometry)
         self.time_ticks = self._time_ticks(geometry)
+        self.canvas.ghost.show_view(self._ghost, geometry if self._ghost is not None else None, self.hidden)
+        self.canvas.course.show_course(self._course if self._ghost is None else None, geometry)
+        if self._ghost is not None:
+            self._draw_alone(geometry)
+            return
         self.canvas.frame.arrange(geometry, self._left_ticks(), self._right_ticks(), self.time_ticks)
         self._draw_bands(geometry)
         self._draw_between(geometry)
@@ -253,6 +313,21 @@ class TimePlot(QWidget):
             if not curve.stack:
                 self._draw_curve(curve, geometry)
         self._draw_overlay(geometry, marks, rows)
+
+    def _draw_alone(self, geometry: Geometry) -> None:
+        """Take everything away that is of time but the ghost's own axis."""
+        canvas = self.canvas
+        ticks = self._left_ticks()
+        if self._ghost is None or self._ghost.ghost is None:
+            ticks = Ticks((), "")
+        canvas.frame.arrange(geometry, ticks, None, Ticks((), ""))
+        canvas.bands.show_bands(geometry, np.empty(0), [], [])
+        canvas.bands.show_between(geometry, [])
+        for curve in self.spec.curves:
+            if not curve.stack:
+                canvas.show_curve(curve.name, None, None, geometry)
+        self.legend.set_levels([])
+        canvas.overlay.show_content(geometry, OverlayContent())
 
     def _draw_bands(self, geometry: Geometry) -> None:
         colours = []

@@ -15,6 +15,7 @@ from PySide6.QtCore import QCoreApplication, QEvent, QObject, QPoint, QRect, QSi
 from PySide6.QtGui import QCursor, QImage, QResizeEvent
 from PySide6.QtWidgets import QFrame, QGridLayout, QScrollArea, QSizePolicy, QSplitter, QWidget
 
+from gpudash.drawing.ghost import Course
 from gpudash.telemetry.plots import CurveSpec, PlotSpec
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import Palette
@@ -29,6 +30,7 @@ from gpudash.ui.plots.export import (
     write_csv,
     write_picture,
 )
+from gpudash.ui.plots.ghost import GhostView
 from gpudash.ui.plots.overlay import Mark
 from gpudash.ui.plots.plot import TimePlot
 from gpudash.ui.plots.reading import FrameData, FrameReader, SessionShape, session_shape
@@ -54,8 +56,8 @@ CARD_SHARE, CARD_GAP_PX = 0.5, 6
 HANDLE_PX = 5
 """Between two plots, where their heights are dragged."""
 
-LEAD_RATIO = 0.06
-"""Share of the window kept free right of now while a forecast is drawn."""
+LEAD_RATIO, GHOST_LEAD_RATIO = 0.06, 0.2
+"""Share of the window kept free right of now while a forecast is drawn, and while the ghost of a run is."""
 
 
 class PlotStack(QFrame):
@@ -237,8 +239,30 @@ class PlotStack(QFrame):
         plot = self._plots.get(name)
         if plot is not None:
             plot.set_forecast(points)
-        self.view.set_lead(self.view.window_s * LEAD_RATIO if any(p.has_forecast for p in self.plots) else 0.0)
+        self._keep_lead()
         self._touch()
+
+    def _keep_lead(self) -> None:
+        """Keep room right of now for what is drawn there."""
+        share = 0.0
+        if any(plot.to_come for plot in self.plots):
+            share = GHOST_LEAD_RATIO
+        elif any(plot.has_forecast for plot in self.plots):
+            share = LEAD_RATIO
+        self.view.set_lead(self.view.window_s * share)
+
+    def set_course(self, name: str, course: Course | None) -> None:
+        """Draw in the plot ``name`` the ghost of a run behind its readings; ``None`` takes it away."""
+        plot = self._plots.get(name)
+        if plot is not None:
+            plot.set_course(course)
+            self._keep_lead()
+
+    def set_ghost(self, name: str, ghost: GhostView | None) -> None:
+        """Show in the plot ``name`` what is predicted, in place of readings; ``None`` shows readings."""
+        plot = self._plots.get(name)
+        if plot is not None and plot.set_ghost(ghost):
+            self._touch()
 
     def set_hidden_marks(self, categories: Iterable[str]) -> None:
         """Hide marks of these categories (see `marks.CATEGORIES`)."""
@@ -559,21 +583,22 @@ class PlotStack(QFrame):
         for plot, data in zip(plots, frame.plots, strict=True):
             plot.take(data, newest)
         self._align()
-        rows = {spec.id: group for spec, group in frame.groups}
+        groups = [self._plots[spec.id].group(spec, group) for spec, group in frame.groups]
+        rows = {spec.id: group for spec, group in groups}
         cursor = self.view.cursor_s
         for plot in plots:
             plot.draw(frame.marks, rows[plot.spec.id] if cursor is not None else ())
             if plot.geometry_now is not None:
                 self.axis.show_ticks(plot.geometry_now, plot.time_ticks)
         self._place_mark_field()
-        self.readout.show_rows(cursor, newest, frame.groups, live=self.view.live)
+        self.readout.show_rows(cursor, newest, groups, live=self.view.live)
         self.strip.show_range(self.view.selection, self.view.range())
         if frame.statistics is not None:
             self.strip.card.show_statistics(*frame.statistics)
             self._place_card()
         if frame.descriptions is not None:
             for plot, description in zip(plots, frame.descriptions, strict=True):
-                plot.set_description(description)
+                plot.set_description(description if plot.ghost is None else plot.ghost.description)
             self.readout.describe()
 
     def _align(self) -> None:

@@ -66,26 +66,35 @@ class Question:
     ranks: Sequence[Target] = ()
 
 
-def estimate(question: Question, dry: DryRun, *, alternatives: bool = True) -> Iterator[Estimate]:
+Followed = Callable[[Trace, Target, Estimate], object]
+"""Is given what a run asks of the allocator of a device, and what that comes to there."""
+
+
+def estimate(
+    question: Question, dry: DryRun, *, alternatives: bool = True, followed: Followed | None = None
+) -> Iterator[Estimate]:
     """Predict a run, soonest first: each result has more than the one before, the last one has all.
 
     Args:
         dry: of this process.
         alternatives: whether to look for the largest batch and for what else would fit.
+        followed: is called before the first result; of several devices for the one that decides, and not for a model
+            that is split.
 
     Raises:
         CannotPredictError: when the workload cannot be followed without numbers, or not on this device.
     """
     began = time.perf_counter()
-    for found in _Estimation(question, dry).results(alternatives=alternatives):
+    for found in _Estimation(question, dry, followed).results(alternatives=alternatives):
         yield replace(found, seconds=time.perf_counter() - began)
 
 
 class _Estimation:
     """One prediction on its way: what has been dry-run for it is kept."""
 
-    def __init__(self, question: Question, dry: DryRun) -> None:
+    def __init__(self, question: Question, dry: DryRun, followed: Followed | None = None) -> None:
         self._spec = question.spec
+        self._followed = followed
         self._ranks = tuple(question.ranks)
         if self._ranks:
             self._target = self._ranks[deciding(self._ranks)]
@@ -109,6 +118,8 @@ class _Estimation:
             yield from self._until_full(spec, alternatives=alternatives)
             return
         found = self._judged(spec)
+        if self._followed is not None and not self._split:
+            self._followed(self._trace(spec), target, found)
         yield found
         if not alternatives or target.room_bytes is None:
             return
@@ -157,6 +168,8 @@ class _Estimation:
         except LeftTheDeviceError:
             trace = Trace()  # not even the first request is served
         found = replace(judge(trace, self._target, spec.name), fits=False, spare_bytes=None)
+        if self._followed is not None and trace.events:
+            self._followed(trace, self._target, found)
         yield found
         yield replace(found, alternatives=self._ends(spec, room) if alternatives else ())
 

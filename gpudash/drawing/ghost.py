@@ -1,0 +1,276 @@
+"""A predicted run's memory as ribbons upon one another, before anything has run: data and shape, without a painter.
+
+The horizontal place of a request is its number: how long each takes is not known. A panel shows a stretch of them;
+`Panel.columns` thins it to columns of pixels so that no peak is lost, however many requests there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A named stretch of a panel, from and to a share of its width.
+
+    Attributes:
+        name: of the phase, or the number of a step; "" where there is nothing to say.
+    """
+
+    name: str
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Columns:
+    """A panel thinned to columns of equal width.
+
+    Attributes:
+        edges: upper edge of each ribbon in each column, bytes, shape (ribbons, columns).
+        firsts: the columns at which something changes, ascending, the first is 0; those between show the same.
+    """
+
+    edges: Floats
+    firsts: Indices
+
+
+@dataclass(frozen=True, eq=False)
+class Ghost:
+    """The ribbons of a run.
+
+    Attributes:
+        names: of the ribbons, from below; each is a name of a colour.
+        edges: upper edge of each ribbon after each request, bytes, shape (ribbons, n).
+        marks: where a stretch begins: its first request, its step (0 before the first), and its name.
+        top: the ribbon up to which memory is in use and not only kept: its edge is the line of what is allocated.
+        capacity: bytes of the device; ``None`` where that is not known.
+        limit: bytes beyond which the run does not fit; ``None`` where that is not known.
+        steps: that the run takes; 0 for one without steps.
+    """
+
+    names: tuple[str, ...]
+    edges: Floats
+    marks: tuple[tuple[int, int, str], ...] = ()
+    top: int = -1
+    capacity: float | None = None
+    limit: float | None = None
+
+    @classmethod
+    def of(
+        cls,
+        ribbons: Mapping[str, Floats],
+        marks: Sequence[tuple[int, int, str]] = (),
+        *,
+        kept: str = "",
+        capacity: float | None = None,
+        limit: float | None = None,
+    ) -> Ghost:
+        """Set ribbons upon one another.
+
+        Args:
+            ribbons: name → bytes after each request, the lowest ribbon first; those that are always empty are left out.
+            marks, capacity, limit: as of the attributes.
+            kept: the name of the ribbon that is only kept, the last one.
+        """
+        shown = {name: heights for name, heights in ribbons.items() if np.any(heights)}
+        names = tuple(shown)
+        edges = np.cumsum(np.array(list(shown.values()), np.float64).reshape(len(names), -1), axis=0)
+        top = len(names) - 1 - (names[-1:] == (kept,))
+        return cls(names, edges, tuple(marks), top, capacity, limit)
+
+    @property
+    def requests(self) -> int:
+        """How many there are."""
+        return int(self.edges.shape[1])
+
+    @property
+    def total(self) -> Floats:
+        """What the device holds after each request, bytes, shape (n,)."""
+        total: Floats = self.edges[-1]
+        return total
+
+    @cached_property
+    def highest(self) -> float:
+        """The highest point, bytes."""
+        return float(self.total.max(initial=0.0))
+
+    @cached_property
+    def peak_at(self) -> int:
+        """The request at which most is in use; of several the last, which is in a step as most are."""
+        used = self.edges[self.top]
+        return self.requests - 1 - int(used[::-1].argmax())
+
+    @cached_property
+    def parts(self) -> dict[str, float]:
+        """What each ribbon has at the peak, bytes, from below."""
+        heights = np.diff(self.edges[:, self.peak_at], prepend=0.0)
+        return dict(zip(self.names, heights.tolist(), strict=True))
+
+    @property
+    def steps(self) -> int:
+        """Steps that are drawn."""
+        return max((step for _, step, _ in self.marks), default=0)
+
+    @cached_property
+    def one_step(self) -> Panel:
+        """The step of the peak; the whole run where that is in none."""
+        starts = [(at, step, name) for at, step, name in self.marks if step]
+        step = max((step for at, step, _ in starts if at <= self.peak_at), default=0)
+        own = [(at, name) for at, of, name in starts if of == step]
+        if not step or len(own) < 2:
+            return self.whole
+        behind = min((at for at, of, _ in starts if of > step), default=self.requests)
+        return Panel(self, own[0][0], behind, _stages(own, behind), step)
+
+    @cached_property
+    def _panels(self) -> dict[int, Panel]:
+        return {}
+
+    def step_panel(self, step: int) -> Panel:
+        """A step by its number, from 1."""
+        if step not in self._panels:
+            first = min((at for at, of, _ in self.marks if of == step), default=0)
+            behind = min((at for at, of, _ in self.marks if of > step), default=self.requests)
+            self._panels[step] = Panel(self, first, max(behind, first + 1), (), step)
+        return self._panels[step]
+
+    @cached_property
+    def whole(self) -> Panel:
+        """All there is, by steps."""
+        begun: dict[int, int] = {}
+        for at, step, _ in self.marks:
+            begun.setdefault(step, at)
+        own = [(at, str(step) if step else "") for step, at in sorted(begun.items())]
+        return Panel(self, 0, self.requests, _stages(own, self.requests), 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Course:
+    """A run that goes on, as far as its ghost is drawn into its time. Times are seconds of one clock.
+
+    Attributes:
+        ghost: what was predicted.
+        began: when it began.
+        ended: when the steps in view ended, ascending; those that lie before the view are left out.
+        step: the number of the newest step, 0 before the first has ended.
+        pace: seconds that a step takes; 0 where that is not known yet.
+        steps: that the run takes.
+        over: whether it goes on no more.
+    """
+
+    ghost: Ghost
+    began: float
+    ended: Floats
+    step: int
+    pace: float
+    steps: int
+    over: bool
+
+    def pieces(self, until: float) -> list[tuple[Panel, float, float]]:
+        """The stretches of requests, and from when to when each is drawn: what has been, by the ends of its steps, and
+        what is to come up to ``until`` at the pace so far.
+        """
+        whole, ghost = self.ghost.whole, self.ghost
+        if not len(self.ended) or not ghost.steps or self.pace <= 0:
+            return []
+        first = self.step - len(self.ended) + 1
+        times = self.ended.tolist()
+        found: list[tuple[Panel, float, float]] = []
+        start = times[0] - self.pace
+        if first == 1:
+            start = max(self.began, start)
+            setup = next((stage for stage in whole.stages if stage.name), None)
+            if setup is not None and setup.start > 0 and start > self.began:
+                behind = round(setup.start * ghost.requests)
+                found.append((Panel(ghost, 0, behind, (), 0), self.began, start))
+        to_come = 0
+        if not self.over:
+            to_come = min(self.steps - self.step, MOST_TO_COME, max(0, int((until - times[-1]) / self.pace) + 1))
+        times += [times[-1] + self.pace * (place + 1) for place in range(to_come)]
+        for number, end in enumerate(times, first):
+            found.append((ghost.step_panel(min(number, ghost.steps)), start, end))
+            start = end
+        return found
+
+
+MOST_TO_COME = 500
+"""Steps to come that are drawn at most."""
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """A stretch of requests, which is drawn as wide as there is room.
+
+    Attributes:
+        first, behind: the requests.
+        stages: what it is divided into.
+        step: its number; 0 for the whole run.
+    """
+
+    ghost: Ghost
+    first: int
+    behind: int
+    stages: tuple[Stage, ...]
+    step: int
+
+    def share_of(self, request: int) -> float:
+        """Where a request is, 0 to 1 of the width."""
+        return (request + 0.5 - self.first) / max(1, self.behind - self.first)
+
+    def columns(self, count: int) -> Columns:
+        """Thin it to ``count`` columns: each shows the moment at which the most is in use, and of those the most held.
+
+        What lasts from the column before counts too: a request whose memory stays is not over at the column's edge.
+        """
+        used = self.ghost.edges[self.ghost.top, self.first : self.behind]
+        shown = _highest(used, count)
+        edges = self.ghost.edges[:, self.first : self.behind][:, shown]
+        if self.ghost.top < len(edges) - 1:
+            total = self.ghost.total[self.first : self.behind]
+            edges[-1] = total[_highest(total, count)]
+        firsts = np.flatnonzero(np.any(np.diff(edges, axis=1, prepend=np.nan) != 0, axis=0))
+        return Columns(edges, firsts)
+
+
+def _highest(values: Floats, count: int) -> Indices:
+    """The place of the highest value in each of ``count`` columns, of those that begin in it and the one before."""
+    n = len(values)
+    begins = -(-(np.arange(count + 1) * n) // count)  # the first value that begins in each column: whole, and n at last
+    carried = np.clip(begins[:-1] - 1, 0, n - 1)
+    found: Indices = carried.copy()
+    full = np.flatnonzero(begins[1:] > begins[:-1])  # values are there in these; without one what is carried is shown
+    if not len(full):
+        return found
+    starts = begins[:-1][full]
+    most = np.maximum.reduceat(values, starts)
+    lengths = np.diff(np.append(starts, n))
+    places = np.flatnonzero(values[starts[0] :] == np.repeat(most, lengths)) + starts[0]
+    groups = np.searchsorted(starts, places, "right") - 1
+    best = places[np.flatnonzero(np.diff(groups, prepend=-1))]
+    # the first column has nothing before it
+    higher = (values[carried[full]] > most) & (begins[:-1][full] > 0)
+    found[full] = np.where(higher, carried[full], best)
+    return found
+
+
+def _stages(begun: Sequence[tuple[int, str]], behind: int) -> tuple[Stage, ...]:
+    """The stretches from each beginning to the next, as shares of all; neighbours of one name are one."""
+    first = begun[0][0] if begun else 0
+    width = max(1, behind - first)
+    found: list[Stage] = []
+    for place, (at, name) in enumerate(begun):
+        end = begun[place + 1][0] if place + 1 < len(begun) else behind
+        if found and found[-1].name == name:
+            found[-1] = Stage(name, found[-1].start, (end - first) / width)
+        else:
+            found.append(Stage(name, (at - first) / width, (end - first) / width))
+    return tuple(found)

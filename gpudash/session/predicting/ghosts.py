@@ -1,0 +1,60 @@
+"""A prediction's course as the drawing that the memory plot shows before the start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from gpudash.drawing.ghost import Ghost
+from gpudash.memory.allocator.trace import (
+    ACTIVATIONS,
+    GRADIENTS,
+    INPUTS,
+    OPTIMIZER_STATE,
+    TEMPORARY,
+    WEIGHTS,
+    WORKSPACE,
+)
+from gpudash.memory.predicting.course import PHASES, Course
+from gpudash.memory.predicting.estimate import Estimate
+from gpudash.memory.predicting.prediction import CONTEXT, HELD_BACK
+
+OTHERS = "in use already"
+"""The ribbon for what others hold of the device, and this process by now."""
+
+BY_LIFE = (WEIGHTS, OPTIMIZER_STATE, GRADIENTS, INPUTS, ACTIVATIONS, WORKSPACE, TEMPORARY)
+"""The categories as they lie upon one another: what lives longest is lowest, so that its edge stays level."""
+
+
+def ghost_of(written: Mapping[str, Any], estimate: Estimate) -> Ghost:
+    """The drawing of what another process has told.
+
+    Args:
+        written: as of `Course.to_json`.
+        estimate: what was predicted of the run.
+
+    Raises:
+        KeyError, TypeError, ValueError: when ``written`` is no course.
+    """
+    course = Course.from_json(written)
+    level = np.ones(len(course.changes))
+    allocated = course.allocated()
+    inside = np.sum([*allocated.values(), level * 0], axis=0)
+    ribbons = {
+        OTHERS: level * course.in_use,
+        CONTEXT: level * course.overhead,
+        **{name: allocated[name] * level for name in BY_LIFE if name in allocated},
+        HELD_BACK: course.reserved - inside,
+    }
+    limit = None
+    if estimate.free_bytes is not None:
+        limit = course.in_use + estimate.free_bytes
+    return Ghost.of(
+        ribbons,
+        [(at, step, PHASES[phase]) for at, step, phase in course.marks.tolist()],
+        kept=HELD_BACK,
+        capacity=estimate.capacity_bytes,
+        limit=limit,
+    )

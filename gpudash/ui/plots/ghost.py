@@ -1,0 +1,572 @@
+"""Paints a predicted run in the memory plot, where nothing has run yet: one step in its stages, and the run beside it.
+
+The ribbons are kept as a picture while nothing of them changes, so that a frame costs the same however many requests
+there are. While a newer answer is on its way the earlier one stays at half strength.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from pyqtgraph import functions
+from PySide6.QtCore import QLineF, QPointF, QRectF, Qt
+from PySide6.QtGui import QColor, QFont, QFontMetricsF, QPainter, QPainterPath, QPen
+from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
+
+from gpudash.drawing.ghost import Columns, Course, Floats, Ghost, Indices, Panel, Stage
+from gpudash.ui.colours import Palette
+from gpudash.ui.plots.geometry import Geometry
+from gpudash.ui.plots.layers import Area, Label, Layer, paint_area
+from gpudash.ui.widgets.text_size import scaled
+
+GhostVerdict = Literal["fits", "short", "uncertain", "unknown"]
+
+STAGES_PX, AROUND_PX = 22, 6
+"""Logical pixels of the strip with the stages' names, and above and below it."""
+
+RUN_SHARE, RUN_FROM_PX, BETWEEN_PX = 0.2, 420, 12
+"""Share of the width that the whole run has beside one step, the width from which it is there, and the gap."""
+
+FILL = {"dark": 0.34, "light": 0.24}
+"""How opaque a ribbon is, in each theme."""
+
+EDGE, KEPT, FADED = 0.75, 0.10, 0.5
+"""How opaque an edge is, what is only kept, and all of it while it is not for what is asked now."""
+
+HATCH_PX = 7
+
+NEAR = 0.45
+"""Share of the limit from which the axis reaches to it; below, the line would leave the ribbons no height."""
+
+
+@dataclass(frozen=True, slots=True)
+class GhostView:
+    """What is shown in place of readings.
+
+    Attributes:
+        ghost: the ribbons; ``None`` where nothing could be predicted.
+        headline: what it comes to; the reason where there is no ghost.
+        detail: the second line, what is waited for or what could be done; "" for none.
+        limit_text: what the line of the limit is; "" where that is not known.
+        verdict: decides the headline's colour.
+        faded: whether it is of other values than those that are asked about.
+        steps: that the run takes; 0 where that is not known.
+    """
+
+    ghost: Ghost | None
+    headline: str
+    detail: str = ""
+    limit_text: str = ""
+    verdict: GhostVerdict = "unknown"
+    faded: bool = False
+    steps: int = 0
+
+    @property
+    def reach(self) -> float:
+        """How high the axis has to be, bytes."""
+        if self.ghost is None:
+            return 0.0
+        highest, limit = self.ghost.highest, self.ghost.limit
+        if limit is not None and highest >= NEAR * limit:
+            return max(highest, limit)
+        return highest
+
+    @property
+    def description(self) -> str:
+        """All of it in words."""
+        parts = [] if self.ghost is None else [f"{name} {size:.0f} bytes" for name, size in self.ghost.parts.items()]
+        return "; ".join(text for text in ("predicted", self.headline, self.detail, self.limit_text, *parts) if text)
+
+
+class GhostLayer(Layer):
+    """The ribbons, and the words about them, in canvas pixels.
+
+    Attributes:
+        labels: every word with its place.
+        drawn: the panels, where they are, and what of them is painted.
+    """
+
+    def __init__(self, font: QFont, palette: Palette) -> None:
+        super().__init__(-5)
+        self._palette = palette
+        self._shown: tuple[GhostView | None, Geometry | None, frozenset[str]] = (None, None, frozenset())
+        self._words: _Words | None = None
+        self.labels: list[Label] = []
+        self.drawn: list[tuple[Panel, QRectF, Columns]] = []
+        self.set_font(font)
+
+    @property
+    def margins(self) -> tuple[float, float]:
+        """Pixels that are needed above and below the plot area."""
+        return scaled(STAGES_PX) + 2.0 * AROUND_PX, self._small.height() + AROUND_PX
+
+    def set_palette(self, palette: Palette) -> None:
+        self._palette = palette
+        self._forget_picture()
+
+    def set_font(self, font: QFont) -> None:
+        """Write in another font from the next `show_view` on."""
+        self._font, self._small = QFont(font), QFontMetricsF(font)
+        self._bold = QFont(font)
+        self._bold.setPointSizeF(font.pointSizeF() + 1.5)
+        self._bold.setBold(True)
+        self._shown = (None, None, frozenset())
+
+    def show_view(self, view: GhostView | None, geometry: Geometry | None, hidden: frozenset[str]) -> None:
+        """Show this from now on; ``None`` shows nothing. Ribbons with a ``hidden`` name are left out."""
+        if geometry is not None:
+            geometry = replace(geometry, origin_s=0.0, x_low=0.0, x_high=1.0)  # time goes on, and none of it is shown
+        if (view, geometry, hidden) == self._shown:
+            return
+        self._shown = view, geometry, hidden
+        self.drawn, self.labels, self._words = [], [], None
+        if view is not None and geometry is not None:
+            if view.ghost is not None and view.ghost.requests:
+                self.drawn = [
+                    (panel, place, panel.columns(max(1, round(place.width()))))
+                    for panel, place in _placed(view.ghost, geometry.area)
+                ]
+            self._words = _Words(view, geometry, self.drawn, self._font, self._bold)
+            self.labels = self._words.labels
+        self._forget_picture()
+
+    def _forget_picture(self) -> None:
+        """Let the next paint draw anew, and keep that; with nothing to show there is nothing to keep."""
+        self.setVisible(self._words is not None)
+        self.setCacheMode(QGraphicsItem.CacheMode.NoCache)
+        self.setCacheMode(QGraphicsItem.CacheMode.DeviceCoordinateCache)
+        self.update()
+
+    def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
+        view, geometry, hidden = self._shown
+        if view is None or geometry is None or self._words is None:
+            return
+        if view.ghost is not None:
+            painter.save()
+            painter.setOpacity(FADED if view.faded else 1.0)
+            ribbons = _Ribbons(view.ghost, geometry, hidden, self._palette)
+            for panel, place, columns in self.drawn:
+                ribbons.paint(painter, panel, place, columns)
+            painter.restore()
+        self._words.paint(painter, self._palette)
+
+
+class CourseLayer(Layer):
+    """The ghost of a run in its time, behind the readings: they draw themselves into it, step under step."""
+
+    def __init__(self, palette: Palette) -> None:
+        super().__init__(-25)
+        self._palette = palette
+        self._course: Course | None = None
+        self._geometry: Geometry | None = None
+        self._thinned: dict[tuple[Panel, int], Columns] = {}
+
+    def set_palette(self, palette: Palette) -> None:
+        self._palette = palette
+        self.update()
+
+    def show_course(self, course: Course | None, geometry: Geometry) -> None:
+        """Draw this from now on; ``None`` draws nothing."""
+        if course is None and self._course is None:
+            return
+        if course is None or self._course is None or course.ghost is not self._course.ghost:
+            self._thinned = {}
+        self._course, self._geometry = course, geometry
+        self.update()
+
+    def stretches(self) -> tuple[Floats, Floats]:
+        """What is drawn in the view: where each level stretch begins and, at the end, the last one ends, in canvas
+        pixels, shape (n + 1,); and the upper edge of each ribbon there, bytes, shape (ribbons, n).
+        """
+        course, geometry = self._course, self._geometry
+        assert course is not None and geometry is not None
+        area = geometry.area
+        left_s, right_s = geometry.time_at(area.left()), geometry.time_at(area.right())
+        corners: list[Floats] = []
+        edges: list[Floats] = []
+        shown = None
+        for panel, start, end in course.pieces(right_s):
+            if end <= left_s or start >= right_s:
+                continue
+            left, right = geometry.x_of(start), geometry.x_of(end)
+            narrow = right - left < LEAST_STEP_PX
+            if narrow and shown is not None and shown.step and right - corners[-1][0] < LEAST_STEP_PX:
+                continue  # the stretch before stands for this one too
+            count = 1 if narrow else round(min(right - left, area.width()))
+            key = panel, count
+            if key not in self._thinned:
+                self._thinned[key] = panel.columns(count)
+            corners.append(np.linspace(left, right, count, endpoint=False))
+            edges.append(self._thinned[key].edges)
+            shown, last = panel, right
+        if shown is None:
+            return np.empty(0), np.empty((len(course.ghost.names), 0))
+        return np.append(np.concatenate(corners), last), np.concatenate(edges, axis=1)
+
+    def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
+        if self._course is None or self._geometry is None:
+            return
+        corners, edges = self.stretches()
+        if not edges.shape[1]:
+            return
+        painter.setClipRect(self._geometry.area)
+        ribbons = _Ribbons(self._course.ghost, self._geometry, frozenset(), self._palette)
+        x = np.repeat(corners, 2)[1:-1]
+        ribbons.paint_levels(painter, self._geometry.area, x, edges, np.arange(edges.shape[1]))
+
+
+LEAST_STEP_PX = 4.0
+"""Pixels below which a step is drawn as its highest point."""
+
+
+class _Ribbons:
+    """Paints ribbons, and what of them is above the limit."""
+
+    def __init__(self, ghost: Ghost, geometry: Geometry, hidden: frozenset[str], palette: Palette) -> None:
+        self._ghost, self._geometry, self._hidden, self._palette = ghost, geometry, hidden, palette
+        self._short = ghost.limit is not None and ghost.highest > ghost.limit
+        self._level = geometry.y_of(ghost.limit or 0.0)
+
+    def paint(self, painter: QPainter, panel: Panel, place: QRectF, columns: Columns) -> None:
+        painter.save()
+        painter.setClipRect(place.adjusted(0, -1, 0, 0))
+        self._paint_stages(painter, place, panel.stages)
+        if self._short:
+            ground = QColor(self._palette.banner_critical)
+            ground.setAlphaF(0.55)
+            painter.fillRect(QRectF(place.left(), place.top(), place.width(), self._level - place.top()), ground)
+        self.paint_levels(painter, place, _corners(place, columns), columns.edges, columns.firsts)
+        painter.restore()
+
+    def _paint_stages(self, painter: QPainter, place: QRectF, stages: Sequence[Stage]) -> None:
+        if len(stages) * 4 > place.width():
+            return
+        colour = QColor(self._palette.muted)
+        colour.setAlphaF(0.22)
+        painter.setPen(QPen(colour, 0))
+        for stage in stages[1:]:
+            x = round(place.left() + stage.start * place.width())
+            painter.drawLine(QLineF(x, place.top(), x, place.bottom()))
+
+    def paint_levels(self, painter: QPainter, place: QRectF, x: Floats, edges: Floats, firsts: Indices) -> None:
+        """Paint level stretches whose ends are at ``x``."""
+        ghost, geometry = self._ghost, self._geometry
+        rough = len(x) > place.width()  # edges would lie on one another, and Qt walks every corner of a dashed line
+        below: Floats = np.zeros(edges.shape[1])
+        for row, name in enumerate(ghost.names):
+            if name in self._hidden:
+                continue
+            # what is hidden leaves no hole: the ribbons above it come down
+            upper = below + edges[row] - (edges[row - 1] if row else 0.0)
+            top, bottom = _outline(upper, firsts, geometry), _outline(below, firsts, geometry)
+            if np.any(upper[firsts] > below[firsts]):
+                self._paint_ribbon(painter, Area((x, top), (x, bottom), self._colour(row, name)), rough=rough)
+            if self._short and row == self._hatched:
+                self._paint_hatching(painter, x, top, place)
+            below = upper
+        self._paint_total(painter, x, _outline(below, firsts, geometry), place, rough=rough)
+
+    def _colour(self, row: int, name: str) -> QColor:
+        colour = QColor(self._palette.curves[COLOURS.get(name, name)])
+        colour.setAlphaF(KEPT if row > self._ghost.top else FILL[self._palette.name])
+        return colour
+
+    @property
+    def _hatched(self) -> int:
+        """The ribbon up to which is hatched: what is only kept is given back before a request is refused, so that what
+        is in use is what is too much; unless only what is kept is above the limit."""
+        top, limit = self._ghost.top, self._ghost.limit
+        if limit is not None and self._ghost.edges[top].max() > limit:
+            return top
+        return len(self._ghost.names) - 1
+
+    def _paint_ribbon(self, painter: QPainter, area: Area, *, rough: bool) -> None:
+        paint_area(painter, area)
+        edge = QColor(area.colour)
+        if rough or edge.alphaF() <= KEPT:
+            return
+        edge.setAlphaF(EDGE)
+        painter.setPen(QPen(edge, 1))
+        painter.setBrush(Qt.BrushStyle.NoBrush)
+        painter.drawPath(functions.arrayToQPath(*area.upper, connect="all"))
+
+    def _paint_total(self, painter: QPainter, x: Floats, y: Floats, place: QRectF, *, rough: bool) -> None:
+        """The dashed line of all that is held, which means that it is predicted; red above the limit."""
+        pen = QPen(QColor(self._palette.text), 1)
+        if not rough:
+            pen.setDashPattern([3, 3])
+        painter.setPen(pen)
+        painter.setBrush(Qt.BrushStyle.NoBrush)
+        path = functions.arrayToQPath(x, y, connect="all")
+        painter.drawPath(path)
+        if not self._short:
+            return
+        painter.save()
+        above = QRectF(place.left(), place.top() - 1, place.width(), self._level - place.top() + 1)
+        painter.setClipRect(above, Qt.ClipOperation.IntersectClip)
+        painter.setPen(QPen(QColor(self._palette.critical), 1 if rough else 2))
+        painter.drawPath(path)
+        painter.restore()
+
+    def _paint_hatching(self, painter: QPainter, x: Floats, y: Floats, place: QRectF) -> None:
+        """What of a shape is above the limit."""
+        level = self._level
+        beyond = QPainterPath(QPointF(x[0], level))
+        beyond.connectPath(functions.arrayToQPath(x, np.minimum(y, level), connect="all"))
+        beyond.lineTo(x[-1], level)
+        painter.save()
+        painter.setClipPath(beyond, Qt.ClipOperation.IntersectClip)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setPen(QPen(QColor(self._palette.critical), 1.4))
+        height = level - place.top()
+        for left in np.arange(place.left() - height, place.right(), HATCH_PX).tolist():
+            painter.drawLine(QLineF(left, level, left + height, level - height))
+        painter.restore()
+
+
+COLOURS = {"in use already": "other", "idle in the allocator": "idle"}
+"""Ribbons whose colour has another name, as of `Palette.curves`."""
+
+
+def _placed(ghost: Ghost, area: QRectF) -> list[tuple[Panel, QRectF]]:
+    """Where one step and the whole run are drawn."""
+    if ghost.one_step is ghost.whole or area.width() < scaled(RUN_FROM_PX):
+        return [(ghost.one_step, area)]
+    width = round(area.width() * RUN_SHARE)
+    step = QRectF(area.left(), area.top(), area.width() - width - BETWEEN_PX, area.height())
+    return [(ghost.one_step, step), (ghost.whole, QRectF(area.right() - width, area.top(), width, area.height()))]
+
+
+def _corners(place: QRectF, columns: Columns) -> Floats:
+    """Horizontal pixels of a line that is level within a column: both ends of each stretch that shows the same."""
+    count = columns.edges.shape[1]
+    ends = np.append(columns.firsts[1:], count)
+    steps = np.stack((columns.firsts, ends), axis=1).ravel()
+    corners: Floats = place.left() + steps * (place.width() / count)
+    return corners
+
+
+def _outline(values: Floats, firsts: Indices, geometry: Geometry) -> Floats:
+    """Vertical pixels at `_corners`; what lies beyond the plot area ends just behind its edge."""
+    area = geometry.area
+    y = area.bottom() - (values[firsts] - geometry.y_low) * area.height() / (geometry.y_high - geometry.y_low)
+    clipped: Floats = np.repeat(np.clip(y, area.top() - 4, area.bottom() + 4), 2)
+    return clipped
+
+
+class _Words:
+    """What is written about a ghost: stages, the limit, the peak; or why there is none."""
+
+    def __init__(
+        self,
+        view: GhostView,
+        geometry: Geometry,
+        panels: Sequence[tuple[Panel, QRectF, Columns]],
+        font: QFont,
+        bold: QFont,
+    ) -> None:
+        self._view, self._geometry, self._panels = view, geometry, panels
+        self._font, self._bold = font, bold
+        self._small, self._large = QFontMetricsF(font), QFontMetricsF(bold)
+        self._strips = self._stage_strips()
+        self._captions = self._step_captions()
+        self._limit = self._limit_label()
+        self._peak = self._peak_labels()
+
+    @property
+    def labels(self) -> list[Label]:
+        """All of them."""
+        stages = [Label(text, rect) for rect, text, _ in self._strips if text]
+        return [*stages, *self._captions, *self._peak, *([self._limit] if self._limit else [])]
+
+    def _strip_over(self, place: QRectF) -> QRectF:
+        height = scaled(STAGES_PX)
+        return QRectF(place.left(), place.top() - height - AROUND_PX, place.width(), height)
+
+    def _stage_strips(self) -> list[tuple[QRectF, str, bool]]:
+        """Place and name of each stage, and whether it is the first of its strip; "" where the name has no room."""
+        found = []
+        for panel, place, _ in self._panels:
+            strip = self._strip_over(place)
+            stages = panel.stages
+            if not panel.step:
+                stages = (Stage(self._run_text(panel), 0.0, 1.0),)
+            for stage in stages:
+                left, right = (place.left() + share * place.width() for share in (stage.start, stage.end))
+                rect = QRectF(left, strip.top(), right - left, strip.height())
+                fits = self._small.horizontalAdvance(stage.name) + 12 <= rect.width()
+                found.append((rect, stage.name * fits, stage is stages[0]))
+        return found
+
+    def _run_text(self, panel: Panel) -> str:
+        steps = panel.ghost.steps
+        if not steps:
+            return "the run"
+        if self._view.steps > steps:
+            return f"steps 1 to {steps} of {self._view.steps}"
+        return f"steps 1 to {steps}" if steps > 1 else "step 1"
+
+    def _step_captions(self) -> list[Label]:
+        """Under each panel what it is, or the numbers of its steps."""
+        found = []
+        for panel, place, _ in self._panels:
+            top = place.bottom() + 3
+            if panel.step:
+                steady = panel.step == panel.ghost.steps and self._view.steps > panel.step
+                words = f"one step, as from step {panel.step} on" if steady else f"step {panel.step}"
+                found += self._fitting(f"{words}; stages by requests, not by time", words, place, top)
+                continue
+            widest = self._small.horizontalAdvance(str(panel.ghost.steps)) + 6
+            for stage in panel.stages:
+                middle, width = place.left() + (stage.start + stage.end) / 2 * place.width(), len(panel.stages) * widest
+                if stage.name and width < place.width():
+                    half = self._small.horizontalAdvance(stage.name) / 2 + 1
+                    found.append(Label(stage.name, QRectF(middle - half, top, 2 * half, self._small.height())))
+        return found
+
+    def _fitting(self, long: str, short: str, place: QRectF, top: float) -> list[Label]:
+        for text in (long, short):
+            width = self._small.horizontalAdvance(text) + 1
+            if width <= place.width():
+                return [Label(text, QRectF(place.left(), top, width, self._small.height()))]
+        return []
+
+    def _limit_label(self) -> Label | None:
+        """On the line of the limit, or in the corner where that is beyond the axis."""
+        ghost, text, area = self._view.ghost, self._view.limit_text, self._geometry.area
+        if ghost is None or ghost.limit is None or not text or not self._panels:
+            return None
+        place = self._panels[0][1]
+        if not self._limit_in_view(ghost):
+            text = f"↑ {text}"
+            width = self._small.horizontalAdvance(text) + 1
+            return Label(text, QRectF(place.right() - width - 6, area.top() + 3, width, self._small.height()))
+        height = self._small.height()
+        level = self._geometry.y_of(ghost.limit)
+        top = level - height - 2 if level - height - 2 >= area.top() else level + 3
+        return Label(text, QRectF(place.left() + 6, top, self._small.horizontalAdvance(text) + 1, height))
+
+    def _limit_in_view(self, ghost: Ghost) -> bool:
+        return ghost.limit is not None and ghost.limit <= self._geometry.y_high
+
+    def _peak_labels(self) -> list[Label]:
+        """Beside the peak, where it hides no other words; the reason in the middle where there is no peak."""
+        view, area = self._view, self._geometry.area
+        lines = [(view.headline, self._large), (view.detail, self._small)]
+        if not self._panels:
+            room = area.width()
+            return self._in_rows(
+                [(metrics.elidedText(text, Qt.TextElideMode.ElideRight, room), metrics) for text, metrics in lines],
+                area.center().y() - self._large.height(),
+                middle=area.center().x(),
+            )
+        peak = self.peak_point
+        assert peak is not None
+        place = self._panels[0][1]
+        widest = max(metrics.horizontalAdvance(text) for text, metrics in lines) + 2
+        left = peak.x() + 12
+        if left + widest > place.right() - 4:
+            left = peak.x() - 12 - widest
+        left = max(left, place.left() + 4)
+        height = sum(metrics.height() for text, metrics in lines if text)
+        # below the peak's height, for above it are the limit and its words
+        top = min(max(peak.y() + 4, area.top() + 3), area.bottom() - height - 2)
+        limit = self._limit
+        if limit is not None and limit.rect.intersects(QRectF(left, top, widest, height)):
+            top = limit.rect.bottom() + 4
+        return self._in_rows(lines, top, left=left)
+
+    def _in_rows(
+        self,
+        lines: Sequence[tuple[str, QFontMetricsF]],
+        top: float,
+        *,
+        left: float = 0.0,
+        middle: float | None = None,
+    ) -> list[Label]:
+        """Under one another, from ``left`` on or about the ``middle``."""
+        found = []
+        for text, metrics in lines:
+            if text:
+                width = metrics.horizontalAdvance(text) + 2
+                begin = left if middle is None else middle - width / 2
+                found.append(Label(text, QRectF(begin, top, width, metrics.height())))
+                top += metrics.height()
+        return found
+
+    @property
+    def peak_point(self) -> QPointF | None:
+        """Where the total has its highest point over the moment at which most is in use."""
+        if not self._panels or self._view.ghost is None:
+            return None
+        panel, place, _ = self._panels[0]
+        ghost = self._view.ghost
+        return QPointF(
+            place.left() + panel.share_of(ghost.peak_at) * place.width(),
+            self._geometry.y_of(float(ghost.total[ghost.peak_at])),
+        )
+
+    def paint(self, painter: QPainter, palette: Palette) -> None:
+        """Paint all of them."""
+        self._paint_strips(painter, palette)
+        painter.setFont(self._font)
+        painter.setPen(QColor(palette.muted))
+        for label in self._captions:
+            painter.drawText(label.rect, Qt.AlignmentFlag.AlignCenter, label.text)
+        self._paint_limit(painter, palette)
+        self._paint_peak(painter, palette)
+
+    def _paint_strips(self, painter: QPainter, palette: Palette) -> None:
+        painter.setFont(self._font)
+        for _, place, _ in self._panels:
+            painter.fillRect(self._strip_over(place), QColor(palette.button))
+        for rect, text, begins in self._strips:
+            if not begins:
+                painter.fillRect(QRectF(round(rect.left()), rect.top(), 1, rect.height()), QColor(palette.border))
+            painter.setPen(QColor(palette.text))
+            painter.drawText(rect.adjusted(6, 0, 0, 0), Qt.AlignmentFlag.AlignVCenter, text)
+
+    def _paint_limit(self, painter: QPainter, palette: Palette) -> None:
+        ghost, limit = self._view.ghost, self._limit
+        if ghost is None or limit is None:
+            return
+        critical = QColor(palette.critical)
+        if self._limit_in_view(ghost):
+            pen = QPen(critical, 2)
+            pen.setDashPattern([4, 2])
+            painter.setPen(pen)
+            level = round(self._geometry.y_of(float(ghost.limit or 0)))
+            for _, place, _ in self._panels:
+                painter.drawLine(QLineF(place.left(), level, place.right(), level))
+        self._ground(painter, palette, limit.rect)
+        painter.setFont(self._font)
+        painter.setPen(critical)
+        painter.drawText(limit.rect, Qt.AlignmentFlag.AlignVCenter, limit.text)
+
+    def _paint_peak(self, painter: QPainter, palette: Palette) -> None:
+        roles = {"fits": palette.good, "short": palette.critical, "uncertain": palette.warn, "unknown": palette.text}
+        colour = QColor(palette.muted if self._view.faded else roles[self._view.verdict])
+        peak = self.peak_point
+        if peak is not None:
+            painter.save()
+            painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+            painter.setPen(QPen(QColor(palette.panel), 1))
+            painter.setBrush(colour)
+            painter.drawEllipse(peak, 4.0, 4.0)
+            painter.restore()
+        for label in self._peak:
+            first = label is self._peak[0]
+            painter.setFont(self._bold if first else self._font)
+            self._ground(painter, palette, label.rect)
+            painter.setPen(colour if first else QColor(palette.muted))
+            painter.drawText(label.rect, Qt.AlignmentFlag.AlignVCenter, label.text)
+
+    @staticmethod
+    def _ground(painter: QPainter, palette: Palette, rect: QRectF) -> None:
+        """Let words be read that lie on ribbons."""
+        ground = QColor(palette.panel)
+        ground.setAlphaF(0.8)
+        painter.fillRect(rect.adjusted(-3, 0, 3, 0), ground)

@@ -1,0 +1,293 @@
+"""A predicted run in the memory plot before the start: drawn, in words, faded while a newer answer comes, and gone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PySide6.QtGui import QColor, QImage
+from PySide6.QtWidgets import QLineEdit
+
+from gpudash.drawing.ghost import Ghost
+from gpudash.session import Answer
+from gpudash.session.predicting.estimator import Problem
+from gpudash.telemetry.records import Sample, StepFinished
+from gpudash.ui.colours import Palette
+from gpudash.ui.forms.fit_follower import DEBOUNCE_S
+from gpudash.ui.plots.plot import TimePlot
+from gpudash.ui.window.main_window import MainWindow
+from gpudash.units import GIB, MIB
+from tests.ui.conftest import OpenWindow, settle
+from tests.ui.estimates import FITS, SHORT
+from tests.ui.fake_session import FakeSession, gpu
+
+STAGES = ("forward", "backward", "optimizer")
+MARKS = (
+    (0, 0, ""),
+    *((100 + 900 * (step - 1) + 300 * place, step, name) for step in (1, 2) for place, name in enumerate(STAGES)),
+)
+
+
+def ghost(peak: int, capacity: int = 8 * GIB) -> Ghost:
+    """A gibibyte of weights, and activations that rise to ``peak`` in both steps."""
+    rising = np.interp((np.arange(1900) - 100) % 900, [0, 300, 899], [0, peak - GIB, 0])
+    ribbons = {"weights": np.full(1900, float(GIB)), "activations": rising}
+    return Ghost.of(ribbons, MARKS, capacity=capacity, limit=capacity)
+
+
+FITTING = replace(FITS, device="cuda:0", peak_reserved_bytes=2 * GIB, overhead_bytes=GIB, free_bytes=8 * GIB)
+
+
+class Clock:
+    """Seconds that pass when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def session() -> FakeSession:
+    return FakeSession([gpu(0)]).feed(1)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def window(open_window: OpenWindow, session: FakeSession, clock: Clock, palette: Palette) -> MainWindow:
+    """A window whose form was asked about once."""
+    opened = open_window(session, size=(1280, 800), theme=palette.name)
+    assert opened.workspace.dashboard.fit is not None
+    opened.workspace.dashboard.fit._clock = clock
+    ask_again(opened, clock)
+    return opened
+
+
+def ask_again(window: MainWindow, clock: Clock) -> None:
+    window.workspace.dashboard.panel.changed.emit()
+    clock.now += DEBOUNCE_S
+    settle(window)
+
+
+def answered(window: MainWindow, session: FakeSession, peak: int = 3 * GIB) -> TimePlot:
+    """The memory plot with what is predicted."""
+    session.estimates.report(SHORT if peak > 8 * GIB else FITTING, ghost=ghost(peak))
+    settle(window)
+    return memory(window)
+
+
+def memory(window: MainWindow) -> TimePlot:
+    plot = window.workspace.dashboard.plots.plot("memory")
+    assert plot is not None
+    return plot
+
+
+def words(plot: TimePlot) -> list[str]:
+    return [label.text for label in plot.canvas.ghost.labels]
+
+
+def curves(plot: TimePlot) -> list[str]:
+    return [curve.name for curve in plot.spec.curves]
+
+
+def picture(plot: TimePlot) -> QImage:
+    return plot.canvas.grab().toImage()
+
+
+def test_readings_are_shown_until_something_is_predicted(window: MainWindow) -> None:
+    assert memory(window).ghost is None and words(memory(window)) == []
+    assert "weights" not in curves(memory(window))
+
+
+def test_the_highest_point_that_is_drawn_is_the_predicted_one_to_the_byte(
+    window: MainWindow, session: FakeSession
+) -> None:
+    plot = answered(window, session, 3 * GIB + 1)
+    panels = plot.canvas.ghost.drawn
+    assert [panel.step for panel, _, _ in panels] == [2, 0]
+    assert [int(columns.edges[-1].max()) for _, _, columns in panels] == [3 * GIB + 1, 3 * GIB + 1]
+
+
+def test_stages_peak_and_capacity_are_said_beside_it(window: MainWindow, session: FakeSession) -> None:
+    found = words(answered(window, session))
+    assert {"forward", "backward", "optimizer", "steps 1 to 2 of 300", "peak 3.00 GiB · 5.00 GiB spare"} <= set(found)
+    assert "↑ capacity 8.00 GiB" in found, "an axis up to it would leave the ribbons little height"
+
+
+def test_a_run_that_does_not_fit_says_by_how_much_on_an_axis_beyond_the_capacity(
+    window: MainWindow, session: FakeSession
+) -> None:
+    plot = answered(window, session, 11 * GIB)
+    assert {"does not fit: 3.10 GiB too much", "capacity 8.00 GiB"} <= set(words(plot))
+    assert plot.y_range[1] > 11 * GIB
+
+
+def test_above_the_capacity_and_only_there_the_picture_is_red(
+    window: MainWindow, session: FakeSession, palette: Palette
+) -> None:
+    plot = answered(window, session, 11 * GIB)
+    geometry, critical = plot.geometry_now, QColor(palette.critical)
+    assert geometry is not None
+    image = picture(plot)
+
+    def reds(top: float, bottom: float) -> int:
+        left, right = round(geometry.area.left()) + 4, round(geometry.area.left() + 0.7 * geometry.area.width())
+        seen = (image.pixelColor(x, y) for y in range(round(top), round(bottom)) for x in range(left, right, 3))
+        return sum(abs(c.red() - critical.red()) + abs(c.green() - critical.green()) < 40 for c in seen)
+
+    assert reds(geometry.y_of(10.5 * GIB), geometry.y_of(8.3 * GIB)) > 20
+    assert reds(geometry.y_of(7.4 * GIB), geometry.area.bottom()) == 0
+
+
+def test_the_read_out_says_what_each_part_has_at_the_peak_from_the_highest_down(
+    window: MainWindow, session: FakeSession
+) -> None:
+    answered(window, session)
+    rows = window.workspace.dashboard.plots.readout.rows()
+    assert rows[:2] == [("activations", "2.00 GiB"), ("weights", "1.00 GiB")]
+
+
+def test_a_part_that_is_hidden_leaves_no_hole(window: MainWindow, session: FakeSession) -> None:
+    plot = answered(window, session)
+    before = picture(plot)
+    plot.legend.set_hidden(["weights"])
+    settle(window)
+    assert picture(plot) != before
+
+
+def test_while_a_newer_answer_is_on_its_way_the_earlier_one_stays_at_half_strength(
+    window: MainWindow, session: FakeSession, clock: Clock
+) -> None:
+    plot = answered(window, session)
+    control = window.workspace.dashboard.panel.form.control("batch")
+    assert isinstance(control, QLineEdit)
+    shapes = [columns.edges.tobytes() for _, _, columns in plot.canvas.ghost.drawn]
+    control.setText("17")
+    for _ in range(3):
+        settle(window, 1)
+        assert [columns.edges.tobytes() for _, _, columns in plot.canvas.ghost.drawn] == shapes
+        assert plot.ghost is not None and plot.ghost.faded
+        assert "predicting…" in words(plot)
+        clock.now += DEBOUNCE_S
+    answered(window, session, 4 * GIB)
+    assert plot.ghost is not None and not plot.ghost.faded
+    assert int(plot.canvas.ghost.drawn[0][2].edges[-1].max()) == 4 * GIB
+
+
+def test_a_wrong_value_is_named_over_the_earlier_answer(window: MainWindow, session: FakeSession) -> None:
+    plot = answered(window, session)
+    control = window.workspace.dashboard.panel.form.control("batch")
+    assert isinstance(control, QLineEdit)
+    control.setText("0")
+    settle(window)
+    assert "correct Batch first" in words(plot)
+    assert plot.ghost is not None and plot.ghost.faded
+
+
+def test_what_cannot_be_predicted_says_why_in_its_place(window: MainWindow, session: FakeSession) -> None:
+    session.estimates.fail("It decides by numbers.", "Run one step.")
+    settle(window)
+    assert words(memory(window)) == ["It decides by numbers.", "Run one step."]
+    assert memory(window).canvas.frame.labels == [], "there is nothing to read on an axis"
+    assert curves(memory(window)) == []
+
+
+def test_where_nothing_can_be_predicted_at_all_readings_stay(window: MainWindow, session: FakeSession) -> None:
+    session.estimates.answer = Answer(1, None, Problem("unavailable", "PyTorch is not there."), True)
+    settle(window)
+    assert memory(window).ghost is None
+    assert curves(memory(window))
+
+
+def test_a_pause_shows_readings_and_following_again_the_ghost(window: MainWindow, session: FakeSession) -> None:
+    plot = answered(window, session)
+    window.workspace.dashboard.plots.pause()
+    settle(window)
+    assert plot.ghost is None and "weights" not in curves(plot)
+    window.workspace.dashboard.plots.pause()
+    settle(window)
+    assert plot.ghost is not None and "weights" in curves(plot)
+
+
+def test_a_run_shows_readings_until_the_form_is_changed_behind_it(
+    window: MainWindow, session: FakeSession, clock: Clock
+) -> None:
+    plot = answered(window, session)
+    session.start("cuda:0")
+    session.train(1, device="cuda:0")
+    settle(window)
+    assert plot.ghost is None
+    session.end()
+    settle(window)
+    clock.now += DEBOUNCE_S
+    answered(window, session)
+    assert plot.ghost is None, "a finished run stays in view"
+    ask_again(window, clock)
+    answered(window, session)
+    assert plot.ghost is not None
+
+
+def test_words_about_it_never_lie_on_one_another(window: MainWindow, session: FakeSession) -> None:
+    for peak in (3 * GIB, 7 * GIB, 8 * GIB - 10 * MIB, 11 * GIB):
+        labels = answered(window, session, peak).canvas.ghost.labels
+        for place, one in enumerate(labels):
+            for other in labels[place + 1 :]:
+                assert not one.rect.intersects(other.rect), (one.text, other.text)
+
+
+def test_it_is_said_to_a_screen_reader(window: MainWindow, session: FakeSession) -> None:
+    plot = answered(window, session)
+    session.apply(Sample(session.now_s + 2, "gpu", "GPU-00000000", {"used_bytes": GIB}))
+    window.workspace.dashboard.plots.refresh(force=True)
+    assert "peak 3.00 GiB · 5.00 GiB spare" in plot.accessibleDescription()
+
+
+def test_during_a_run_and_behind_it_the_plot_says_what_was_predicted_and_what_was_reached(
+    window: MainWindow, session: FakeSession
+) -> None:
+    plot = answered(window, session)
+    spec = window.workspace.dashboard.panel.spec()
+    assert spec is not None
+    session.start_run(spec, "cuda:0")
+    settle(window)
+    assert plot.spec.lines[0].name == "predicted 3.00 GiB"
+    session.apply(Sample(session.now_s, "allocator", "cuda:0", {"allocated_bytes": GIB, "reserved_bytes": 2 * GIB}))
+    session.train(1, device="cuda:0")
+    settle(window)
+    assert (plot.spec.lines[0].name, plot.spec.lines[0].value) == ("predicted 3.00 GiB, reached 3.00 GiB", 3 * GIB)
+    session.end()
+    settle(window)
+    assert plot.spec.lines[0].name == "predicted 3.00 GiB, reached 3.00 GiB"
+
+
+def test_readings_draw_themselves_into_the_ghost_whose_steps_have_the_ends_of_the_real_ones(
+    window: MainWindow, session: FakeSession
+) -> None:
+    plot = answered(window, session)
+    spec = window.workspace.dashboard.panel.spec()
+    assert spec is not None
+    session.start_run(spec, "cuda:0")
+    settle(window)
+    for step in range(1, 4):
+        session.feed(3 if step == 1 else 2)
+        took = {"step": step, "steps": 4, "seconds": 2.0, "loss": 4.0 - step}
+        session.apply(StepFinished(time_s=session.now_s, run_id=1, **took))  # type: ignore[arg-type]
+        settle(window)
+    course, geometry = plot.canvas.course, plot.geometry_now
+    assert geometry is not None and course._course is not None
+    pieces = course._course.pieces(geometry.time_at(geometry.area.right()))
+    assert [panel.step for panel, _, _ in pieces] == [0, 1, 2, 2, 2], "as the last followed, and one is to come"
+    assert [round(end, 6) for _, _, end in pieces[1:]] == [4.0, 6.0, 8.0, 10.0]
+    corners, edges = course.stretches()
+    assert len(corners) == edges.shape[1] + 1 and int(edges[-1].max()) == 3 * GIB
+    assert geometry.x_of(session.now_s) < corners[-1] <= geometry.x_of(10.0) + 1
+    session.end()
+    settle(window)
+    assert plot.canvas.course._course is not None and plot.canvas.course._course.over
+    assert window.workspace.dashboard.view.lead_s == 0

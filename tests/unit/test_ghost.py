@@ -1,0 +1,123 @@
+"""The drawing of a predicted run: ribbons upon one another, thinned to columns of pixels without losing a peak."""
+
+from __future__ import annotations
+
+import json
+import time
+from array import array
+
+import numpy as np
+import pytest
+
+from gpudash.drawing.ghost import Ghost
+from gpudash.memory.allocator.trace import Trace, TraceMark
+from gpudash.memory.predicting.course import Course, course_of
+from gpudash.memory.predicting.estimate import Target, judge
+from gpudash.session.predicting.ghosts import ghost_of
+from gpudash.units import GIB, MIB
+
+MARKS = ((0, 0, ""), (2, 1, "forward"), (4, 1, "backward"), (6, 2, "forward"), (8, 2, "backward"))
+
+
+def ghost(*heights: float, **options: float) -> Ghost:
+    level = np.full(len(heights), 10.0)
+    return Ghost.of({"weights": level, "inputs": level * 0, "activations": np.array(heights)}, MARKS, **options)
+
+
+def trace(steps: int = 2, size: int = 40 * MIB) -> Trace:
+    """Weights that stay, and in each step two blocks of activations that go."""
+    events, sizes, kinds = array("q", [1]), array("q", [30 * MIB]), ["weights"]
+    marks = [TraceMark(0, 0, "")]
+    for step in range(1, steps + 1):
+        block = len(sizes) + 1
+        marks += [TraceMark(len(events), step, "forward"), TraceMark(len(events) + 2, step, "backward")]
+        events.extend([block, block + 1, -block, -block - 1])
+        sizes.extend([size, size])
+        kinds += ["activations", "activations"]
+    return Trace(events, sizes, kinds, marks, followed=steps)
+
+
+def test_ribbons_lie_upon_one_another_and_one_that_is_always_empty_is_not_there() -> None:
+    found = ghost(1, 5, 2)
+    assert found.names == ("weights", "activations")
+    assert found.edges.tolist() == [[10, 10, 10], [11, 15, 12]]
+    assert (found.highest, found.peak_at, found.parts) == (15, 1, {"weights": 10, "activations": 5})
+
+
+def test_the_step_of_the_peak_is_shown_in_its_stages_and_of_equal_ones_the_last() -> None:
+    step = ghost(0, 0, 3, 9, 2, 0, 3, 9, 2, 0).one_step
+    assert (step.step, step.first, step.behind) == (2, 6, 10)
+    assert [(stage.name, stage.start, stage.end) for stage in step.stages] == [
+        ("forward", 0.0, 0.5),
+        ("backward", 0.5, 1.0),
+    ]
+
+
+def test_a_peak_before_the_first_step_is_shown_in_the_whole_run() -> None:
+    found = ghost(0, 20, 3, 9, 2, 0, 3, 9, 2, 0)
+    assert found.one_step is found.whole
+    assert [stage.name for stage in found.whole.stages] == ["", "1", "2"]
+
+
+@pytest.mark.parametrize("requests", [1, 2, 290, 541, 5310])
+@pytest.mark.parametrize("columns", [1, 7, 120, 540])
+def test_however_many_requests_and_columns_the_highest_is_shown(requests: int, columns: int) -> None:
+    heights = np.arange(requests) * 7 % 291 + 1.0
+    assert Ghost.of({"activations": heights}).whole.columns(columns).edges.max() == heights.max()
+
+
+@pytest.mark.parametrize("columns", [1, 7, 100, 540, 2000])
+def test_each_column_shows_the_highest_of_its_requests_and_of_what_it_began_with(columns: int) -> None:
+    heights = np.random.default_rng(columns).integers(0, 1000, 1234).astype(np.float64)
+    shown = Ghost.of({"activations": heights}).whole.columns(columns).edges[0]
+    for column in range(columns):
+        begin, end = (np.ceil(place * 1234 / columns) for place in (column, column + 1))
+        assert shown[column] == heights[int(max(0, begin - 1)) if column else 0 : int(max(end, 1))].max()
+
+
+def test_a_hundred_thousand_requests_are_thinned_within_a_frame() -> None:
+    level = np.ones(100_000)
+    ribbons = {name: level * place for place, name in enumerate("abcdefgh", 1)}
+    panel = Ghost.of({**ribbons, "activations": np.arange(100_000) % 977.0}).whole
+    took = []
+    for _ in range(5):
+        began = time.perf_counter()
+        panel.columns(700)
+        took.append(time.perf_counter() - began)
+    assert min(took) < 0.02
+
+
+def test_a_course_comes_over_as_columns_and_its_highest_point_is_what_is_needed() -> None:
+    target = Target("sim:0", GIB, GIB - 100 * MIB, 50 * MIB)
+    found = judge(trace(), target, "training")
+    written = json.loads(json.dumps(course_of(trace(), target, found).to_json()))
+    drawn = ghost_of(written, found)
+    assert drawn.names == ("in use already", "context", "weights", "activations", "idle in the allocator")
+    assert drawn.highest == 100 * MIB + (found.needed_bytes or 0)
+    assert drawn.edges[drawn.top].max() == (100 + 50) * MIB + (found.peak_allocated_bytes or 0)
+    assert drawn.parts["activations"] == found.by_category["activations"]
+    assert (drawn.capacity, drawn.limit) == (GIB, GIB)
+
+
+def test_of_a_run_that_does_not_fit_what_is_above_the_limit_is_what_is_short() -> None:
+    target = Target("sim:0", 140 * MIB, 120 * MIB, 50 * MIB)
+    found = judge(trace(), target, "training")
+    drawn = ghost_of(course_of(trace(), target, found).to_json(), found)
+    assert found.fits is False and drawn.limit is not None
+    assert drawn.limit - drawn.highest == found.spare_bytes
+
+
+def test_on_the_cpu_nothing_is_kept_and_nothing_lies_beneath() -> None:
+    target = Target("cpu", GIB, GIB // 2)
+    found = judge(trace(), target, "training")
+    drawn = ghost_of(course_of(trace(), target, found).to_json(), found)
+    assert drawn.names == ("weights", "activations")
+    assert drawn.highest == found.peak_allocated_bytes
+
+
+@pytest.mark.parametrize("wrong", [{"changes": "%%%"}, {"kinds": "0000"}, {"in_use": None}])
+def test_a_course_that_cannot_be_read_is_an_error_of_a_kind_that_is_told(wrong: dict[str, object]) -> None:
+    target = Target("sim:0", GIB, GIB)
+    written = course_of(trace(), target, judge(trace(), target, "training")).to_json()
+    with pytest.raises((ValueError, TypeError)):
+        Course.from_json({**written, **wrong})
