@@ -38,6 +38,9 @@ EDGE, KEPT, FADED = 0.75, 0.10, 0.5
 
 HATCH_PX = 7
 
+ROUGH = 1.6
+"""Ends of level stretches a pixel from which a ribbon has no edge of its own: nearly each column has another height."""
+
 NEAR = 0.45
 """Share of the limit from which the axis reaches to it; below, the line would leave the ribbons no height."""
 
@@ -254,7 +257,9 @@ class _Ribbons:
     def paint_levels(self, painter: QPainter, place: QRectF, x: Floats, edges: Floats, firsts: Indices) -> None:
         """Paint level stretches whose ends are at ``x``."""
         ghost, geometry = self._ghost, self._geometry
-        rough = len(x) > place.width()  # edges would lie on one another, and Qt walks every corner of a dashed line
+        rough = (
+            len(x) > ROUGH * place.width()
+        )  # edges would lie on one another, and Qt walks every corner of a dashed line
         below: Floats = np.zeros(edges.shape[1])
         for row, name in enumerate(ghost.names):
             if name in self._hidden:
@@ -295,8 +300,10 @@ class _Ribbons:
 
     def _paint_total(self, painter: QPainter, x: Floats, y: Floats, place: QRectF, *, rough: bool) -> None:
         """The dashed line of all that is held, which means that it is predicted; red above the limit."""
+        turns = np.concatenate(([True], (y[1:-1] != y[:-2]) | (y[1:-1] != y[2:]), [True]))
+        x, y = x[turns], y[turns]  # what is held is level for long, also where what is in use is not
         pen = QPen(QColor(self._palette.text), 1)
-        if not rough:
+        if not rough or len(x) < place.width():
             pen.setDashPattern([3, 3])
         painter.setPen(pen)
         painter.setBrush(Qt.BrushStyle.NoBrush)
