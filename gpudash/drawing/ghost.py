@@ -1,7 +1,7 @@
 """A predicted run's memory as ribbons upon one another, before anything has run: data and shape, without a painter.
 
 The horizontal place of a request is its number: how long each takes is not known. A panel shows a stretch of them;
-`Panel.columns` thins it to columns of pixels so that no peak is lost, however many requests there are.
+`GhostPanel.columns` thins it to columns of pixels so that no peak is lost, however many requests there are.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Indices = NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class Stretch:
     """A named stretch of a panel, from and to a share of its width.
 
     Attributes:
@@ -31,7 +31,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Columns:
+class RibbonColumns:
     """A panel thinned to columns of equal width.
 
     Attributes:
@@ -121,7 +121,7 @@ class Ghost:
         return max((step for _, step, _ in self.marks), default=0)
 
     @cached_property
-    def one_step(self) -> Panel:
+    def one_step(self) -> GhostPanel:
         """The step of the peak; the whole run where that is in none."""
         starts = [(at, step, name) for at, step, name in self.marks if step]
         step = max((step for at, step, _ in starts if at <= self.peak_at), default=0)
@@ -129,32 +129,32 @@ class Ghost:
         if not step or len(own) < 2:
             return self.whole
         behind = min((at for at, of, _ in starts if of > step), default=self.requests)
-        return Panel(self, own[0][0], behind, _stages(own, behind), step)
+        return GhostPanel(self, own[0][0], behind, _stages(own, behind), step)
 
     @cached_property
-    def _panels(self) -> dict[int, Panel]:
+    def _panels(self) -> dict[int, GhostPanel]:
         return {}
 
-    def step_panel(self, step: int) -> Panel:
+    def step_panel(self, step: int) -> GhostPanel:
         """A step by its number, from 1."""
         if step not in self._panels:
             first = min((at for at, of, _ in self.marks if of == step), default=0)
             behind = min((at for at, of, _ in self.marks if of > step), default=self.requests)
-            self._panels[step] = Panel(self, first, max(behind, first + 1), (), step)
+            self._panels[step] = GhostPanel(self, first, max(behind, first + 1), (), step)
         return self._panels[step]
 
     @cached_property
-    def whole(self) -> Panel:
+    def whole(self) -> GhostPanel:
         """All there is, by steps."""
         begun: dict[int, int] = {}
         for at, step, _ in self.marks:
             begun.setdefault(step, at)
         own = [(at, str(step) if step else "") for step, at in sorted(begun.items())]
-        return Panel(self, 0, self.requests, _stages(own, self.requests), 0)
+        return GhostPanel(self, 0, self.requests, _stages(own, self.requests), 0)
 
 
 @dataclass(frozen=True, eq=False)
-class Course:
+class RunningGhost:
     """A run that goes on, as far as its ghost is drawn into its time. Times are seconds of one clock.
 
     Attributes:
@@ -175,7 +175,7 @@ class Course:
     steps: int
     over: bool
 
-    def pieces(self, until: float) -> list[tuple[Panel, float, float]]:
+    def pieces(self, until: float) -> list[tuple[GhostPanel, float, float]]:
         """The stretches of requests, and from when to when each is drawn: what has been, by the ends of its steps, and
         what is to come up to ``until`` at the pace so far.
         """
@@ -184,14 +184,14 @@ class Course:
             return []
         first = self.step - len(self.ended) + 1
         times = self.ended.tolist()
-        found: list[tuple[Panel, float, float]] = []
+        found: list[tuple[GhostPanel, float, float]] = []
         start = times[0] - self.pace
         if first == 1:
             start = max(self.began, start)
             setup = next((stage for stage in whole.stages if stage.name), None)
             if setup is not None and setup.start > 0 and start > self.began:
                 behind = round(setup.start * ghost.requests)
-                found.append((Panel(ghost, 0, behind, (), 0), self.began, start))
+                found.append((GhostPanel(ghost, 0, behind, (), 0), self.began, start))
         to_come = 0
         if not self.over:
             to_come = min(self.steps - self.step, MOST_TO_COME, max(0, int((until - times[-1]) / self.pace) + 1))
@@ -207,7 +207,7 @@ MOST_TO_COME = 500
 
 
 @dataclass(frozen=True, eq=False)
-class Panel:
+class GhostPanel:
     """A stretch of requests, which is drawn as wide as there is room.
 
     Attributes:
@@ -219,14 +219,14 @@ class Panel:
     ghost: Ghost
     first: int
     behind: int
-    stages: tuple[Stage, ...]
+    stages: tuple[Stretch, ...]
     step: int
 
     def share_of(self, request: int) -> float:
         """Where a request is, 0 to 1 of the width."""
         return (request + 0.5 - self.first) / max(1, self.behind - self.first)
 
-    def columns(self, count: int) -> Columns:
+    def columns(self, count: int) -> RibbonColumns:
         """Thin it to ``count`` columns: each shows the moment at which the most is in use, and of those the most held.
 
         What lasts from the column before counts too: a request whose memory stays is not over at the column's edge.
@@ -238,7 +238,7 @@ class Panel:
             total = self.ghost.total[self.first : self.behind]
             edges[-1] = total[_highest(total, count)]
         firsts = np.flatnonzero(np.any(np.diff(edges, axis=1, prepend=np.nan) != 0, axis=0))
-        return Columns(edges, firsts)
+        return RibbonColumns(edges, firsts)
 
 
 def _highest(values: Floats, count: int) -> Indices:
@@ -262,15 +262,15 @@ def _highest(values: Floats, count: int) -> Indices:
     return found
 
 
-def _stages(begun: Sequence[tuple[int, str]], behind: int) -> tuple[Stage, ...]:
+def _stages(begun: Sequence[tuple[int, str]], behind: int) -> tuple[Stretch, ...]:
     """The stretches from each beginning to the next, as shares of all; neighbours of one name are one."""
     first = begun[0][0] if begun else 0
     width = max(1, behind - first)
-    found: list[Stage] = []
+    found: list[Stretch] = []
     for place, (at, name) in enumerate(begun):
         end = begun[place + 1][0] if place + 1 < len(begun) else behind
         if found and found[-1].name == name:
-            found[-1] = Stage(name, found[-1].start, (end - first) / width)
+            found[-1] = Stretch(name, found[-1].start, (end - first) / width)
         else:
-            found.append(Stage(name, (at - first) / width, (end - first) / width))
+            found.append(Stretch(name, (at - first) / width, (end - first) / width))
     return tuple(found)

@@ -211,10 +211,10 @@ def need_of(
     )
 
 
-def need_beside(need: Need, found: Explanation) -> Need:
+def need_on_card(need: Need, found: Explanation) -> Need:
     """A need of PyTorch's, on a card that has to hold what lies beside it, too."""
-    beside = found.part_bytes("context", "process", "unattributed")
-    return replace(need, capacity_bytes=need.pytorch_bytes + beside)
+    others_bytes = found.part_bytes("context", "process", "unattributed")
+    return replace(need, capacity_bytes=need.pytorch_bytes + others_bytes)
 
 
 def with_need(found: Explanation, need: Need) -> Explanation:

@@ -170,7 +170,7 @@ class Prediction:
             return text
         return f"{text} of {self.scale.label(need)} predicted"
 
-    def beside_run(self, size: int | None) -> str:
+    def reached_text(self, size: int | None) -> str:
         """The prediction and what its run has come to: "predicted 2.30 GiB, reached 2.30 GiB".
 
         Args:

@@ -24,7 +24,7 @@ from gpudash.memory.explaining.remedies import (
     smaller_activations,
     smaller_workspace,
 )
-from gpudash.memory.explaining.whole_need import need_beside
+from gpudash.memory.explaining.whole_need import need_on_card
 from gpudash.memory.explaining.wording import mostly_from
 from gpudash.memory.frames import Frame, is_library
 from gpudash.memory.snapshot.causes.activations import smaller_steps
@@ -532,7 +532,7 @@ def _replayed_need(what_if: WhatIf, found: Explanation, capacity: int) -> Need |
     if what_if.ends_refused or not capacity < smallest < UNLIMITED:
         return None
     ran = what_if.run(None)
-    return need_beside(
+    return need_on_card(
         Need(
             capacity_bytes=smallest,
             pytorch_bytes=smallest,

@@ -10,7 +10,7 @@ from gpudash.memory.explaining.explain import explain
 from gpudash.memory.explaining.memory_state import RefusedRequest, Surroundings
 from gpudash.memory.explaining.patches import with_patches
 from gpudash.memory.explaining.remedies import REPLAY, ordered, without_others
-from gpudash.memory.explaining.whole_need import need_beside, with_reruns_of
+from gpudash.memory.explaining.whole_need import need_on_card, with_reruns_of
 from gpudash.memory.snapshot.causes.children import ended_before
 from gpudash.memory.snapshot.causes.command_line import UNKNOWN_COMMAND, ProgramCommand
 from gpudash.memory.snapshot.explaining import (
@@ -150,7 +150,7 @@ def on_card(found: Explanation, history: History, card: OutsideView, source: Sou
         explanation = explanation.with_remedies(ordered((*alone, *explanation.remedies)), explanation.remedies_note)
     need = found.need
     if need is not None:
-        need = need_beside(need, explanation)
+        need = need_on_card(need, explanation)
     explanation = replace(with_cause(explanation, found.cause), savings=found.savings, need=need)
     if card.simulated and explanation.remedies_note in (ENDS_HERE, NOTHING_BEFORE):
         explanation = explanation.with_remedies(explanation.remedies, f"{explanation.remedies_note} {WATCH_LARGER}")

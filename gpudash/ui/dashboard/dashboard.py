@@ -22,7 +22,7 @@ from PySide6.QtWidgets import (
 
 from gpudash.devices.names import shown_name
 from gpudash.devices.simulated_cards import is_program_card
-from gpudash.drawing.ghost import Course
+from gpudash.drawing.ghost import RunningGhost
 from gpudash.memory.watching.growth import Forecast
 from gpudash.memory.watching.watch import ends_in
 from gpudash.session.recordings.run_names import given_name, process_text
@@ -408,12 +408,12 @@ class Dashboard(PlotsPage):
         run = run_in_view(self.session.store, self.view.range())
         line = None
         if self.fit is not None and run is not None and self._shows(run.device):
-            line = self.fit.line_beside(run)
+            line = self.fit.prediction_line(run)
         if line is None:
             return tuple(plots)
         return tuple(replace(plot, lines=(line, *plot.lines)) if plot.id == "memory" else plot for plot in plots)
 
-    def _course(self) -> Course | None:
+    def _course(self) -> RunningGhost | None:
         """The ghost of the run in view in its time."""
         span = self.view.range()
         with self.session.store.lock:
@@ -634,8 +634,8 @@ def _predicted(plot: PlotSpec, shown: GhostView) -> PlotSpec:
         CurveSpec((table, f"predicted {name}", device), name, "bytes", COLOURS.get(name, name), stack=True)
         for name in names
     )
-    told = "predicted" if names else "not predicted"
-    return replace(plot, title=f"{plot.title}, {told}", curves=curves, lines=(), stretch=GHOST_STRETCH)
+    state = "predicted" if names else "not predicted"
+    return replace(plot, title=f"{plot.title}, {state}", curves=curves, lines=(), stretch=GHOST_STRETCH)
 
 
 SHOWN_S = 60.0

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from gpudash.drawing.ghost import Course, Ghost
+from gpudash.drawing.ghost import Ghost, RunningGhost
 from gpudash.memory.predicting.estimate import Alternative
 from gpudash.memory.predicting.prediction import AFTER_RELEASE, Prediction
 from gpudash.session import Answer, Session
@@ -123,7 +123,7 @@ class FitFollower:
         if answer is not None and answer.estimate is not None and answer.ghost is not None:
             self._of_run = _OfRun(requested, Prediction(answer.estimate), answer.ghost)
 
-    def course_of(self, run: RunView, span: tuple[float, float]) -> Course | None:
+    def course_of(self, run: RunView, span: tuple[float, float]) -> RunningGhost | None:
         """The ghost of a run in its time, of the steps that end within ``span``; ``None`` where it has no steps, or
         nothing was predicted of it. Called under the store's lock.
         """
@@ -138,7 +138,7 @@ class FitFollower:
         ended = ended[ended > run.began_s]
         if len(ended) > run.step or run.stepped_s > span[1]:
             return None  # they cannot be counted
-        return Course(known.ghost, run.began_s, ended, run.step, run.pace_s, run.steps, not run.running)
+        return RunningGhost(known.ghost, run.began_s, ended, run.step, run.pace_s, run.steps, not run.running)
 
     def _known_of(self, run: RunView) -> _OfRun | None:
         known = self._of_run
@@ -146,14 +146,14 @@ class FitFollower:
             return None
         return known
 
-    def line_beside(self, run: RunView) -> LineSpec | None:
+    def prediction_line(self, run: RunView) -> LineSpec | None:
         """The level that was predicted of a run, and what it has reached; ``None`` where nothing was, and on the CPU,
         of whose memory a run's tensors are a part. Called under the store's lock.
         """
         known = self._known_of(run)
         if known is None:
             return None
-        text = known.prediction.beside_run(run.peak_reserved_bytes)
+        text = known.prediction.reached_text(run.peak_reserved_bytes)
         if not text:
             return None
         return LineSpec(text, "difference", value=known.ghost.highest, style="dot", shows_value=False)

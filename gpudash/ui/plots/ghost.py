@@ -16,7 +16,7 @@ from PySide6.QtCore import QLineF, QPointF, QRectF, Qt
 from PySide6.QtGui import QColor, QFont, QFontMetricsF, QPainter, QPainterPath, QPen
 from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
 
-from gpudash.drawing.ghost import Columns, Course, Floats, Ghost, Indices, Panel, Stage
+from gpudash.drawing.ghost import Floats, Ghost, GhostPanel, Indices, RibbonColumns, RunningGhost, Stretch
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.geometry import Geometry
 from gpudash.ui.plots.layers import Area, Label, Layer, paint_area
@@ -96,9 +96,9 @@ class GhostLayer(Layer):
         super().__init__(-5)
         self._palette = palette
         self._shown: tuple[GhostView | None, Geometry | None, frozenset[str]] = (None, None, frozenset())
-        self._words: _Words | None = None
+        self._captions: _Captions | None = None
         self.labels: list[Label] = []
-        self.drawn: list[tuple[Panel, QRectF, Columns]] = []
+        self.drawn: list[tuple[GhostPanel, QRectF, RibbonColumns]] = []
         self.set_font(font)
 
     @property
@@ -125,27 +125,27 @@ class GhostLayer(Layer):
         if (view, geometry, hidden) == self._shown:
             return
         self._shown = view, geometry, hidden
-        self.drawn, self.labels, self._words = [], [], None
+        self.drawn, self.labels, self._captions = [], [], None
         if view is not None and geometry is not None:
             if view.ghost is not None and view.ghost.requests:
                 self.drawn = [
                     (panel, place, panel.columns(max(1, round(place.width()))))
                     for panel, place in _placed(view.ghost, geometry.area)
                 ]
-            self._words = _Words(view, geometry, self.drawn, self._font, self._bold)
-            self.labels = self._words.labels
+            self._captions = _Captions(view, geometry, self.drawn, self._font, self._bold)
+            self.labels = self._captions.labels
         self._forget_picture()
 
     def _forget_picture(self) -> None:
         """Let the next paint draw anew, and keep that; with nothing to show there is nothing to keep."""
-        self.setVisible(self._words is not None)
+        self.setVisible(self._captions is not None)
         self.setCacheMode(QGraphicsItem.CacheMode.NoCache)
         self.setCacheMode(QGraphicsItem.CacheMode.DeviceCoordinateCache)
         self.update()
 
     def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
         view, geometry, hidden = self._shown
-        if view is None or geometry is None or self._words is None:
+        if view is None or geometry is None or self._captions is None:
             return
         if view.ghost is not None:
             painter.save()
@@ -154,7 +154,7 @@ class GhostLayer(Layer):
             for panel, place, columns in self.drawn:
                 ribbons.paint(painter, panel, place, columns)
             painter.restore()
-        self._words.paint(painter, self._palette)
+        self._captions.paint(painter, self._palette)
 
 
 class CourseLayer(Layer):
@@ -163,15 +163,15 @@ class CourseLayer(Layer):
     def __init__(self, palette: Palette) -> None:
         super().__init__(-25)
         self._palette = palette
-        self._course: Course | None = None
+        self._course: RunningGhost | None = None
         self._geometry: Geometry | None = None
-        self._thinned: dict[tuple[Panel, int], Columns] = {}
+        self._thinned: dict[tuple[GhostPanel, int], RibbonColumns] = {}
 
     def set_palette(self, palette: Palette) -> None:
         self._palette = palette
         self.update()
 
-    def show_course(self, course: Course | None, geometry: Geometry) -> None:
+    def show_course(self, course: RunningGhost | None, geometry: Geometry) -> None:
         """Draw this from now on; ``None`` draws nothing."""
         if course is None and self._course is None:
             return
@@ -233,7 +233,7 @@ class _Ribbons:
         self._short = ghost.limit is not None and ghost.highest > ghost.limit
         self._level = geometry.y_of(ghost.limit or 0.0)
 
-    def paint(self, painter: QPainter, panel: Panel, place: QRectF, columns: Columns) -> None:
+    def paint(self, painter: QPainter, panel: GhostPanel, place: QRectF, columns: RibbonColumns) -> None:
         painter.save()
         painter.setClipRect(place.adjusted(0, -1, 0, 0))
         self._paint_stages(painter, place, panel.stages)
@@ -244,7 +244,7 @@ class _Ribbons:
         self.paint_levels(painter, place, _corners(place, columns), columns.edges, columns.firsts)
         painter.restore()
 
-    def _paint_stages(self, painter: QPainter, place: QRectF, stages: Sequence[Stage]) -> None:
+    def _paint_stages(self, painter: QPainter, place: QRectF, stages: Sequence[Stretch]) -> None:
         if len(stages) * 4 > place.width():
             return
         colour = QColor(self._palette.muted)
@@ -338,7 +338,7 @@ COLOURS = {"in use already": "other", "idle in the allocator": "idle"}
 """Ribbons whose colour has another name, as of `Palette.curves`."""
 
 
-def _placed(ghost: Ghost, area: QRectF) -> list[tuple[Panel, QRectF]]:
+def _placed(ghost: Ghost, area: QRectF) -> list[tuple[GhostPanel, QRectF]]:
     """Where one step and the whole run are drawn."""
     if ghost.one_step is ghost.whole or area.width() < scaled(RUN_FROM_PX):
         return [(ghost.one_step, area)]
@@ -347,7 +347,7 @@ def _placed(ghost: Ghost, area: QRectF) -> list[tuple[Panel, QRectF]]:
     return [(ghost.one_step, step), (ghost.whole, QRectF(area.right() - width, area.top(), width, area.height()))]
 
 
-def _corners(place: QRectF, columns: Columns) -> Floats:
+def _corners(place: QRectF, columns: RibbonColumns) -> Floats:
     """Horizontal pixels of a line that is level within a column: both ends of each stretch that shows the same."""
     count = columns.edges.shape[1]
     ends = np.append(columns.firsts[1:], count)
@@ -364,14 +364,14 @@ def _outline(values: Floats, firsts: Indices, geometry: Geometry) -> Floats:
     return clipped
 
 
-class _Words:
+class _Captions:
     """What is written about a ghost: stages, the limit, the peak; or why there is none."""
 
     def __init__(
         self,
         view: GhostView,
         geometry: Geometry,
-        panels: Sequence[tuple[Panel, QRectF, Columns]],
+        panels: Sequence[tuple[GhostPanel, QRectF, RibbonColumns]],
         font: QFont,
         bold: QFont,
     ) -> None:
@@ -400,7 +400,7 @@ class _Words:
             strip = self._strip_over(place)
             stages = panel.stages
             if not panel.step:
-                stages = (Stage(self._run_text(panel), 0.0, 1.0),)
+                stages = (Stretch(self._run_text(panel), 0.0, 1.0),)
             for stage in stages:
                 left, right = (place.left() + share * place.width() for share in (stage.start, stage.end))
                 rect = QRectF(left, strip.top(), right - left, strip.height())
@@ -408,7 +408,7 @@ class _Words:
                 found.append((rect, stage.name * fits, stage is stages[0]))
         return found
 
-    def _run_text(self, panel: Panel) -> str:
+    def _run_text(self, panel: GhostPanel) -> str:
         steps = panel.ghost.steps
         if not steps:
             return "the run"
@@ -423,8 +423,8 @@ class _Words:
             top = place.bottom() + 3
             if panel.step:
                 steady = panel.step == panel.ghost.steps and self._view.steps > panel.step
-                words = f"one step, as from step {panel.step} on" if steady else f"step {panel.step}"
-                found += self._fitting(f"{words}; stages by requests, not by time", words, place, top)
+                caption = f"one step, as from step {panel.step} on" if steady else f"step {panel.step}"
+                found += self._fitting(f"{caption}; stages by requests, not by time", caption, place, top)
                 continue
             widest = self._small.horizontalAdvance(str(panel.ghost.steps)) + 6
             for stage in panel.stages:

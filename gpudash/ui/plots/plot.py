@@ -20,7 +20,7 @@ from gpudash.drawing.axes import (
     time_ticks,
     value_ticks,
 )
-from gpudash.drawing.ghost import Course
+from gpudash.drawing.ghost import RunningGhost
 from gpudash.drawing.shaping import BRIDGED_PX, Floats, Points, pulses, stacked
 from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec
 from gpudash.ui.colours import Palette
@@ -65,7 +65,7 @@ class TimePlot(QWidget):
         self._scale = self._new_scale()
         self._ghost: GhostView | None = None
         self._ghost_scale = Autoscale("bytes")
-        self._course: Course | None = None
+        self._course: RunningGhost | None = None
         self._data = PlotData()
         self._stack: tuple[Floats, list[Floats | None]] = (np.empty(0), [])
         self._forecast: Sequence[tuple[float, float]] = ()
@@ -190,7 +190,7 @@ class TimePlot(QWidget):
         self._ghost = ghost
         return True
 
-    def set_course(self, course: Course | None) -> None:
+    def set_course(self, course: RunningGhost | None) -> None:
         """Draw the ghost of a run behind its readings; ``None`` takes it away."""
         self._course = course
 

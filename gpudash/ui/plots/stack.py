@@ -15,7 +15,7 @@ from PySide6.QtCore import QCoreApplication, QEvent, QObject, QPoint, QRect, QSi
 from PySide6.QtGui import QCursor, QImage, QResizeEvent
 from PySide6.QtWidgets import QFrame, QGridLayout, QScrollArea, QSizePolicy, QSplitter, QWidget
 
-from gpudash.drawing.ghost import Course
+from gpudash.drawing.ghost import RunningGhost
 from gpudash.telemetry.plots import CurveSpec, PlotSpec
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import Palette
@@ -251,7 +251,7 @@ class PlotStack(QFrame):
             share = LEAD_RATIO
         self.view.set_lead(self.view.window_s * share)
 
-    def set_course(self, name: str, course: Course | None) -> None:
+    def set_course(self, name: str, course: RunningGhost | None) -> None:
         """Draw in the plot ``name`` the ghost of a run behind its readings; ``None`` takes it away."""
         plot = self._plots.get(name)
         if plot is not None:

@@ -36,7 +36,7 @@ def test_it_tells_step_losses_memory_and_rate() -> None:
 def test_while_the_need_of_a_run_is_found_out_it_tells_only_that(monkeypatch: pytest.MonkeyPatch) -> None:
     session = Session()
     session.store.apply(RunStarted(time_s=0.5, run_id=1, workload="watch", device="sim:0", spec={}))
-    monkeypatch.setattr(Session, "finding_need_s", 12.3)
+    monkeypatch.setattr(type(session.runs), "finding_need_s", 12.3)
     assert status_parts(session) == ["finding out what the whole run needs: 12 s", "Ctrl+C leaves it"]
     assert cell_len(Text.from_ansi(rendered(status_parts(session), 80)).plain) < 80
 

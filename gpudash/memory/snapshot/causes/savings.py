@@ -57,9 +57,9 @@ def _foreach(case: Case) -> Iterator[Saving]:
         if not splices:
             continue
         places = " and ".join(f"{short(file.file)}:{call.lineno}" for call in calls)
-        words = f"{places}: foreach=False for the optimizer, which then updates one parameter at a time"
+        change = f"{places}: foreach=False for the optimizer, which then updates one parameter at a time"
         saved = case.bytes_of(case.of_category(WEIGHTS))
-        yield saved, Remedy(words, patch=_patched(file, splices))
+        yield saved, Remedy(change, patch=_patched(file, splices))
         return
 
 
