@@ -54,7 +54,6 @@ class Ghost:
         top: the ribbon up to which memory is in use and not only kept: its edge is the line of what is allocated.
         capacity: bytes of the device; ``None`` where that is not known.
         limit: bytes beyond which the run does not fit; ``None`` where that is not known.
-        steps: that the run takes; 0 for one without steps.
     """
 
     names: tuple[str, ...]

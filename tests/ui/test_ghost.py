@@ -114,6 +114,21 @@ def test_the_highest_point_that_is_drawn_is_the_predicted_one_to_the_byte(
     assert [int(columns.edges[-1].max()) for _, _, columns in panels] == [3 * GIB + 1, 3 * GIB + 1]
 
 
+def test_where_an_earlier_step_held_more_its_peak_is_said_at_that_step(
+    window: MainWindow, session: FakeSession
+) -> None:
+    calm = ghost(3 * GIB)
+    released = np.where(np.arange(1900) < 1000, float(GIB), 0.0)  # a cache that the second step had to give back
+    ribbons = {**dict(zip(calm.names, np.diff(calm.edges, axis=0, prepend=0.0), strict=True)), "idle": released}
+    held = Ghost.of(ribbons, MARKS, kept="idle", capacity=8 * GIB, limit=8 * GIB)
+    session.estimates.report(FITTING, ghost=held)
+    settle(window)
+    plot = memory(window)
+    _step, run = (place for _, place, _ in plot.canvas.ghost.drawn)
+    [peak] = [label for label in plot.canvas.ghost.labels if label.text.startswith("peak")]
+    assert run.left() < peak.rect.right() + 12 < run.center().x()
+
+
 def test_stages_peak_and_capacity_are_said_beside_it(window: MainWindow, session: FakeSession) -> None:
     found = words(answered(window, session))
     assert {"forward", "backward", "optimizer", "steps 1 to 2 of 300", "peak 3.00 GiB · 5.00 GiB spare"} <= set(found)

@@ -257,9 +257,8 @@ class _Ribbons:
     def paint_levels(self, painter: QPainter, place: QRectF, x: Floats, edges: Floats, firsts: Indices) -> None:
         """Paint level stretches whose ends are at ``x``."""
         ghost, geometry = self._ghost, self._geometry
-        rough = (
-            len(x) > ROUGH * place.width()
-        )  # edges would lie on one another, and Qt walks every corner of a dashed line
+        # edges would lie on one another, and Qt walks every corner of a dashed line
+        rough = len(x) > ROUGH * place.width()
         below: Floats = np.zeros(edges.shape[1])
         for row, name in enumerate(ghost.names):
             if name in self._hidden:
@@ -506,14 +505,19 @@ class _Captions:
 
     @property
     def peak_point(self) -> QPointF | None:
-        """Where the total has its highest point over the moment at which most is in use."""
-        if not self._panels or self._view.ghost is None:
+        """Where the total is over the moment at which most is in use; where another step holds more, as one does whose
+        cache is released on the way, the highest point of the whole run."""
+        ghost = self._view.ghost
+        if not self._panels or ghost is None:
             return None
         panel, place, _ = self._panels[0]
-        ghost = self._view.ghost
+        request = ghost.peak_at
+        if len(self._panels) > 1 and ghost.total[panel.first : panel.behind].max() < ghost.highest:
+            panel, place, _ = self._panels[1]
+            request = int(ghost.total.argmax())
         return QPointF(
-            place.left() + panel.share_of(ghost.peak_at) * place.width(),
-            self._geometry.y_of(float(ghost.total[ghost.peak_at])),
+            place.left() + panel.share_of(request) * place.width(),
+            self._geometry.y_of(float(ghost.total[request])),
         )
 
     def paint(self, painter: QPainter, palette: Palette) -> None:
