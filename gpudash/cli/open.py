@@ -82,7 +82,7 @@ def _open_file(path: Path) -> int:
     require_qt()
     from gpudash.ui.app import run
 
-    return leave(*run(opened=found.path))
+    return leave(*run(path=found.path))
 
 
 def _open_joined(paths: Sequence[Path]) -> int:

@@ -86,14 +86,14 @@ def build_window(session: DashboardSource, colours: Palette, set_theme: Callable
 
 def run(
     simulation: Simulation | None = None,
-    opened: Path | None = None,
+    path: Path | None = None,
     begin: Callable[[Workspace], object] | None = None,
 ) -> tuple[int, bool]:
     """Show the window until it is closed.
 
     Args:
         simulation: GPUs to simulate.
-        opened: a snapshot, the folder of an out-of-memory report, or a recording, that is in front at the beginning.
+        path: a snapshot, the folder of an out-of-memory report, or a recording, that is in front at the beginning.
         begin: called with the window's workspace once it is shown.
 
     Returns:
@@ -115,8 +115,8 @@ def run(
     sys.excepthook = _Excepthook(session)
     _AfterFirstPaint(window, session)
     window.show()
-    if opened is not None:
-        window.workspace.open(opened)
+    if path is not None:
+        window.workspace.open(path)
     if begin is not None:
         begin(window.workspace)
     serving = _served(session, settings.serve)

@@ -222,6 +222,8 @@ class Fleet:
             self.version += 1
 
     def _fail(self, problem: str) -> None:
+        if problem != self.problem:  # a server that is away is asked for hours
+            logger.warning("fleet of %s: %s", self.address, problem)
         self._failures += 1
         self.problem = problem
         if self.answered:

@@ -3,6 +3,7 @@ levels, gpudash's own warnings, machines that fell silent. Nothing here asks a s
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,8 @@ from gpudash.sources.prometheus.names import SPOKEN
 from gpudash.system.settings import Settings
 from gpudash.telemetry.metrics import HEALTH, SENSORS, Exporter
 from gpudash.units import format_duration, format_pair, format_percent
+
+logger = logging.getLogger(__name__)
 
 Level = Literal["warning", "critical"]
 
@@ -259,9 +262,11 @@ class Overview:
     def _mark(self, now_s: float) -> None:
         for key, gpu in list(self._known.items()):
             if now_s - gpu.seen_s > FORGET_S and (key not in self._here or gpu.seen_s > 0):  # 0: no time is told
+                logger.info("%s is shown no more: last reported %.0f s ago", gpu.name, now_s - gpu.seen_s)
                 del self._known[key]
                 del self.reported[key]
             elif not gpu.stale and (key not in self._here or now_s - gpu.seen_s > self._patience(self.reported[key])):
+                logger.info("%s is marked as stale: last reported %.0f s ago", gpu.name, now_s - gpu.seen_s)
                 self._known[key] = replace(gpu, stale=True)
 
     def _sorted(self) -> tuple[FleetGpu, ...]:

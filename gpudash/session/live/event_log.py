@@ -61,7 +61,7 @@ def log_record(record: Record, machine: str = "this machine") -> None:
         case Warning():
             logger.info("%s of %s: %s", record.level, machine, record.text)
         case Note() if record.topic in LOGGED:
-            logger.info("%s: %s", record.topic, record.text)
+            logger.info("%s of %s: %s", record.topic, machine, record.text)
 
 
 def _log_end(ended: RunEnd, how: str, level: int) -> None:

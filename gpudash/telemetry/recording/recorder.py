@@ -285,7 +285,7 @@ class Recorder:
         except (sqlite3.Error, OSError) as error:
             self._fail(error)
         self._release()
-        logger.info("the recording to %s is closed: %s", self.path.name, status)
+        logger.info("the recording to %s ends: %s", self.path.name, status)
 
     def _create(self, meta: Mapping[str, Any]) -> None:
         connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=1.0)

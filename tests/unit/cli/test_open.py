@@ -27,9 +27,9 @@ class FakeApp(ModuleType):
         super().__init__("gpudash.ui.app")
         self.given: list[tuple[str, Any]] = []
 
-    def run(self, opened: Path | None = None, begin: Any = None) -> tuple[int, bool]:
-        if opened is not None:
-            self.given.append(("file", opened))
+    def run(self, path: Path | None = None, begin: Any = None) -> tuple[int, bool]:
+        if path is not None:
+            self.given.append(("file", path))
         else:
             begin(self)
         return 0, True

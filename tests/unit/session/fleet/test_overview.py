@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from gpudash.session.fleet.overview import (
     FORGET_S,
     STALE_S,
@@ -96,7 +98,10 @@ def test_what_is_scraped_seldom_is_late_only_after_three_intervals() -> None:
     assert taken(overview, gpu, at=NOW - 181)[0].stale
 
 
-def test_a_gpu_that_the_server_tells_of_no_more_stays_and_is_stale_until_it_is_forgotten() -> None:
+def test_a_gpu_that_the_server_tells_of_no_more_stays_and_is_stale_until_it_is_forgotten_as_the_log_says(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
     overview, gpu = Overview(), told_gpu("GPU-a")
     taken(overview, gpu, told_gpu("GPU-b"))
     gone = {gpu.key: gpu for gpu in taken(overview, told_gpu("GPU-b"), now_s=NOW + 1, at=NOW + 1)}
@@ -104,6 +109,7 @@ def test_a_gpu_that_the_server_tells_of_no_more_stays_and_is_stale_until_it_is_f
     late = NOW + FORGET_S + 1
     assert [gpu.key for gpu in taken(overview, told_gpu("GPU-b"), now_s=late, at=late)] == ["b"]
     assert "a" not in overview.reported
+    assert [words in text for words, text in zip(("stale", "no more"), caplog.messages, strict=True)] == [True, True]
 
 
 def test_a_gpu_that_is_told_of_without_a_time_stays_when_another_goes() -> None:
