@@ -54,7 +54,7 @@ COMMAND = """
 
 
 def gpudash(program: Program, *words: str) -> tuple[int, dict[str, Any], str]:
-    code, told, errors = program(COMMAND.format(label=json.dumps([*words, "--json"])))
+    code, told, errors = program(COMMAND.format(words=json.dumps([*words, "--json"])))
     return code, told, errors
 
 
