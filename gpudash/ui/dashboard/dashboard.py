@@ -397,9 +397,14 @@ class Dashboard(PlotsPage):
         It is there while nothing runs and the view follows; going back in time, or selecting of it, shows what was
         measured.
         """
-        if self.fit is None or not self.view.following or self.view.selection is not None:
+        if not self.view.following or self.view.selection is not None:
             return None
-        if not self._shows(self.fit.device):
+        return self._prediction
+
+    @property
+    def _prediction(self) -> GhostView | None:
+        """What is predicted of it, whether or not it is shown at the moment."""
+        if self.fit is None or not self._shows(self.fit.device):
             return None
         return self.fit.ghost
 
@@ -429,10 +434,16 @@ class Dashboard(PlotsPage):
 
     def _with_ghost(self, plots: Sequence[PlotSpec]) -> tuple[PlotSpec, ...]:
         """The plots with the ribbons of the ghost as curves of the memory's, while one is shown."""
-        shown = self.ghost
-        if shown is None:
+        if self._prediction is None:
             return tuple(plots)
-        return tuple(_predicted(plot, shown) if plot.id == "memory" else plot for plot in plots)
+        shown = self.ghost
+        found = []
+        for plot in plots:
+            if plot.id == "memory":
+                # as high when it shows readings for a while: nothing moves under the pointer that selects a range
+                plot = replace(plot, stretch=GHOST_STRETCH) if shown is None else _predicted(plot, shown)
+            found.append(plot)
+        return tuple(found)
 
     def _in_front(self, plots: Sequence[PlotSpec]) -> list[PlotSpec]:
         """The plot that is put forward, large, and of the others those that have room beside it."""
