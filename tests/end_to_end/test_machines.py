@@ -45,7 +45,8 @@ def test_two_machines_are_shown_with_their_gpus_or_memory_and_warned_of(client: 
         first = servers.enter_context(ssh_server(tmp_path / "a", client, "alpha", variables=variables))
         second = servers.enter_context(ssh_server(tmp_path / "b", client, "beta", variables=without_driver(tmp_path)))
         with linking("ssh://alpha", f"ssh://beta:{second.port}") as fleet:
-            until(fleet, lambda: len(fleet.gpus()) == 3 and fleet.gpus()[0].used_bytes)
+            until(fleet, lambda: len(fleet.gpus()) == 3 and all(gpu.used_bytes for gpu in fleet.gpus()))
+            until(fleet, lambda: fleet.gpus()[0].utilisation is not None)
             shown = {gpu.key.rpartition("/")[2]: gpu for gpu in fleet.gpus()}
             assert fleet.gpus()[0].uuid == gpus[1].uuid  # the fullest
             gpu = shown[gpus[1].uuid]
