@@ -248,6 +248,15 @@ def test_a_run_shows_readings_until_the_form_is_changed_behind_it(
     assert plot.ghost is not None
 
 
+def test_a_run_that_is_over_before_anybody_looked_shows_readings_too(window: MainWindow, session: FakeSession) -> None:
+    plot = answered(window, session)
+    session.start("cuda:0")
+    session.end()
+    settle(window)
+    answered(window, session)
+    assert plot.ghost is None
+
+
 def test_words_about_it_never_lie_on_one_another(window: MainWindow, session: FakeSession) -> None:
     for peak in (3 * GIB, 7 * GIB, 8 * GIB - 10 * MIB, 11 * GIB):
         labels = answered(window, session, peak).canvas.ghost.labels

@@ -53,6 +53,7 @@ class FitFollower:
         self._running = False
         self._ghost: GhostView | None = None
         self._ghost_wanted = True
+        self._run_id = self._newest_run_id()
         self._of_run: _OfRun | None = None
         panel.changed.connect(self.form_changed)
         panel.fit.applied.connect(self._apply)
@@ -86,6 +87,10 @@ class FitFollower:
         """Ask what is due, and show what has been answered."""
         if self._session.running != self._running:
             self._run_changed()
+        run_id = self._newest_run_id()
+        if run_id != self._run_id:  # also of one that was over before anybody looked
+            self._run_id = run_id
+            self._ghost_wanted = False
         if not self._session.torch_ready and not self._running:
             self._panel.fit.withdraw("predicting needs PyTorch; it is loading…")
             return
@@ -98,6 +103,11 @@ class FitFollower:
                 self._show_reached()
             else:
                 self._check_free()
+
+    def _newest_run_id(self) -> int | None:
+        with self._session.store.lock:
+            run = self._session.store.run
+            return None if run is None else run.run_id
 
     def _run_changed(self) -> None:
         """The prediction for the run stays, or is made still; afterwards the device may have more or less room."""
