@@ -41,7 +41,7 @@ def test_a_run_is_logged_from_its_command_to_its_exit_code_and_no_reading_is(gpu
         "recording to",
         "the session began, recorded",
         "the worker began",
-        "torch: torch 2.",
+        "torch of this machine: torch 2.",
         "run 1 began: matmul on cpu",
         "run 1 ended after",
         "the session ended, every thread with it",
