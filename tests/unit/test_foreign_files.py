@@ -53,7 +53,7 @@ EXCEPTIONS = {
     "sources/host.py _since_last": KERNEL,
     "sources/host.py _is_package": KERNEL,
     "sources/ssh/connection.py can_prompt": "the terminal itself, /dev/tty",
-    "sources/ssh/connection.py reader_source": SHIPPED,
+    "sources/ssh/connection.py _stripped_reader": SHIPPED,
     "sources/ssh/remote_reader.py text_of": KERNEL,
     "system/files.py": "files of the kernel, and the locks of its private folders",
     "system/log.py _open": OURS,

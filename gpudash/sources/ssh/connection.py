@@ -407,9 +407,21 @@ def _available(descriptor: int) -> bytes | None:
         return b""
 
 
-@functools.cache
 def reader_source() -> bytes:
-    """The reader as it is sent: without docstrings and comments, so that a pipe holds all of it."""
+    """The reader as it is sent: without docstrings and comments, so that a pipe holds all of it.
+
+    Machines are linked by a thread each, and CPython 3.11 counts the depth of `ast`'s recursion for all threads
+    together: two that parse at once can raise SystemError (https://github.com/python/cpython/issues/106905).
+    """
+    with _one_parses:
+        return _stripped_reader()
+
+
+_one_parses = threading.Lock()
+
+
+@functools.cache
+def _stripped_reader() -> bytes:
     tree = ast.parse(Path(__file__).with_name("remote_reader.py").read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
