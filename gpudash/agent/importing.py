@@ -8,7 +8,7 @@ from .guest import guarded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
     from typing import Any
@@ -17,6 +17,19 @@ if TYPE_CHECKING:
 
 IMPORTLIB = "<frozen importlib._bootstrap_external>"
 """File name by which Python leaves a frame out of an error's traceback that passed through an import."""
+
+
+def found_by_others(
+    own: object, name: str, path: Sequence[str] | None, target: ModuleType | None
+) -> Iterator[ModuleSpec]:
+    """What each finder but ``own`` finds of a module, in the order in which Python asks them."""
+    for finder in list(sys.meta_path):
+        find = getattr(finder, "find_spec", None)
+        if finder is own or find is None:
+            continue
+        spec = find(name, path, target)
+        if spec is not None:
+            yield spec
 
 
 class PostImport:
@@ -67,16 +80,9 @@ class PostImport:
         """What the other finders find."""
         if name not in self._wanted:
             return None
-        for finder in list(sys.meta_path):
-            find = None
-            if finder is not self:
-                find = getattr(finder, "find_spec", None)
-            spec: ModuleSpec | None = None
-            if find is not None:
-                spec = find(name, path, target)
-            if spec is not None:
-                self._follow(spec)
-                return spec
+        for spec in found_by_others(self, name, path, target):
+            self._follow(spec)
+            return spec
         return None
 
     def _follow(self, spec: ModuleSpec) -> None:

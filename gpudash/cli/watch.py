@@ -372,11 +372,9 @@ def _summary(session: "Session") -> dict[str, Any]:
         run = session.store.run
         if run is None:
             summary: dict[str, Any] = {}
-        else:
-            summary = run.summary()
-        if run is None:
             notes = []
         else:
+            summary = run.summary()
             notes = [note for note in run.notes if note.run_id == run.run_id]
     if summary["status"] not in OF_STATUS:
         summary["status"] = "cancelled"  # left while it was still being ended

@@ -104,9 +104,11 @@ class Ghost:
 
     @cached_property
     def peak_at(self) -> int:
-        """The request at which most is in use; of several the last, which is in a step as most are."""
-        used = self.edges[self.top]
-        return self.requests - 1 - int(used[::-1].argmax())
+        """The request at which most is held, and of those the most in use; of several the last, which is in a step as
+        most are."""
+        held = np.flatnonzero(self.total == self.highest)
+        used = self.edges[self.top, held]
+        return int(held[len(held) - 1 - int(used[::-1].argmax())])
 
     @cached_property
     def parts(self) -> dict[str, float]:

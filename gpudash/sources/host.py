@@ -80,11 +80,9 @@ class HostReader:
             linux = use_proc
         if linux:
             self._system: _Proc | _Psutil = _Proc(root)
-        else:
-            self._system = _Psutil()
-        if linux:
             self._groups = groups_above_us(root)
         else:
+            self._system = _Psutil()
             self._groups = []
         self._limited = self._groups
         self.hosted: int | None = None

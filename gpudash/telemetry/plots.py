@@ -233,11 +233,9 @@ def by_relevance(plots: Sequence[PlotSpec], store: Store, span: tuple[float, flo
     run = run_in_view(store, span)
     if run is None:
         first = "memory"
-    else:
-        first = MOST_ABOUT.get(run.workload, "memory")
-    if run is None:
         since, until = span
     else:
+        first = MOST_ABOUT.get(run.workload, "memory")
         since, until = (run.began_s, math.inf if run.ended_s is None else run.ended_s)
     large = warned or (run is not None and run.workload in ABOUT_MEMORY)
     found = []
@@ -761,11 +759,9 @@ def _rank_step_time(places: Sequence[RankPlace]) -> PlotSpec:
 def _rank_shares(store: Store, places: Sequence[RankPlace], shown_rank: int | None) -> PlotSpec:
     if shown_rank is None:
         device = MEAN
-    else:
-        device = str(shown_rank)
-    if shown_rank is None:
         whose = f"mean of {len(places)} ranks"
     else:
+        device = str(shown_rank)
         whose = f"rank {shown_rank}"
     curves = (
         CurveSpec(("rank", metric, device), name, "ratio", colour, stack=True, note=REST)

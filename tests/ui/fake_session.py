@@ -37,6 +37,7 @@ from gpudash.telemetry.records import (
 from gpudash.telemetry.store import Store
 from gpudash.units import GIB, MIB
 from tests.ui.fake_estimates import FakeEstimates
+from tests.unit.telemetry.run_ends import FAILED
 
 PERIOD_S = 0.1
 HOST_BYTES = 128 * GIB
@@ -300,10 +301,9 @@ class FakeSession:
 
     def failure(self) -> RunEnd:
         """How a run fails."""
-        return RunEnd(
-            status="failed",
+        return replace(
+            FAILED,
             time_s=self.now_s,
-            run_id=1,
             error="RuntimeError",
             message="mat1 and mat2 shapes cannot be multiplied (3x4 and 5x6).",
             remedy="Give both matrices the same inner size.",

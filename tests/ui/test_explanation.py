@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession
 from tests.ui.words import complaints
 from tests.unit.memory.test_explain import leaking, state
+from tests.unit.telemetry.run_ends import RAN_OUT
 
 CARD = simulated_gpu(0, 2 * GIB)
 TORCH = Frame("/venv/lib/python3.11/site-packages/torch/nn/modules/linear.py", 134, "forward")
@@ -91,16 +93,8 @@ class Session(FakeSession):
 
 
 def reported(explanation: Explanation) -> RunEnd:
-    return RunEnd(
-        status="out_of_memory",
-        time_s=6.0,
-        run_id=1,
-        error="sim",
-        message="The memory of sim:0 ran out.",
-        remedy="",
-        seconds=5.0,
-        steps=24,
-        explanation=explanation,
+    return replace(
+        RAN_OUT, time_s=6.0, message="The memory of sim:0 ran out.", seconds=5.0, steps=24, explanation=explanation
     )
 
 

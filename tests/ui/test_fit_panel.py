@@ -20,20 +20,11 @@ from gpudash.ui.forms.fit_panel import AlternativeRow, FitBar, part_colour
 from gpudash.ui.widgets.theme import Choice
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB, MIB
+from tests.ui.clock import Clock
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.estimates import CARD, CHECKPOINTING, EXPANDABLE, FITS, ON_THE_CPU, SHORT, SMALLER_BATCH
 from tests.ui.fake_session import FakeSession, gpu
 from tests.ui.words import complaints, label, weakest
-
-
-class Clock:
-    """Seconds that pass when the test says so."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
@@ -43,7 +34,7 @@ def session() -> FakeSession:
 
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(1000.0)
 
 
 def asked_window(

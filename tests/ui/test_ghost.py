@@ -18,6 +18,7 @@ from gpudash.ui.forms.fit_follower import DEBOUNCE_S
 from gpudash.ui.plots.plot import TimePlot
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB, MIB
+from tests.ui.clock import Clock
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.estimates import FITS, SHORT
 from tests.ui.fake_session import FakeSession, gpu
@@ -39,16 +40,6 @@ def ghost(peak: int, capacity: int = 8 * GIB) -> Ghost:
 FITTING = replace(FITS, device="cuda:0", peak_reserved_bytes=2 * GIB, overhead_bytes=GIB, free_bytes=8 * GIB)
 
 
-class Clock:
-    """Seconds that pass when the test says so."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def session() -> FakeSession:
     return FakeSession([gpu(0)]).feed(1)
@@ -56,7 +47,7 @@ def session() -> FakeSession:
 
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(1000.0)
 
 
 @pytest.fixture
@@ -114,7 +105,7 @@ def test_the_highest_point_that_is_drawn_is_the_predicted_one_to_the_byte(
     assert [int(columns.edges[-1].max()) for _, _, columns in panels] == [3 * GIB + 1, 3 * GIB + 1]
 
 
-def test_where_an_earlier_step_held_more_its_peak_is_said_at_that_step(
+def test_where_an_earlier_step_held_more_that_step_is_shown_and_its_parts_come_to_the_peak(
     window: MainWindow, session: FakeSession
 ) -> None:
     calm = ghost(3 * GIB)
@@ -123,10 +114,8 @@ def test_where_an_earlier_step_held_more_its_peak_is_said_at_that_step(
     held = Ghost.of(ribbons, MARKS, kept="idle", capacity=8 * GIB, limit=8 * GIB)
     session.estimates.report(FITTING, ghost=held)
     settle(window)
-    plot = memory(window)
-    _step, run = (place for _, place, _ in plot.canvas.ghost.drawn)
-    [peak] = [label for label in plot.canvas.ghost.labels if label.text.startswith("peak")]
-    assert run.left() < peak.rect.right() + 12 < run.center().x()
+    assert [panel.step for panel, _, _ in memory(window).canvas.ghost.drawn] == [1, 0]
+    assert sum(held.parts.values()) == held.highest == 4 * GIB
 
 
 def test_stages_peak_and_capacity_are_said_beside_it(window: MainWindow, session: FakeSession) -> None:
@@ -300,8 +289,7 @@ def test_readings_draw_themselves_into_the_ghost_whose_steps_have_the_ends_of_th
     settle(window)
     for step in range(1, 4):
         session.feed(3 if step == 1 else 2)
-        took = {"step": step, "steps": 4, "seconds": 2.0, "loss": 4.0 - step}
-        session.apply(StepFinished(time_s=session.now_s, run_id=1, **took))  # type: ignore[arg-type]
+        session.apply(StepFinished(time_s=session.now_s, run_id=1, step=step, steps=4, seconds=2.0, loss=4.0 - step))
         settle(window)
     course, geometry = plot.canvas.course, plot.geometry_now
     assert geometry is not None and course._course is not None

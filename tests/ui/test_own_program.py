@@ -27,6 +27,7 @@ from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_document import front, snapshot, with_fakes
 from tests.ui.fake_session import FakeSession, gpu
 from tests.ui.words import complaints, label
+from tests.unit.telemetry.run_ends import RAN_OUT
 
 Key = Qt.Key
 
@@ -306,15 +307,12 @@ def test_a_report_that_is_gone_is_told(window: MainWindow, session: FakeSession,
 
 
 def out_of_memory(report: Path) -> RunEnd:
-    return RunEnd(
-        status="out_of_memory",
+    return replace(
+        RAN_OUT,
         time_s=6.0,
-        run_id=1,
         error="cuda",
         message="train.py ran out of memory on cuda:0.",
         remedy="The report says what filled the memory.",
-        seconds=1.0,
-        steps=3,
         result={"report": str(report)},
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gpudash.telemetry.ranks.rows import SILENT_S, RankRow, places_of, rank_rows, rest_text, sentence
@@ -9,6 +11,7 @@ from gpudash.telemetry.records import RunEnd, Sample
 from gpudash.units import MIB
 from tests.ui.fake_session import FakeSession
 from tests.ui.rank_feed import PERIOD_S, RankFeed
+from tests.unit.telemetry.run_ends import FAILED
 
 
 @pytest.fixture
@@ -163,18 +166,7 @@ def test_the_rank_that_failed_is_the_one_that_is_named_first(session: FakeSessio
     feed = RankFeed(session, 2)
     feed.train(5)
     message = "Rank 1 (cpu, pid 4001) was killed from outside at step 5 (SIGKILL). Rank 0 waited."
-    session.end(
-        RunEnd(
-            status="failed",
-            time_s=9.0,
-            run_id=1,
-            error="killed",
-            message=message,
-            remedy="Again.",
-            seconds=1.0,
-            steps=5,
-        )
-    )
+    session.end(replace(FAILED, time_s=9.0, error="killed", message=message, remedy="Again.", steps=5))
     assert states(session) == ["ended", "failed"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +12,12 @@ from PySide6.QtGui import QImage
 from pytestqt.qtbot import QtBot
 
 from gpudash.devices.names import Gpu
-from gpudash.telemetry.records import RunEnd
 from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import gpu
 from tests.ui.recordings import KeptSession, open_recording, trained
+from tests.unit.telemetry.run_ends import RAN_OUT
 
 PLOTS = (900, 620)
 """Size at which both are drawn: the tab of a recording has less room than the dashboard."""
@@ -116,14 +117,12 @@ def test_an_out_of_memory_reopens_with_its_explanation(open_window: OpenWindow, 
     session.start("cuda:0")
     session.train(1.0, device="cuda:0")
     session.end(
-        RunEnd(
-            status="out_of_memory",
+        replace(
+            RAN_OUT,
             time_s=session.now_s,
-            run_id=1,
             error="cuda",
             message="CUDA out of memory.",
             remedy="Make the batch smaller.",
-            seconds=1.0,
             steps=10,
         )
     )

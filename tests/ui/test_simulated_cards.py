@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpudash.devices.names import simulated_gpu
 from gpudash.telemetry.records import Level, RunEnd, RunStarted, Sample, Warning
 from gpudash.ui.dashboard.dashboard import Dashboard
@@ -9,6 +11,7 @@ from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB, MIB
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession
+from tests.unit.telemetry.run_ends import RAN_OUT
 
 OWN, LARGE, SMALL = simulated_gpu(0, 2 * GIB), simulated_gpu(0, 24 * GIB), simulated_gpu(0, GIB)
 
@@ -138,19 +141,7 @@ def test_no_full_card_covers_the_out_of_memory_of_a_script(open_window: OpenWind
     window = open_window(session)
     session.watched("sim:0@1GiB", {"command": ["python", "leak.py"]})
     message = "leak.py ran out of memory on sim:0."
-    session.end(
-        RunEnd(
-            status="out_of_memory",
-            time_s=1.0,
-            run_id=1,
-            error="sim",
-            message=message,
-            remedy="",
-            seconds=1.0,
-            steps=3,
-            result={},
-        )
-    )
+    session.end(replace(RAN_OUT, message=message))
     level: Level = "critical"
     session.apply(Warning(time_s=2.0, level=level, device=OWN.uuid, text="sim:0 is 99 % full.", ratio=0.99))
     assert "out of memory" in words(window)

@@ -9,6 +9,8 @@ from importlib.util import spec_from_file_location
 from types import ModuleType
 from typing import Any
 
+from ..importing import found_by_others
+
 NAME = "gpudash"
 
 
@@ -27,14 +29,8 @@ class Lender:
         """The package, when nobody else has one of its name: a folder without code is none."""
         if name != NAME:
             return None
-        for finder in list(sys.meta_path):
-            find = None
-            if finder is not self:
-                find = getattr(finder, "find_spec", None)
-            spec: ModuleSpec | None = None
-            if find is not None:
-                spec = find(name, path, target)
-            if spec is not None and spec.loader is not None:
+        for spec in found_by_others(self, name, path, target):
+            if spec.loader is not None:
                 return spec
         return spec_from_file_location(name, f"{self._folder}/__init__.py", submodule_search_locations=[self._folder])
 

@@ -89,11 +89,9 @@ def _cause(
             assert state.request is not None
             if state.capped:
                 free = min(state.device_free, max(0, state.limit - state.reserved))
-            else:
-                free = state.device_free
-            if state.capped:
                 context = 0
             else:
+                free = state.device_free
                 context = state.context_bytes or 0
             return capacity_text(state.limit, free, by_category, owners, state.request, context)
 

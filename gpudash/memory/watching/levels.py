@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from gpudash.devices.names import Gpu
 from gpudash.telemetry.records import Sample
 from gpudash.units import format_bytes, format_pair
 
 HOST = "host"
 """Name of the host's memory where a GPU has its UUID."""
+
+
+def pool_of(memory: str, gpus: Iterable[Gpu]) -> str:
+    """The memory that is watched for ``memory``: the host's for a GPU that shares it, "" for one whose MIG instances
+    are watched, else itself.
+    """
+    gpu = next((gpu for gpu in gpus if gpu.uuid == memory), None)
+    if gpu is None:
+        return memory
+    if gpu.shared_memory:
+        return HOST
+    if gpu.instances:
+        return ""
+    return memory
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from gpudash.devices.names import (
     why_torch_has_no_gpu,
 )
 from gpudash.devices.simulated_cards import is_program_card
-from gpudash.memory.watching.levels import HOST
+from gpudash.memory.watching.levels import HOST, pool_of
 from gpudash.session.live.simulated_gpus import SimulatedGpus
 from gpudash.specs import Spec, build, workloads
 from gpudash.system.files import make_private_folder, written_whole
@@ -203,16 +203,8 @@ class Machine:
         return next((found.memory for found in self.devices() if found.name == device), None)
 
     def pool_of(self, memory: str) -> str:
-        """The memory that is watched for ``memory``: the host's for a GPU that shares it, none for one whose MIG
-        instances are, else itself."""
-        gpu = next((gpu for gpu in self.gpus if gpu.uuid == memory), None)
-        if gpu is None:
-            return memory
-        if gpu.shared_memory:
-            return HOST
-        if gpu.instances:
-            return ""
-        return memory
+        """The memory that is watched for ``memory``, as of `pool_of`."""
+        return pool_of(memory, self.gpus)
 
     def remember_contexts(self) -> None:
         """Keep what the contexts that this process has made took, where the driver tells."""

@@ -270,13 +270,9 @@ def _context(device: Device, architecture: Architecture) -> tuple[int, str]:
 
 def architecture_of(gpu: Gpu | None) -> Architecture:
     """A GPU's design, as far as its driver tells it."""
-    capability = None
-    if gpu is not None:
-        capability = gpu.cuda_capability
-    multiprocessors = None
-    if gpu is not None:
-        multiprocessors = gpu.multiprocessors
-    return Architecture(capability or A100.capability, multiprocessors or A100.multiprocessors)
+    if gpu is None:
+        return Architecture(A100.capability, A100.multiprocessors)
+    return Architecture(gpu.cuda_capability or A100.capability, gpu.multiprocessors or A100.multiprocessors)
 
 
 def _simulated(device: Device, machine: Machine) -> Target:

@@ -229,10 +229,9 @@ class _Search:
         began = time.monotonic()
         answer = self._answer()
         estimate = None
-        if answer is not None:
-            estimate = answer.estimate
         problem = None
         if answer is not None:
+            estimate = answer.estimate
             problem = answer.problem
         if answer is None or not answer.final or (problem is not None and problem.kind == TOOK_TOO_LONG):
             note = f"Looking for remedies was stopped after {format_duration(time.monotonic() - began)}."

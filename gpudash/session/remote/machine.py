@@ -16,7 +16,7 @@ from typing import Any, Literal
 from gpudash.devices.names import Device, Gpu
 from gpudash.memory.watching.growth import Forecast
 from gpudash.memory.watching.hardware import HardwareWatch
-from gpudash.memory.watching.levels import HOST
+from gpudash.memory.watching.levels import HOST, pool_of
 from gpudash.memory.watching.watch import MemoryWatch
 from gpudash.session.live.event_log import log_record
 from gpudash.session.live.session import Status, metrics
@@ -118,7 +118,7 @@ class RemoteMachine:
         self._watch = MemoryWatch(settings.warn_ratio, settings.critical_ratio, settings.hysteresis_ratio)
         self._watch.is_here = False
         self._watch.describe = self.memory_name
-        self._watch.pool_of = self._pool_of
+        self._watch.pool_of = lambda memory: pool_of(memory, self.gpus)
         self._hardware = HardwareWatch()
         self._hardware.describe = self.memory_name
         self.rate_hz = min(settings.rate_hz, FASTEST_HZ)
@@ -237,18 +237,6 @@ class RemoteMachine:
     def standing(self, warning: Warning, ahead: Forecast | None) -> Warning | None:
         """A warning with the newest figures; as `MemoryWatch.standing`."""
         return self._watch.standing(warning, ahead)
-
-    def _pool_of(self, memory: str) -> str:
-        """The memory that is watched for ``memory``: the machine's, where a GPU has none of its own, and none for one
-        whose MIG instances are."""
-        gpu = next((gpu for gpu in self.gpus if gpu.uuid == memory), None)
-        if gpu is None:
-            return memory
-        if gpu.shared_memory:
-            return HOST
-        if gpu.instances:
-            return ""
-        return memory
 
     def start(self, *, prompt: bool = False, asks: bool = False) -> None:
         """Begin to link.
@@ -569,9 +557,8 @@ def summary(machine: RemoteMachine) -> dict[str, Any]:
     ]
     why = machine.why_not_linked
     error = None
-    if why:
-        error = {"kind": "ConnectionError", "message": why, "remedy": ""}
     status_word = "finished"
     if why:
+        error = {"kind": "ConnectionError", "message": why, "remedy": ""}
         status_word = "failed"
     return {**found, "status": status_word, "error": error, "devices": devices, "machine": str(machine.host)}

@@ -40,36 +40,38 @@ def install(replaced: Replacements) -> None:
 
 def _install_for_shards(replaced: Replacements) -> None:
     try:
-        from torch.distributed.tensor import DTensor, _op_schema, _random
+        from torch.distributed.tensor import DTensor, _op_schema
+        from torch.distributed.tensor._random import OffsetBasedRNGTracker
     except ImportError:  # an older torch, whose sharded tensors lie elsewhere
         return
     # called in the midst of torch's functions, where modes are turned off and "cuda" would mean CUDA
     replaced.wrap(_op_schema, "_rebuild_tensor_from_dtensor_meta", with_mode)
     replaced.wrap(DTensor, "from_local", lambda make: staticmethod(with_mode(make)))
-    replaced.wrap(_random, "OffsetBasedRNGTracker", _by_cpu_generator)
+    replaced.wrap(OffsetBasedRNGTracker, "__init__", _without_syncing)
+    replaced.put(OffsetBasedRNGTracker, "_distribute_region", _drawn_by_the_cpu)
 
 
-def _by_cpu_generator(tracker: Any) -> Any:
-    class CpuGeneratorTracker(tracker):  # type: ignore[misc]  # torch's own, whichever it is
-        """Ranks that hold different shards draw different numbers, those with the same one the same."""
+def _without_syncing(make: Callable[..., None]) -> Callable[..., None]:
+    """Ranks begin with the same seed anyway, and to compare states takes numbers, which a dry run has not."""
 
-        def __init__(self, device_mesh: Any, run_state_sync: bool = True) -> None:
-            # ranks begin with the same seed anyway, and to compare states takes numbers, which a dry run has not
-            super().__init__(device_mesh, run_state_sync=False)
+    def made(self: Any, device_mesh: Any, *_args: Any, **_kwargs: Any) -> None:
+        make(self, device_mesh, run_state_sync=False)
 
-        @contextmanager
-        def _distribute_region(self, spec: Any, generator: torch.Generator | None = None) -> Iterator[None]:
-            drawing = generator or torch.default_generator
-            shard = [
-                place
-                for place, placement in zip(spec.mesh.get_coordinate() or (), spec.placements)
-                if not placement.is_replicate()
-            ]
-            state = zlib.crc32(bytes(drawing.get_state().tolist()))
-            drawing.manual_seed(zlib.crc32(repr(shard).encode(), state))
-            try:
-                yield
-            finally:
-                drawing.manual_seed(state)  # equal again on all ranks, and another state than before
+    return made
 
-    return CpuGeneratorTracker
+
+@contextmanager
+def _drawn_by_the_cpu(_tracker: Any, spec: Any, generator: torch.Generator | None = None) -> Iterator[None]:
+    """Ranks that hold different shards draw different numbers, those with the same one the same."""
+    drawing = generator or torch.default_generator
+    shard = [
+        place
+        for place, placement in zip(spec.mesh.get_coordinate() or (), spec.placements)
+        if not placement.is_replicate()
+    ]
+    state = zlib.crc32(bytes(drawing.get_state().tolist()))
+    drawing.manual_seed(zlib.crc32(repr(shard).encode(), state))
+    try:
+        yield
+    finally:
+        drawing.manual_seed(state)  # equal again on all ranks, and another state than before

@@ -505,20 +505,12 @@ class _Captions:
 
     @property
     def peak_point(self) -> QPointF | None:
-        """Where the total is over the moment at which most is in use; where another step holds more, as one does whose
-        cache is released on the way, the highest point of the whole run."""
+        """Where the peak is in the first panel, which is its step."""
         ghost = self._view.ghost
         if not self._panels or ghost is None:
             return None
         panel, place, _ = self._panels[0]
-        request = ghost.peak_at
-        if len(self._panels) > 1 and ghost.total[panel.first : panel.behind].max() < ghost.highest:
-            panel, place, _ = self._panels[1]
-            request = int(ghost.total.argmax())
-        return QPointF(
-            place.left() + panel.share_of(request) * place.width(),
-            self._geometry.y_of(float(ghost.total[request])),
-        )
+        return QPointF(place.left() + panel.share_of(ghost.peak_at) * place.width(), self._geometry.y_of(ghost.highest))
 
     def paint(self, painter: QPainter, palette: Palette) -> None:
         """Paint all of them."""

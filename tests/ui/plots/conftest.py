@@ -16,6 +16,7 @@ from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.theme import apply_theme
 from gpudash.units import GIB
+from tests.ui.clock import Clock
 
 GPU = "GPU-1"
 
@@ -48,16 +49,6 @@ LOSS = PlotSpec(
     "nats",
     may_log=True,
 )
-
-
-class Clock:
-    """Monotonic seconds that pass when told to."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Feed:

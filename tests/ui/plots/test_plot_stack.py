@@ -16,7 +16,8 @@ from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
 from gpudash.units import GIB
 from tests.benchmarks import frame
-from tests.ui.plots.conftest import GPU, LOSS, MEMORY, UTILISATION, Clock, Feed, refresh
+from tests.ui.clock import Clock
+from tests.ui.plots.conftest import GPU, LOSS, MEMORY, UTILISATION, Feed, refresh
 
 
 def test_pausing_the_view_loses_no_sample_and_following_ends_at_the_newest(

@@ -11,7 +11,8 @@ from gpudash.ui.plots.readout import COLUMNS
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.theme import restyle
-from tests.ui.plots.conftest import LOSS, Clock, Feed, refresh
+from tests.ui.clock import Clock
+from tests.ui.plots.conftest import LOSS, Feed, refresh
 
 RAMP = PlotSpec(
     "ramp", "RAMP", (CurveSpec(("run", "throughput", None), "ramp", "number", "cpu", unit_name="items/s"),), "number"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unicodedata import category
@@ -24,6 +25,7 @@ from tests.ui.fake_session import FakeSession, gpu
 from tests.unit.memory.snapshot.made import Made as MadeSnapshot
 from tests.unit.memory.snapshot.made import explained
 from tests.unit.telemetry.comparing.made import MADE
+from tests.unit.telemetry.run_ends import RAN_OUT
 
 Capture = pytest.CaptureFixture[str]
 
@@ -165,19 +167,7 @@ def test_the_command_with_the_first_remedy_is_printed_as_a_shell_takes_it(capsys
     found = explained(made.snapshot()).with_remedies((remedy,))
     session = FakeSession()
     session.start()
-    session.end(
-        RunEnd(
-            status="out_of_memory",
-            time_s=1.0,
-            run_id=1,
-            error="cuda",
-            message="",
-            remedy="",
-            seconds=1.0,
-            steps=1,
-            explanation=found,
-        )
-    )
+    session.end(replace(RAN_OUT, error="cuda", message="", steps=1, explanation=found))
     assert session.store.run is not None
     facts = {"recording": None, "report": None, "notes": (), "device": "sim:0", "exit_code": 1}
     print_watched({**session.store.run.summary(), **facts})

@@ -7,6 +7,7 @@ import shlex
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,9 +22,10 @@ from gpudash.session.predicting import remedies as remedies_module
 from gpudash.session.predicting.estimator import Estimator
 from gpudash.session.predicting.remedies import Remedies, found_text
 from gpudash.telemetry.explanation import Explanation, Remedy
-from gpudash.telemetry.records import Event, RemediesFound, RunEnd, RunStarted
+from gpudash.telemetry.records import Event, RemediesFound, RunStarted
 from gpudash.units import GIB, MIB
 from tests.unit.session.conftest import Live, Make
+from tests.unit.telemetry.run_ends import RAN_OUT
 
 Look = Callable[..., "Looking"]
 
@@ -81,17 +83,7 @@ class Looking:
 
     def fail(self, found: Explanation | None, workload: str = "training") -> None:
         started = RunStarted(time_s=0.5, run_id=1, workload=workload, device="sim:0", spec={"batch": 64})
-        ended = RunEnd(
-            status="out_of_memory",
-            time_s=1.0,
-            run_id=1,
-            error="sim",
-            message="Full.",
-            remedy="",
-            seconds=0.5,
-            steps=1,
-            explanation=found,
-        )
+        ended = replace(RAN_OUT, seconds=0.5, steps=1, explanation=found)
         for event in (started, ended):
             self._live.session.store.apply(event)
             self.remedies.take(event)

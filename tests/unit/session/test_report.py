@@ -34,6 +34,7 @@ from gpudash.units import GIB, MIB
 from tests.unit.html_page import Page
 from tests.unit.session.node_recordings import recorded
 from tests.unit.session.recordings import records, write
+from tests.unit.telemetry.run_ends import FAILED, RAN_OUT
 
 EVIL = "<script>alert(1)</script>\"'&"
 TICKS = 4000
@@ -153,16 +154,8 @@ def test_nothing_comes_from_elsewhere_and_no_script_is_needed(tmp_path: Path) ->
 
 
 def test_whatever_a_recording_holds_is_told_as_text(tmp_path: Path) -> None:
-    failed = RunEnd(
-        status="failed",
-        time_s=3.0,
-        run_id=1,
-        error=EVIL,
-        message=EVIL,
-        remedy=EVIL,
-        seconds=2.0,
-        steps=20,
-        details=f"Traceback {EVIL}",
+    failed = replace(
+        FAILED, time_s=3.0, error=EVIL, message=EVIL, remedy=EVIL, seconds=2.0, steps=20, details=f"Traceback {EVIL}"
     )
     records = [
         *training(EVIL, EVIL),
@@ -192,16 +185,7 @@ def test_a_simulated_device_says_so_on_title_and_speeds(tmp_path: Path) -> None:
 
 
 def test_an_out_of_memory_without_explanation_tells_message_and_remedy(tmp_path: Path) -> None:
-    ending = RunEnd(
-        status="out_of_memory",
-        time_s=3.0,
-        run_id=1,
-        error="cuda",
-        message="It was full.",
-        remedy="Halve it.",
-        seconds=2,
-        steps=9,
-    )
+    ending = replace(RAN_OUT, time_s=3.0, error="cuda", message="It was full.", remedy="Halve it.", seconds=2, steps=9)
     _, found = reported(tmp_path, [*training(), ending])
     assert "Out of memory after 2.0 s" in found.text
     assert "It was full. Halve it." in found.text

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from gpudash.telemetry.recording.recorder import Recorder
-from gpudash.telemetry.records import Note, Record, RunEnd, RunStarted, Sample
+from gpudash.telemetry.records import Note, Record, RunStarted, Sample
 from gpudash.units import GIB, MIB
+from tests.unit.telemetry.run_ends import FAILED, RAN_OUT
 
 ORIGIN = "2025-03-04T12:05:06+00:00"
 ORIGIN_S = 1741089906.0
@@ -18,17 +20,13 @@ UUID = "GPU-1"
 
 
 def ending(status: str) -> Record:
-    """The end of run 1 after 9 s."""
+    """The end of run 1 after 8 s, at 9 s."""
     if status == "failed":
-        return RunEnd(
-            status="failed", time_s=9.0, run_id=1, error="ValueError", message="no", remedy="", seconds=8.0, steps=3
-        )
+        return replace(FAILED, time_s=9.0, seconds=8.0)
     if status == "out_of_memory":
-        return RunEnd(
-            status="out_of_memory", time_s=9.0, run_id=1, error="sim", message="full", remedy="", seconds=8.0, steps=3
-        )
+        return replace(RAN_OUT, time_s=9.0, message="full", seconds=8.0)
     assert status in ("finished", "cancelled")
-    return RunEnd(time_s=9.0, run_id=1, status=status, seconds=8.0, steps=3, result={})  # type: ignore[arg-type]
+    return replace(RAN_OUT, time_s=9.0, status=status, error="", message="", seconds=8.0)
 
 
 def record(

@@ -27,6 +27,7 @@ from gpudash.telemetry.records import (
     event_from_json,
 )
 from gpudash.telemetry.runs import EXACT_VALUES, MetricView, RunView
+from tests.unit.telemetry.run_ends import FAILED, RAN_OUT
 
 STARTED = RunStarted(time_s=10.0, run_id=1, workload="training", device="cpu", spec={"steps": 4})
 
@@ -148,17 +149,7 @@ def test_a_stopped_run_is_cancelled() -> None:
 
 
 def test_a_guarded_run_is_out_of_memory_with_kind_guard() -> None:
-    end = RunEnd(
-        status="out_of_memory",
-        time_s=12,
-        run_id=1,
-        error="guard",
-        message="m",
-        remedy="r",
-        seconds=2,
-        steps=1,
-        requested_bytes=64,
-    )
+    end = replace(RAN_OUT, time_s=12, error="guard", message="m", remedy="r", seconds=2, steps=1, requested_bytes=64)
     run = view(end)
     summary = run.summary()
     assert summary["status"] == "out_of_memory"
@@ -167,17 +158,7 @@ def test_a_guarded_run_is_out_of_memory_with_kind_guard() -> None:
 
 
 def test_a_failed_run_keeps_its_traceback_out_of_the_json() -> None:
-    end = RunEnd(
-        status="failed",
-        time_s=12,
-        run_id=1,
-        error="ValueError",
-        message="m",
-        remedy="r",
-        seconds=2,
-        steps=1,
-        details="Traceback",
-    )
+    end = replace(FAILED, time_s=12, message="m", remedy="r", seconds=2, steps=1, details="Traceback")
     run = view(end)
     assert run.summary()["error"] == {"kind": "ValueError", "message": "m", "remedy": "r"}
     assert run.error is not None and run.error.details == "Traceback"
@@ -279,17 +260,7 @@ def test_a_watched_run_turns_to_the_device_it_turns_out_to_use() -> None:
 
 
 def ran_out(explanation: Explanation | None) -> RunEnd:
-    return RunEnd(
-        status="out_of_memory",
-        time_s=1.0,
-        run_id=1,
-        error="sim",
-        message="Full.",
-        remedy="",
-        seconds=1.0,
-        steps=3,
-        explanation=explanation,
-    )
+    return replace(RAN_OUT, explanation=explanation)
 
 
 def run(explanation: Explanation | None) -> RunView:

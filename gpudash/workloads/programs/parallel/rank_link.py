@@ -279,5 +279,5 @@ def _frame_of(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if f"{os.sep}torch{os.sep}" not in frame.filename] or frames
     if own:
-        return f"{os.path.basename(own[-1].filename)}:{own[-1].lineno} in {own[-1].name}"  # noqa: PTH119
+        return f"{Path(own[-1].filename).name}:{own[-1].lineno} in {own[-1].name}"
     return ""

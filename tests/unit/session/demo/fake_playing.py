@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Self
 
 from gpudash.devices.names import Device
@@ -11,6 +12,7 @@ from gpudash.telemetry.explanation import Evidence, Explanation, Remedy, Where
 from gpudash.telemetry.records import Event, RunEnd, RunStarted
 from gpudash.telemetry.store import Store
 from gpudash.units import GIB
+from tests.unit.telemetry.run_ends import FAILED, RAN_OUT
 
 CPU = Device("cpu", "EPYC", 16 * GIB)
 SIM = Device("sim:0", "Simulated GPU", 8 * GIB, "SIM-0")
@@ -89,30 +91,13 @@ class FakePlaying:
 
     def fail(self, message: str = "It broke.") -> None:
         """The run that is on fails."""
-        failed = RunEnd(
-            status="failed",
-            time_s=self._now_s,
-            run_id=self._id,
-            error="E",
-            message=message,
-            remedy="Mend it.",
-            seconds=1.0,
-            steps=3,
-        )
+        failed = replace(FAILED, time_s=self._now_s, run_id=self._id, error="E", message=message, remedy="Mend it.")
         self._end(failed)
 
     def run_out(self, *remedies: Remedy) -> None:
         """The run that is on runs out of memory, with these remedies."""
-        ended = RunEnd(
-            status="out_of_memory",
-            time_s=self._now_s,
-            run_id=self._id,
-            error="sim",
-            message="Memory ran out.",
-            remedy="",
-            seconds=1.0,
-            steps=3,
-            explanation=explained(*remedies),
+        ended = replace(
+            RAN_OUT, time_s=self._now_s, run_id=self._id, message="Memory ran out.", explanation=explained(*remedies)
         )
         self._end(ended)
 
