@@ -24,6 +24,7 @@ class NewestRequest(Generic[T]):
         self._answer = answer
         self._lock = threading.Lock()
         self._waiting: T | None = None
+        self._retried = False
         self._refused: T | None = None
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -44,7 +45,7 @@ class NewestRequest(Generic[T]):
         with self._lock:
             if retry:
                 self._refused = None
-            self._begin(request)
+            self._begin(request, retry=retry)
 
     def submit_if_none_waits(self, request: T) -> None:
         """Have ``request`` answered unless another one waits; returns at once."""
@@ -66,11 +67,12 @@ class NewestRequest(Generic[T]):
             self._closed = True
             self._waiting = None
 
-    def _begin(self, request: T) -> None:
+    def _begin(self, request: T, *, retry: bool = False) -> None:
         """The caller holds the lock."""
         if self._closed or request == self._refused:
             return
         self._waiting = request
+        self._retried = retry
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
             self._thread.start()
@@ -86,3 +88,5 @@ class NewestRequest(Generic[T]):
             if not self._answer(request):
                 with self._lock:
                     self._refused = request
+                    if self._waiting == request and not self._retried:  # it came before the refusal was known
+                        self._waiting = None

@@ -62,6 +62,19 @@ def test_what_was_refused_is_answered_again_only_as_a_retry(answers: Answers) ->
     assert answers.answered == [1, 1]
 
 
+@pytest.mark.parametrize(("retry", "answered"), [(False, [1]), (True, [1, 1])])
+def test_what_came_while_the_same_was_refused_is_answered_only_as_a_retry(
+    answers: Answers, retry: bool, answered: list[int]
+) -> None:
+    answers.accepts = False
+    answers.requests.submit(1)
+    assert answers.began.wait(PATIENCE_S)
+    answers.requests.submit(1, retry=retry)
+    answers.may_end.set()
+    assert answers.requests.wait(PATIENCE_S)
+    assert answers.answered == answered
+
+
 def test_once_closed_it_answers_nothing_more(answers: Answers) -> None:
     answers.requests.submit(1)
     assert answers.began.wait(PATIENCE_S)
