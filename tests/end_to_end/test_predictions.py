@@ -68,14 +68,14 @@ class Both:
         names = spec["devices"].split(",") if "devices" in spec else []
         ranks = [{**target, "device": name} for name in names]
         asked = {"workload": workload, "spec": spec, "target": target, "ranks": ranks}
-        answer = self._predictor.ask(id=1, **asked, alternatives=False, course=True)
-        course = answer.get("course")
+        answer = self._predictor.ask(id=1, **asked, alternatives=False, timeline=True)
+        timeline = answer.get("timeline")
         while not answer["final"]:
             answer = self._predictor.read()
         assert "estimate" in answer, answer
         found: dict[str, Any] = answer["estimate"]
         told = {field.name: found[field.name] for field in fields(Estimate)}
-        self.ghost = ghost_of(course, Estimate(**told)) if course else None
+        self.ghost = ghost_of(timeline, Estimate(**told)) if timeline else None
         return found
 
     def run(self, workload: str, spec: dict[str, Any], capacity: int) -> dict[str, Any]:

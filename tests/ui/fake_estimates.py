@@ -30,7 +30,7 @@ class FakeEstimates:
             raise ValueError(self.refusal)
         return Target(device, 8 * GIB, self.free_bytes)
 
-    def ask(self, spec: Spec, device: str, *, course: bool = False) -> int:
+    def ask(self, spec: Spec, device: str, *, timeline: bool = False) -> int:
         self.questions.append((spec, device))
         self.answer = None
         return len(self.questions)

@@ -291,15 +291,15 @@ def test_readings_draw_themselves_into_the_ghost_whose_steps_have_the_ends_of_th
         session.feed(3 if step == 1 else 2)
         session.apply(StepFinished(time_s=session.now_s, run_id=1, step=step, steps=4, seconds=2.0, loss=4.0 - step))
         settle(window)
-    course, geometry = plot.canvas.course, plot.geometry_now
-    assert geometry is not None and course._course is not None
-    pieces = course._course.pieces(geometry.time_at(geometry.area.right()))
+    running, geometry = plot.canvas.running_ghost, plot.geometry_now
+    assert geometry is not None and running._running_ghost is not None
+    pieces = running._running_ghost.pieces(geometry.time_at(geometry.area.right()))
     assert [panel.step for panel, _, _ in pieces] == [0, 1, 2, 2, 2], "as the last followed, and one is to come"
     assert [round(end, 6) for _, _, end in pieces[1:]] == [4.0, 6.0, 8.0, 10.0]
-    corners, edges = course.stretches()
+    corners, edges = running.stretches()
     assert len(corners) == edges.shape[1] + 1 and int(edges[-1].max()) == 3 * GIB
     assert geometry.x_of(session.now_s) < corners[-1] <= geometry.x_of(10.0) + 1
     session.end()
     settle(window)
-    assert plot.canvas.course._course is not None and plot.canvas.course._course.over
+    assert plot.canvas.running_ghost._running_ghost is not None and plot.canvas.running_ghost._running_ghost.over
     assert window.workspace.dashboard.view.lead_s == 0

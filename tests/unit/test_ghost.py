@@ -11,8 +11,8 @@ import pytest
 
 from gpudash.drawing.ghost import Ghost
 from gpudash.memory.allocator.trace import Trace, TraceMark
-from gpudash.memory.predicting.course import Course, course_of
 from gpudash.memory.predicting.estimate import Target, judge
+from gpudash.memory.predicting.memory_timeline import MemoryTimeline, timeline_of
 from gpudash.session.predicting.ghosts import ghost_of
 from gpudash.units import GIB, MIB
 
@@ -90,7 +90,7 @@ def test_a_hundred_thousand_requests_are_thinned_within_a_frame() -> None:
 def test_a_course_comes_over_as_columns_and_its_highest_point_is_what_is_needed() -> None:
     target = Target("sim:0", GIB, GIB - 100 * MIB, 50 * MIB)
     found = judge(trace(), target, "training")
-    written = json.loads(json.dumps(course_of(trace(), target, found).to_json()))
+    written = json.loads(json.dumps(timeline_of(trace(), target, found).to_json()))
     drawn = ghost_of(written, found)
     assert drawn.names == ("in use already", "context", "weights", "activations", "idle in the allocator")
     assert drawn.highest == 100 * MIB + (found.needed_bytes or 0)
@@ -102,7 +102,7 @@ def test_a_course_comes_over_as_columns_and_its_highest_point_is_what_is_needed(
 def test_of_a_run_that_does_not_fit_what_is_above_the_limit_is_what_is_short() -> None:
     target = Target("sim:0", 140 * MIB, 120 * MIB, 50 * MIB)
     found = judge(trace(), target, "training")
-    drawn = ghost_of(course_of(trace(), target, found).to_json(), found)
+    drawn = ghost_of(timeline_of(trace(), target, found).to_json(), found)
     assert found.fits is False and drawn.limit is not None
     assert drawn.limit - drawn.highest == found.spare_bytes
 
@@ -110,7 +110,7 @@ def test_of_a_run_that_does_not_fit_what_is_above_the_limit_is_what_is_short() -
 def test_on_the_cpu_nothing_is_kept_and_nothing_lies_beneath() -> None:
     target = Target("cpu", GIB, GIB // 2)
     found = judge(trace(), target, "training")
-    drawn = ghost_of(course_of(trace(), target, found).to_json(), found)
+    drawn = ghost_of(timeline_of(trace(), target, found).to_json(), found)
     assert drawn.names == ("weights", "activations")
     assert drawn.highest == found.peak_allocated_bytes
 
@@ -118,6 +118,6 @@ def test_on_the_cpu_nothing_is_kept_and_nothing_lies_beneath() -> None:
 @pytest.mark.parametrize("wrong", [{"changes": "%%%"}, {"kinds": "0000"}, {"in_use": None}])
 def test_a_course_that_cannot_be_read_is_an_error_of_a_kind_that_is_told(wrong: dict[str, object]) -> None:
     target = Target("sim:0", GIB, GIB)
-    written = course_of(trace(), target, judge(trace(), target, "training")).to_json()
+    written = timeline_of(trace(), target, judge(trace(), target, "training")).to_json()
     with pytest.raises((ValueError, TypeError)):
-        Course.from_json({**written, **wrong})
+        MemoryTimeline.from_json({**written, **wrong})

@@ -81,7 +81,7 @@ class Estimates:
         longest_s: float | None = None,
         memory_cap: MemoryCap | None = None,
         python: str = sys.executable,
-        course: bool = False,
+        timeline: bool = False,
     ) -> int:
         """Ask whether ``spec`` fits ``device``, in place of what is being predicted; the question's number.
 
@@ -93,7 +93,7 @@ class Estimates:
                 of `Estimator.ask`.
             memory_cap: the most that torch may reserve on a GPU.
             python: the Python that has the libraries of a model that is asked for by its config; this one unless given.
-            course: whether the answer is to have the run's `Answer.ghost`.
+            timeline: whether the answer is to have the run's `Answer.ghost`.
 
         Raises:
             ValueError: as `target`, when ``device`` cannot bear the cap, and when a model is not there.
@@ -114,7 +114,7 @@ class Estimates:
             "workload": spec.name,
             "spec": spec.model_dump(mode="json", exclude_defaults=True),
             "alternatives": alternatives,
-            "course": course,
+            "timeline": timeline,
         }
         split = bool(names) and not spec.rank_devices
         return self._ask(message, where, time_limit_s, memory_cap, names, longest_s=longest_s, split=split)

@@ -56,11 +56,11 @@ def _reader() -> TypeAdapter[Estimate]:
 
 def _ghost(message: Mapping[str, Any], estimate: Estimate) -> Ghost | None:
     """The run's memory as a drawing, made here so that whoever shows it need not."""
-    if not message.get("course"):
+    if not message.get("timeline"):
         return None
     from gpudash.session.predicting.ghosts import ghost_of  # only windows ask for it
 
-    return ghost_of(message["course"], estimate)
+    return ghost_of(message["timeline"], estimate)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A prediction's course as the drawing that the memory plot shows before the start."""
+"""A prediction's timeline as the drawing that the memory plot shows before the start."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from gpudash.memory.allocator.trace import (
     WEIGHTS,
     WORKSPACE,
 )
-from gpudash.memory.predicting.course import PHASES, Course
 from gpudash.memory.predicting.estimate import Estimate
+from gpudash.memory.predicting.memory_timeline import PHASES, MemoryTimeline
 from gpudash.memory.predicting.prediction import CONTEXT, HELD_BACK
 
 OTHERS = "in use already"
@@ -32,28 +32,28 @@ def ghost_of(written: Mapping[str, Any], estimate: Estimate) -> Ghost:
     """The drawing of what another process has told.
 
     Args:
-        written: as of `Course.to_json`.
+        written: as of `MemoryTimeline.to_json`.
         estimate: what was predicted of the run.
 
     Raises:
-        KeyError, TypeError, ValueError: when ``written`` is no course.
+        KeyError, TypeError, ValueError: when ``written`` is no timeline.
     """
-    course = Course.from_json(written)
-    level = np.ones(len(course.changes))
-    allocated = course.allocated()
+    timeline = MemoryTimeline.from_json(written)
+    level = np.ones(len(timeline.changes))
+    allocated = timeline.allocated()
     inside = np.sum([*allocated.values(), level * 0], axis=0)
     ribbons = {
-        OTHERS: level * course.in_use,
-        CONTEXT: level * course.overhead,
+        OTHERS: level * timeline.in_use,
+        CONTEXT: level * timeline.overhead,
         **{name: allocated[name] * level for name in BY_LIFE if name in allocated},
-        HELD_BACK: course.reserved - inside,
+        HELD_BACK: timeline.reserved - inside,
     }
     limit = None
     if estimate.free_bytes is not None:
-        limit = course.in_use + estimate.free_bytes
+        limit = timeline.in_use + estimate.free_bytes
     return Ghost.of(
         ribbons,
-        [(at, step, PHASES[phase]) for at, step, phase in course.marks.tolist()],
+        [(at, step, PHASES[phase]) for at, step, phase in timeline.marks.tolist()],
         kept=HELD_BACK,
         capacity=estimate.capacity_bytes,
         limit=limit,

@@ -236,7 +236,7 @@ class Dashboard(PlotsPage):
     def _draw(self) -> None:
         self._balance()
         self.plots.set_ghost("memory", self.ghost)
-        self.plots.set_course("memory", self._course())
+        self.plots.set_running_ghost("memory", self._running_ghost())
         super()._draw()
         self.explanation.refresh()
         self.tabs.refresh_output(self.session.output)
@@ -418,14 +418,14 @@ class Dashboard(PlotsPage):
             return tuple(plots)
         return tuple(replace(plot, lines=(line, *plot.lines)) if plot.id == "memory" else plot for plot in plots)
 
-    def _course(self) -> RunningGhost | None:
+    def _running_ghost(self) -> RunningGhost | None:
         """The ghost of the run in view in its time."""
         span = self.view.range()
         with self.session.store.lock:
             run = run_in_view(self.session.store, span)
             if self.fit is None or run is None or not self._shows(run.device):
                 return None
-            return self.fit.course_of(run, span)
+            return self.fit.running_ghost_of(run, span)
 
     def _shows(self, device: str) -> bool:
         """Whether this is torch's name of the device that is shown."""

@@ -133,7 +133,7 @@ class FitFollower:
         if answer is not None and answer.estimate is not None and answer.ghost is not None:
             self._of_run = _OfRun(requested, Prediction(answer.estimate), answer.ghost)
 
-    def course_of(self, run: RunView, span: tuple[float, float]) -> RunningGhost | None:
+    def running_ghost_of(self, run: RunView, span: tuple[float, float]) -> RunningGhost | None:
         """The ghost of a run in its time, of the steps that end within ``span``; ``None`` where it has no steps, or
         nothing was predicted of it. Called under the store's lock.
         """
@@ -179,7 +179,7 @@ class FitFollower:
         device = self._requested_device = spec.own_device or self._panel.device_name
         try:
             self._requested_free = self._session.estimates.target(device).free_bytes
-            self._session.estimates.ask(spec, device, course=True)
+            self._session.estimates.ask(spec, device, timeline=True)
         except (ValueError, RuntimeError) as error:
             self._panel.fit.show_reason(str(error), "")
             self._ghost = GhostView(None, str(error))

@@ -34,7 +34,7 @@ from gpudash.drawing.shaping import Floats, Points, dashes
 from gpudash.telemetry.plots import CurveSpec
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.geometry import Geometry
-from gpudash.ui.plots.ghost import CourseLayer, GhostLayer
+from gpudash.ui.plots.ghost import GhostLayer, RunningGhostLayer
 from gpudash.ui.plots.layers import Bands, PlotFrame
 from gpudash.ui.plots.overlay import FAINT_ALPHA, PEN_STYLES, PlotOverlay
 from gpudash.ui.plots.view import TimeView
@@ -258,11 +258,11 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
         self.frame = PlotFrame(font, palette)
         self.overlay = PlotOverlay(font, palette)
         self.ghost = GhostLayer(font, palette)
-        self.course = CourseLayer(palette)
+        self.running_ghost = RunningGhostLayer(palette)
         self.box = pyqtgraph.ViewBox(enableMenu=False, enableMouse=False)
         self.box.disableAutoRange()
         self.box.setDefaultPadding(0)
-        for item in (self.course, self.bands, self.frame, self.ghost, self.box, self.overlay):
+        for item in (self.running_ghost, self.bands, self.frame, self.ghost, self.box, self.overlay):
             self.scene().addItem(item)
         self._raw: dict[str, Line] = {}
         self._bold: dict[str, Line] = {}
@@ -283,7 +283,7 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
         self.frame.set_palette(palette)
         self.overlay.set_palette(palette)
         self.ghost.set_palette(palette)
-        self.course.set_palette(palette)
+        self.running_ghost.set_palette(palette)
 
     def set_curves(self, curves: Sequence[CurveSpec]) -> None:
         """Have an item for each of these curves, later ones above and bold ones above all; those that stay are kept."""
@@ -306,7 +306,7 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
         """Place the plot area."""
         area = QRectF(left, top, max(10.0, self.width() - left - right), max(10.0, self.height() - top - bottom))
         bounds = QRectF(0, 0, self.width(), self.height())
-        for layer in (self.course, self.bands, self.frame, self.ghost, self.overlay):
+        for layer in (self.running_ghost, self.bands, self.frame, self.ghost, self.overlay):
             layer.set_bounds(bounds)
         if area != self._area:
             self._area = area

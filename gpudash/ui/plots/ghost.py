@@ -157,13 +157,13 @@ class GhostLayer(Layer):
         self._captions.paint(painter, self._palette)
 
 
-class CourseLayer(Layer):
+class RunningGhostLayer(Layer):
     """The ghost of a run in its time, behind the readings: they draw themselves into it, step under step."""
 
     def __init__(self, palette: Palette) -> None:
         super().__init__(-25)
         self._palette = palette
-        self._course: RunningGhost | None = None
+        self._running_ghost: RunningGhost | None = None
         self._geometry: Geometry | None = None
         self._thinned: dict[tuple[GhostPanel, int], RibbonColumns] = {}
 
@@ -171,27 +171,27 @@ class CourseLayer(Layer):
         self._palette = palette
         self.update()
 
-    def show_course(self, course: RunningGhost | None, geometry: Geometry) -> None:
+    def show_running_ghost(self, running: RunningGhost | None, geometry: Geometry) -> None:
         """Draw this from now on; ``None`` draws nothing."""
-        if course is None and self._course is None:
+        if running is None and self._running_ghost is None:
             return
-        if course is None or self._course is None or course.ghost is not self._course.ghost:
+        if running is None or self._running_ghost is None or running.ghost is not self._running_ghost.ghost:
             self._thinned = {}
-        self._course, self._geometry = course, geometry
+        self._running_ghost, self._geometry = running, geometry
         self.update()
 
     def stretches(self) -> tuple[Floats, Floats]:
         """What is drawn in the view: where each level stretch begins and, at the end, the last one ends, in canvas
         pixels, shape (n + 1,); and the upper edge of each ribbon there, bytes, shape (ribbons, n).
         """
-        course, geometry = self._course, self._geometry
-        assert course is not None and geometry is not None
+        running, geometry = self._running_ghost, self._geometry
+        assert running is not None and geometry is not None
         area = geometry.area
         left_s, right_s = geometry.time_at(area.left()), geometry.time_at(area.right())
         corners: list[Floats] = []
         edges: list[Floats] = []
         shown = None
-        for panel, start, end in course.pieces(right_s):
+        for panel, start, end in running.pieces(right_s):
             if end <= left_s or start >= right_s:
                 continue
             left, right = geometry.x_of(start), geometry.x_of(end)
@@ -206,17 +206,17 @@ class CourseLayer(Layer):
             edges.append(self._thinned[key].edges)
             shown, last = panel, right
         if shown is None:
-            return np.empty(0), np.empty((len(course.ghost.names), 0))
+            return np.empty(0), np.empty((len(running.ghost.names), 0))
         return np.append(np.concatenate(corners), last), np.concatenate(edges, axis=1)
 
     def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
-        if self._course is None or self._geometry is None:
+        if self._running_ghost is None or self._geometry is None:
             return
         corners, edges = self.stretches()
         if not edges.shape[1]:
             return
         painter.setClipRect(self._geometry.area)
-        ribbons = _Ribbons(self._course.ghost, self._geometry, frozenset(), self._palette)
+        ribbons = _Ribbons(self._running_ghost.ghost, self._geometry, frozenset(), self._palette)
         x = np.repeat(corners, 2)[1:-1]
         ribbons.paint_levels(painter, self._geometry.area, x, edges, np.arange(edges.shape[1]))
 

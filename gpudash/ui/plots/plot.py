@@ -65,7 +65,7 @@ class TimePlot(QWidget):
         self._scale = self._new_scale()
         self._ghost: GhostView | None = None
         self._ghost_scale = Autoscale("bytes")
-        self._course: RunningGhost | None = None
+        self._running_ghost: RunningGhost | None = None
         self._data = PlotData()
         self._stack: tuple[Floats, list[Floats | None]] = (np.empty(0), [])
         self._forecast: Sequence[tuple[float, float]] = ()
@@ -190,14 +190,14 @@ class TimePlot(QWidget):
         self._ghost = ghost
         return True
 
-    def set_course(self, course: RunningGhost | None) -> None:
+    def set_running_ghost(self, running: RunningGhost | None) -> None:
         """Draw the ghost of a run behind its readings; ``None`` takes it away."""
-        self._course = course
+        self._running_ghost = running
 
     @property
     def to_come(self) -> bool:
         """Whether what is drawn goes on beyond now."""
-        return self._course is not None and not self._course.over
+        return self._running_ghost is not None and not self._running_ghost.over
 
     @property
     def ghost(self) -> GhostView | None:
@@ -302,7 +302,7 @@ class TimePlot(QWidget):
         self.canvas.set_range(geometry)
         self.time_ticks = self._time_ticks(geometry)
         self.canvas.ghost.show_view(self._ghost, geometry if self._ghost is not None else None, self.hidden)
-        self.canvas.course.show_course(self._course if self._ghost is None else None, geometry)
+        self.canvas.running_ghost.show_running_ghost(self._running_ghost if self._ghost is None else None, geometry)
         if self._ghost is not None:
             self._draw_alone(geometry)
             return

@@ -251,11 +251,11 @@ class PlotStack(QFrame):
             share = LEAD_RATIO
         self.view.set_lead(self.view.window_s * share)
 
-    def set_course(self, name: str, course: RunningGhost | None) -> None:
+    def set_running_ghost(self, name: str, running: RunningGhost | None) -> None:
         """Draw in the plot ``name`` the ghost of a run behind its readings; ``None`` takes it away."""
         plot = self._plots.get(name)
         if plot is not None:
-            plot.set_course(course)
+            plot.set_running_ghost(running)
             self._keep_lead()
 
     def set_ghost(self, name: str, ghost: GhostView | None) -> None:

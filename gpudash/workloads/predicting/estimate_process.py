@@ -3,10 +3,10 @@
 It reads one JSON object a line from its standard input and answers with one or more on its standard output:
 
 * first, unasked: ``{"ready": true, "torch": "2.13.0"}``, or ``{"ready": false, "problem": sentence}`` and it ends;
-* asked ``{"id", "workload", "spec", "target", "elsewhere", "used_bytes", "alternatives", "course"}``: ``{"id",
+* asked ``{"id", "workload", "spec", "target", "elsewhere", "used_bytes", "alternatives", "timeline"}``: ``{"id",
   "estimate", "final"}``, each estimate with more than the one before, or ``{"id", "error": {"kind", "message",
-  "remedy"}, "final": true}``. Where a ``course`` was asked for, the first answer has it beside its estimate, as of
-  `gpudash.memory.predicting.course`.
+  "remedy"}, "final": true}``. Where a ``timeline`` was asked for, the first answer has it beside its estimate, as of
+  `gpudash.memory.predicting.memory_timeline`.
 
 A request is left, between two dry runs, as soon as a newer one has come. The process ends with its standard input,
 also in the midst of a request.
@@ -33,7 +33,7 @@ from gpudash.workloads.predicting.device_fit import answers
 from gpudash.workloads.running.context import MemoryLevel
 
 if TYPE_CHECKING:
-    from gpudash.memory.predicting.course import Course
+    from gpudash.memory.predicting.memory_timeline import MemoryTimeline
     from gpudash.simulator.dry_run.dry_run import DryRun
 
 
@@ -96,17 +96,17 @@ def _answers(query: Mapping[str, Any], dry: DryRun) -> Iterator[dict[str, Any]]:
     from gpudash.simulator.dry_run.refusals import CannotPredictError
 
     try:
-        courses: list[Course] = []
-        for answer in answers(query["id"], _estimates(query, dry, courses)):
-            yield {**answer, "course": courses.pop().to_json()} if courses else answer
+        timelines: list[MemoryTimeline] = []
+        for answer in answers(query["id"], _estimates(query, dry, timelines)):
+            yield {**answer, "timeline": timelines.pop().to_json()} if timelines else answer
     except CannotPredictError as error:
         refusal = {"kind": error.kind, "message": str(error), "remedy": error.remedy}
         yield {"id": query["id"], "error": refusal, "final": True}
 
 
-def _estimates(query: Mapping[str, Any], dry: DryRun, courses: list[Course]) -> Iterator[Estimate]:
-    """The estimates that a query is answered with; the run's course is put into ``courses`` where it is asked for."""
-    from gpudash.memory.predicting.course import course_of
+def _estimates(query: Mapping[str, Any], dry: DryRun, timelines: list[MemoryTimeline]) -> Iterator[Estimate]:
+    """The estimates that a query is answered with; the timeline that it may ask for goes into ``timelines``."""
+    from gpudash.memory.predicting.memory_timeline import timeline_of
     from gpudash.simulator.dry_run.refusals import CannotPredictError
     from gpudash.workloads.predicting.estimate import Question, estimate
 
@@ -120,9 +120,9 @@ def _estimates(query: Mapping[str, Any], dry: DryRun, courses: list[Course]) -> 
     question = Question(spec, target, _level(target, query.get("used_bytes")), elsewhere, ranks)
 
     def follow(trace: Trace, target: Target, found: Estimate) -> None:
-        courses.append(course_of(trace, target, found))
+        timelines.append(timeline_of(trace, target, found))
 
-    followed = follow if query.get("course") else None
+    followed = follow if query.get("timeline") else None
     yield from estimate(question, dry, alternatives=bool(query.get("alternatives", True)), followed=followed)
 
 

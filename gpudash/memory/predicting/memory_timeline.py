@@ -1,6 +1,6 @@
 """What a predicted run holds after each of its requests, and for what: the curve whose highest point is its estimate.
 
-It crosses from the process that predicts as columns: see `Course.to_json`.
+It crosses from the process that predicts as columns: see `MemoryTimeline.to_json`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _COLUMNS = ("changes", "kinds", "reserved", "marks")
 
 
 @dataclass(frozen=True, eq=False)
-class Course:
+class MemoryTimeline:
     """The requests of a run in order, as an allocator that has just enough room serves them. Sizes are bytes.
 
     Attributes:
@@ -62,8 +62,8 @@ class Course:
         return {**columns, "in_use": self.in_use, "overhead": self.overhead}
 
     @classmethod
-    def from_json(cls, written: Mapping[str, Any]) -> Course:
-        """The course that `to_json` wrote.
+    def from_json(cls, written: Mapping[str, Any]) -> MemoryTimeline:
+        """The timeline that `to_json` wrote.
 
         Raises:
             KeyError, TypeError, ValueError: when it did not.
@@ -71,11 +71,11 @@ class Course:
         columns = {name: _unpacked(written[name]) for name in _COLUMNS}
         columns["marks"] = columns["marks"].reshape(-1, 3)
         if len({len(columns[name]) for name in _COLUMNS[:3]}) > 1:
-            raise ValueError("The columns of a course differ in length.")
+            raise ValueError("The columns of a timeline differ in length.")
         return cls(**columns, in_use=int(written["in_use"]), overhead=int(written["overhead"]))
 
 
-def course_of(trace: Trace, target: Target, found: Estimate) -> Course:
+def timeline_of(trace: Trace, target: Target, found: Estimate) -> MemoryTimeline:
     """What a traced run holds on ``target``, of which ``found`` was predicted.
 
     Its highest point is `Estimate.needed_bytes`: a run that passes is replayed in the room there is, with the releasing
@@ -105,7 +105,7 @@ def course_of(trace: Trace, target: Target, found: Estimate) -> Course:
     places = {name: place for place, name in enumerate(CATEGORIES)}
     kinds = [places[trace.categories[abs(event) - 1]] for event in trace.events]
     marks = [(mark.at, mark.step, PHASES.index(mark.phase) if mark.phase in PHASES else 0) for mark in trace.marks]
-    return Course(
+    return MemoryTimeline(
         np.array(changes, np.int64),
         np.array(kinds, np.int64),
         np.array(reserved, np.int64),
@@ -144,5 +144,5 @@ def _unpacked(written: str) -> Integers:
     try:
         found = np.frombuffer(zlib.decompress(base64.b85decode(written)), "<i8")
     except zlib.error as error:
-        raise ValueError(f"A column of a course cannot be read: {error}.") from error
+        raise ValueError(f"A column of a timeline cannot be read: {error}.") from error
     return found.astype(np.int64)
