@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpudash.sources.prometheus.client import PREFIX as PROMETHEUS
-from gpudash.sources.prometheus.client import ServerAddress, read_address
+from gpudash.sources.prometheus.address import PREFIX as PROMETHEUS
+from gpudash.sources.prometheus.address import ServerAddress, read_address
 from gpudash.sources.ssh.address import PREFIX as SSH
 from gpudash.sources.ssh.address import SshHost, read_host
 

@@ -26,7 +26,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gpudash.session.serving.address import TOKEN_VARIABLE
-from gpudash.sources.prometheus.client import TOKEN as PROMETHEUS_TOKEN
+from gpudash.sources.prometheus.address import TOKEN as PROMETHEUS_TOKEN
 from gpudash.system.log import hide
 from gpudash.system.processes import end_group
 from gpudash.telemetry.records import Record, RunEnd, RunStarted, SourceFailed, Warning

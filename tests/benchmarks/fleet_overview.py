@@ -20,7 +20,7 @@ from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QApplication, QWidget
 
 from gpudash.session.fleet import Fleet
-from gpudash.sources.prometheus.client import read_address
+from gpudash.sources.prometheus.address import read_address
 from gpudash.system.settings import Settings
 from gpudash.ui.colours import DARK
 from gpudash.ui.fleet.document import FleetDocument

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from gpudash.session.fleet import Fleet, FleetView
-from gpudash.sources.prometheus.client import read_address
+from gpudash.sources.prometheus.address import read_address
 from gpudash.system.settings import Settings
 from gpudash.units import MIB
 from tests.end_to_end.conftest import Play, start_python

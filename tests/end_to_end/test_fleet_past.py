@@ -11,7 +11,8 @@ import pytest
 
 from gpudash.session.fleet import FleetView
 from gpudash.session.fleet.overview import FleetGpu
-from gpudash.sources.prometheus.client import Client, read_address
+from gpudash.sources.prometheus.address import read_address
+from gpudash.sources.prometheus.client import Client
 from gpudash.telemetry.series import Floats
 from tests.prometheus_server.server import import_past, prometheus
 

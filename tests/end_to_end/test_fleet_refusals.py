@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpudash.session.fleet import Fleet
-from gpudash.sources.prometheus.client import read_address
+from gpudash.sources.prometheus.address import read_address
 from gpudash.system.settings import Settings
 from tests.prometheus_server.exporter import exporter
 from tests.prometheus_server.server import prometheus

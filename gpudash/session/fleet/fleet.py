@@ -24,11 +24,11 @@ from gpudash.session.fleet.overview import (
 )
 from gpudash.session.fleet.view import FleetView
 from gpudash.sources.prometheus import gpus as asking
+from gpudash.sources.prometheus.address import ServerAddress
 from gpudash.sources.prometheus.client import (
     Client,
     HttpAnswer,
     PrometheusError,
-    ServerAddress,
     of_unreadable,
     read_token,
 )

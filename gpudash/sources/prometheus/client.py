@@ -1,5 +1,5 @@
-"""Prometheus's HTTP API, as far as it reads: where a server is, one connection to it, kept open, for one thread, and
-why an answer is none, in one sentence.
+"""Prometheus's HTTP API, as far as it reads: one connection to a server, kept open, for one thread, and why there is no
+answer, in one sentence.
 
 https://prometheus.io/docs/prometheus/latest/querying/api/
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import http.client
-import ipaddress
 import json
 import os
 import re
@@ -22,18 +21,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
+from gpudash.sources.prometheus.address import EXAMPLE, TOKEN, TOKEN_FILE, ServerAddress
 from gpudash.system.foreign_files import open_regular
 from gpudash.system.log import hide
-
-PREFIX = "prometheus:"
-"""What an address begins with where files are named as well."""
-
-EXAMPLE = "http://host:9090"
-
-TOKEN, TOKEN_FILE = "GPUDASH_PROMETHEUS_TOKEN", "GPUDASH_PROMETHEUS_TOKEN_FILE"
-"""Environment variables: the bearer token itself, or the file that holds it."""
 
 LONGEST_TOKEN = 16_384
 """Characters of a token; web servers refuse longer headers."""
@@ -65,73 +57,6 @@ _LOST = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)
 """What a kept connection answers when the server has closed it in between."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServerAddress:
-    """A server.
-
-    Attributes:
-        scheme: "http" or "https".
-        host: name or number, an IPv6 one without brackets.
-        port: TCP port.
-        path: in front of ``/api/v1``, without a slash at its end.
-    """
-
-    scheme: str
-    host: str
-    port: int
-    path: str = ""
-
-    def __str__(self) -> str:
-        if ":" in self.host:
-            host = f"[{self.host}]"
-        else:
-            host = self.host
-        return f"{self.scheme}://{host}:{self.port}{self.path}"
-
-    @property
-    def local(self) -> bool:
-        """Whether what is sent there stays on this machine."""
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
-
-
-def read_address(text: str) -> ServerAddress:
-    """The server that ``text`` names: "http://host:9090", with or without "prometheus:" in front.
-
-    Raises:
-        ValueError: one sentence, which repeats no password.
-    """
-    rest = text.strip().removeprefix(PREFIX)
-    if not rest:
-        raise ValueError(f"There is no address behind {PREFIX}; write for example {PREFIX}{EXAMPLE}.")
-    found = re.fullmatch(r"(https?)://([^/].*)", rest, re.IGNORECASE)
-    if found is None:
-        if "@" in rest:
-            raise ValueError(_no_user(rest))
-        raise ValueError(f"{rest!r} is no address of a Prometheus server; write for example {PREFIX}{EXAMPLE}.")
-    try:
-        parts = urlsplit(f"{found[1].lower()}://{found[2]}")
-        host, port = parts.hostname, parts.port
-    except ValueError as error:
-        shown = rest.rpartition("@")[2]
-        raise ValueError(f"{shown!r} is no address ({error}); write for example {PREFIX}{EXAMPLE}.") from None
-    if "@" in parts.netloc:
-        raise ValueError(_no_user(rest))
-    if not host or re.search(r"[\s\x00-\x1f]", found[2]) or port == 0:
-        raise ValueError(f"{rest!r} names no machine and port; write for example {PREFIX}{EXAMPLE}.")
-    if parts.query or parts.fragment:
-        rest = re.split("[?#]", rest)[0]  # what follows may be a key
-        raise ValueError(f"{rest!r} goes on behind the server's address; leave out everything from ? or # on.")
-    path = parts.path.rstrip("/")
-    for page in ("/api/v1", "/graph", "/query"):
-        path = path.removesuffix(page)
-    return ServerAddress(parts.scheme, host, port or (443 if parts.scheme == "https" else 80), path)
-
-
 def read_token(address: ServerAddress, environment: Mapping[str, str] = os.environ) -> str | None:
     """The bearer token for ``address``, of the environment; ``None`` where there is none.
 
@@ -155,13 +80,6 @@ def read_token(address: ServerAddress, environment: Mapping[str, str] = os.envir
     if address.scheme == "http" and not address.local:
         raise ValueError(f"A token sent to {address} could be read on the way; use https:// or unset {TOKEN}.")
     return token
-
-
-def _no_user(rest: str) -> str:
-    shown = rest.rpartition("@")[2]
-    return (
-        f"The address of {shown} holds a user or password, which would be shown; leave it out and set {TOKEN} instead."
-    )
 
 
 Kind = Literal["down", "slow", "protected", "other", "old", "tls", "broken", "large", "query", "empty", "closed"]

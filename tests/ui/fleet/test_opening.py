@@ -8,7 +8,7 @@ import pytest
 from PySide6.QtWidgets import QApplication, QInputDialog
 
 from gpudash.session import fleet as fleet_module
-from gpudash.sources.prometheus.client import ServerAddress, read_address
+from gpudash.sources.prometheus.address import ServerAddress, read_address
 from gpudash.ui.features import fleet as opening
 from gpudash.ui.features.fleet import ask_for_server, open_fleet
 from gpudash.ui.fleet.compare_document import FleetComparison

@@ -7,7 +7,7 @@ from tests.programs import python
 HEAVY = ("torch", "PySide6", "pynvml", "psutil")
 """Packages that no room without a device or a window loads."""
 
-COSTLY = (*HEAVY, "numpy", "pydantic", "gpudash.session", "gpudash.specs", "gpudash.telemetry")
+COSTLY = (*HEAVY, "numpy", "pydantic", "http.client", "gpudash.session.live", "gpudash.specs", "gpudash.telemetry")
 """Modules whose import takes as long as printing a page of help."""
 
 

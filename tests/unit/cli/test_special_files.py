@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from gpudash.cli import run
-from gpudash.sources.prometheus.client import TOKEN_FILE, read_address, read_token
+from gpudash.sources.prometheus.address import TOKEN_FILE, read_address
+from gpudash.sources.prometheus.client import read_token
 from gpudash.system.settings import load_settings, save_settings
 
 KINDS: dict[str, Callable[[Path], None]] = {

@@ -180,7 +180,7 @@ def test_a_script_may_open_the_door_itself_and_a_forked_child_has_none(watcher: 
     watcher.session.attach(running.pid)
     watcher.until(lambda: is_inside(watcher))
     other, _ = running.forked()
-    heard = watcher.session._runs.watched._hearing.server  # type: ignore[union-attr]
+    heard = watcher.session.runs.watched._hearing.server  # type: ignore[union-attr]
     watcher.until(lambda: {peer.pid for peer in heard.peers} == {running.pid, other})
     watcher.session.stop_run()
     watcher.ended()
@@ -205,7 +205,7 @@ def test_a_dashboard_that_is_killed_leaves_the_program_as_it_was(watcher: Watche
     before = running.report("state()")
     watcher.session.attach(running.pid)
     watcher.until(lambda: is_inside(watcher))
-    for peer in watcher.session._runs.watched._hearing.server.peers:  # type: ignore[union-attr]
+    for peer in watcher.session.runs.watched._hearing.server.peers:  # type: ignore[union-attr]
         peer.connection.shutdown(2)
     assert running.report(f"settled({before!r})") == before
     watcher.session.stop_run()

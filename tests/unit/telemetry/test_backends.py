@@ -14,7 +14,8 @@ import pytest
 from gpudash.session import Replay
 from gpudash.session.fleet.view import FleetView
 from gpudash.session.recordings import loading
-from gpudash.sources.prometheus.client import Client, read_address
+from gpudash.sources.prometheus.address import read_address
+from gpudash.sources.prometheus.client import Client
 from gpudash.telemetry.readings import NEVER_READ
 from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import Note, Record, Sample, State, Table

@@ -13,7 +13,7 @@ import pytest
 from gpudash.session.fleet import Fleet
 from gpudash.session.fleet.fleet import LONGEST_WAIT_S, MOST_AT_ONCE, SHORTEST_PERIOD_S, Forecasts, pause_s
 from gpudash.session.fleet.overview import FleetGpu
-from gpudash.sources.prometheus.client import read_address
+from gpudash.sources.prometheus.address import read_address
 from gpudash.sources.prometheus.gpus import COUNT_QUERY, QUERY, TIMES_QUERY
 from gpudash.sources.prometheus.names import names
 from gpudash.system.settings import Settings

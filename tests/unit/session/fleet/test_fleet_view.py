@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from gpudash.session.fleet.view import FleetView
-from gpudash.sources.prometheus.client import Client, read_address
+from gpudash.sources.prometheus.address import read_address
+from gpudash.sources.prometheus.client import Client
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.series import Floats
 from tests.prometheus_server.fake import Fake, Reply, fake_server

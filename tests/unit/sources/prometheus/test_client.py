@@ -17,17 +17,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpudash.sources.prometheus.address import TOKEN, TOKEN_FILE, ServerAddress, read_address
 from gpudash.sources.prometheus.client import (
     LONGEST_GET,
     LONGEST_TOKEN,
-    TOKEN,
-    TOKEN_FILE,
     Client,
     Kind,
     PrometheusError,
-    ServerAddress,
     _of_failure,
-    read_address,
     read_token,
 )
 from tests.prometheus_server.fake import Fake, Reply, data, fake_server

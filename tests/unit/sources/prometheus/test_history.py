@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudash.sources.prometheus.client import Client, read_address
+from gpudash.sources.prometheus.address import read_address
+from gpudash.sources.prometheus.client import Client
 from gpudash.sources.prometheus.history import FEWEST_POINTS, MOST_POINTS, Past, Subject, read_past
 from gpudash.telemetry.records import State
 from gpudash.units import MIB
