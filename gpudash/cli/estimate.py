@@ -25,6 +25,7 @@ from gpudash.cli.terminal.output import (
     print_notice,
     refused,
     stderr,
+    stdout,
 )
 from gpudash.cli.terminal.workload_flags import SpecHelp, WorkloadOptions, has_fields, no_workload, parsed_fields
 from gpudash.devices.known_gpus import KnownGpu, find
@@ -180,6 +181,7 @@ def _estimate_callable(
             time_limit_s=options.time_limit,
             memory_cap=options.memory_cap,
             python=program,
+            timeline=draws_curve(options),
         )
 
     return execute(callable, ask, options)
@@ -246,9 +248,15 @@ def _predicted(
             time_limit_s=options.time_limit,
             memory_cap=options.memory_cap,
             python=python,
+            timeline=draws_curve(options),
         )
 
     return execute(whole.name, ask, options, whole.own_device)
+
+
+def draws_curve(options: EstimateOptions) -> bool:
+    """Whether the answer is read where a curve can be drawn."""
+    return not options.json and stdout().is_terminal
 
 
 def execute(workload: str, ask: Ask, options: EstimateOptions, own_device: str | None = None) -> int:
@@ -309,7 +317,10 @@ def conclude(
     else:
         from gpudash.cli.terminal.estimate_report import print_estimate
 
-        print_estimate(estimate, None if options.memory_cap is None else str(options.memory_cap))
+        shown_cap = None
+        if options.memory_cap is not None:
+            shown_cap = str(options.memory_cap)
+        print_estimate(estimate, shown_cap, answer.ghost)
         judged.print_changes()
     for text in (*warnings, *judged.sentences):
         print_notice(text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -165,11 +165,24 @@ def shown_devices(device: str, spec: Mapping[str, Any], product: str = "") -> st
         spec: its fields; ``devices`` names all where there are several.
         product: of the device, where it is one.
     """
-    names = [name.strip() for name in str(spec.get("devices") or "").split(",") if name.strip()]
+    names = _names_in(spec)
     if not names:
         return shown_name(device, product)
+    return _counted(names, shown_name)
+
+
+def badged_devices(device: str, spec: Mapping[str, Any]) -> str:
+    """`shown_devices` where a badge says that they are simulated."""
+    return _counted(_names_in(spec) or [device], badged_name)
+
+
+def _names_in(spec: Mapping[str, Any]) -> list[str]:
+    return [name.strip() for name in str(spec.get("devices") or "").split(",") if name.strip()]
+
+
+def _counted(names: Sequence[str], shown: Callable[[str], str]) -> str:
     counts = Counter(names)
-    return ", ".join(shown_name(name) if count == 1 else f"{count} × {name}" for name, count in counts.items())
+    return ", ".join(shown(name) if count == 1 else f"{count} × {name}" for name, count in counts.items())
 
 
 SimulatedCard = int | KnownGpu

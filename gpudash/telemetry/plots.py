@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from gpudash.devices.names import SIMULATED, Gpu, kind_of, shown_name
+from gpudash.devices.names import Gpu, badged_name, kind_of
 from gpudash.drawing.axes import Style, Unit
 from gpudash.telemetry.ranks.ranks import ENVELOPE, LEAST_RANKS, MEAN
 from gpudash.telemetry.ranks.rows import RankPlace, places_of
@@ -182,9 +182,7 @@ def plots_for(
     rates = transfers(store, None if host else selected, gpu)
     if rates is not None:
         plots.append(rates)
-    measured = [store.series("host", f"{whose}cpu_utilisation") is not None for whose in ("", "process_")]
-    elsewhere = measured == [True, False]  # of another machine nothing is known of this process
-    plots.append(utilisation(None if host else selected, gpu, elsewhere=elsewhere, own=own))
+    plots.append(utilisation(None if host else selected, gpu))
     if store.run is None:
         several = []
     else:
@@ -283,7 +281,7 @@ def memory_plot(
     return _gpu_memory(
         store,
         selected,
-        device_name if allocator is None else shown_name(allocator),
+        device_name if allocator is None else badged_name(allocator),
         allocator,
         _capacity(("gpu", "total_bytes", selected), warn_ratio, to_capacity, until_s),
         "context" if gpu is not None and (gpu.simulated or gpu.by_torch) else "CUDA context",
@@ -303,18 +301,7 @@ def _host_memory(store: Store, lines: tuple[LineSpec, ...], own: str) -> PlotSpe
     return PlotSpec(
         id="memory",
         title="MEMORY cpu",
-        curves=(
-            *used,
-            CurveSpec(
-                ("host", "file_cache_bytes", None),
-                "file cache",
-                "bytes",
-                "cache",
-                stack=True,
-                faint=True,
-                note="What the system keeps of files; given back when a program needs it",
-            ),
-        ),
+        curves=used,
         unit="bytes",
         lines=lines,
         stretch=2,
@@ -355,7 +342,7 @@ def memory_by_device(devices: Sequence[str]) -> PlotSpec:
     """What torch's allocators hold on the devices over which a model is split."""
     curves: list[CurveSpec] = []
     for device, (colour, style) in zip(devices, STYLES, strict=False):
-        name = shown_name(device)
+        name = badged_name(device)
         curves += [
             CurveSpec(("allocator", "allocated_bytes", device), f"{name} allocated", "bytes", colour, style=style),
             CurveSpec(
@@ -477,8 +464,7 @@ def transfers(store: Store, uuid: str | None, gpu: Gpu | None) -> PlotSpec | Non
         ]
     if not curves:
         return None
-    title = _marked("TRANSFER BANDWIDTH", store.run)
-    return PlotSpec(id="transfer", title=title, curves=tuple(curves), unit="rate", lines=_link(gpu))
+    return PlotSpec(id="transfer", title="TRANSFER BANDWIDTH", curves=tuple(curves), unit="rate", lines=_link(gpu))
 
 
 def _link(gpu: Gpu | None) -> tuple[LineSpec, ...]:
@@ -489,28 +475,17 @@ def _link(gpu: Gpu | None) -> tuple[LineSpec, ...]:
     return (LineSpec(name, "link", value=gpu.link_bytes_per_second, scales=False),)
 
 
-def _marked(title: str, run: RunView | None) -> str:
-    """The title of a plot of speeds, which says so when they were taken on a simulated GPU."""
-    if run is not None and run.simulated:
-        return f"{title} ({SIMULATED})"
-    return title
-
-
-def utilisation(uuid: str | None, gpu: Gpu | None, *, elsewhere: bool = False, own: str = THIS_PROCESS) -> PlotSpec:
-    """How busy the GPU, its memory controller and the CPU are; not ``elsewhere`` the process called ``own`` too."""
-    simulated = gpu is not None and gpu.simulated
-    curves = [
-        CurveSpec(("gpu", metric, uuid), name, "ratio", colour, style=style)  # type: ignore[arg-type]  # a Style
-        for metric, name, colour, style in (
-            ("gpu_utilisation", f"GPU ({SIMULATED})" if simulated else "GPU", "gpu", "solid"),
-            ("memory_utilisation", "memory controller", "memory_controller", "dash"),
-        )
-        if uuid is not None and not (simulated and metric == "memory_utilisation")
-    ]
+def utilisation(uuid: str | None, gpu: Gpu | None) -> PlotSpec:
+    """How busy the GPU, its memory controller and the CPU are; a simulated GPU computes nothing, so has no curve."""
+    curves = []
+    if uuid is not None and not (gpu is not None and gpu.simulated):
+        curves = [
+            CurveSpec(("gpu", "gpu_utilisation", uuid), "GPU", "ratio", "gpu"),
+            CurveSpec(
+                ("gpu", "memory_utilisation", uuid), "memory controller", "ratio", "memory_controller", style="dash"
+            ),
+        ]
     curves.append(CurveSpec(("host", "cpu_utilisation", None), "CPU", "ratio", "cpu"))
-    if not elsewhere:
-        key = ("host", "process_cpu_utilisation", None)
-        curves.append(CurveSpec(key, f"{own}, of one core", "ratio", "process_cpu", style="dot"))
     return PlotSpec(id="utilisation", title="UTILISATION", curves=tuple(curves), unit="ratio")
 
 
@@ -519,8 +494,7 @@ def throughput(run: RunView | None) -> PlotSpec:
     item = item_of("" if run is None else run.workload)
     key = ("run", "throughput", None)
     curve = CurveSpec(key, f"{item} a second", "number", "throughput", unit_name=f"{item}/s")
-    title = _marked("THROUGHPUT", run)
-    return PlotSpec(id="throughput", title=title, curves=(curve,), unit="number", unit_name=f"{item}/s")
+    return PlotSpec(id="throughput", title="THROUGHPUT", curves=(curve,), unit="number", unit_name=f"{item}/s")
 
 
 def _several_losses(run: RunView) -> list[str]:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from gpudash.devices.names import shown_devices
+from gpudash.devices.names import badged_devices
 from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.ranks.ranks import RankShares, Share
 from gpudash.telemetry.readings import NEVER_READ, PROCESSES_S, Instant, Key, Reading
@@ -131,7 +131,7 @@ class Store:
         end: what is known at the end, whatever the position.
         position_s: the moment that answers are of, in session time; ``None`` is the end, which may move on.
         version: grows with every record, and whenever answers may be others.
-        renamed: grows when a marker has another label than before: whoever follows markers begins anew.
+        renamed: grows when a marker has another label than before or is gone: whoever follows markers begins anew.
         rewound: grows when an earlier moment is shown: whoever follows events begins anew.
         sharpened: grows when another moment is shown, or something of the past becomes known more exactly.
     """
@@ -142,6 +142,7 @@ class Store:
         self.position_s: float | None = None
         self.version = 0
         self.renamed = 0
+        self._crossings: dict[tuple[int | None, str, str], list[Marker]] = {}
         self.rewound = 0
         self.sharpened = 0
         if backend is None:
@@ -229,6 +230,7 @@ class Store:
             self.end = other.end
             self._series = other._series
             self._waiting = other._waiting
+            self._crossings = other._crossings
             self._details = []
             self._shown = self.end
             self.position_s = None
@@ -499,7 +501,23 @@ class Store:
             self.end.markers.append(event)
         elif (mark := _mark(event)) is not None:
             label, category = mark
-            self.end.markers.append(Marker(time_s=event.time_s, run_id=event.run_id, label=label, category=category))
+            marker = Marker(time_s=event.time_s, run_id=event.run_id, label=label, category=category)
+            if isinstance(event, Warning) and event.run_id is not None:
+                self._drop_between(event, marker)
+            self.end.markers.append(marker)
+
+    def _drop_between(self, warning: Warning, marker: Marker) -> None:
+        """Of the warnings of one level on one device in one run only the first and the last have a marker.
+
+        Memory that rises and falls with every step would cross the threshold hundreds of times.
+        """
+        crossings = self._crossings.setdefault((warning.run_id, warning.device, warning.level), [])
+        if len(crossings) == 2:
+            last = crossings.pop()
+            if last in self.end.markers:
+                self.end.markers.remove(last)
+                self.renamed += 1
+        crossings.append(marker)
 
     def _rename_beginning(self, run: RunView) -> None:
         """Let the marker of a run's beginning name the device that the run turned to: at first it is a guess."""
@@ -521,7 +539,7 @@ PLAIN_ENDINGS = frozenset({"finished", "stopped"})
 
 def _beginning(workload: str, device: str, spec: Mapping[str, Any]) -> str:
     """The label of the marker where a run begins."""
-    return f"{'program' if workload == WATCH else workload} on {shown_devices(device, spec)}"
+    return f"{'program' if workload == WATCH else workload} on {badged_devices(device, spec)}"
 
 
 def _mark(event: Event) -> tuple[str, str] | None:

@@ -92,7 +92,6 @@ def _curves(
             "gpu": sky,
             "memory_controller": yellow,
             "cpu": green,
-            "process_cpu": purple,
             "loss": orange,
             "accuracy": green,
             "val_loss": sky,

@@ -498,10 +498,6 @@ class Pointer(QWidget):
         painter.end()
 
 
-TABLES: dict[Place, str] = {"stages": "Stages", "result": "Result"}
-"""Place → title of its tab."""
-
-
 TABLES_SHARE = 0.55
 """Share of the height that the tables have while one of them is spoken of."""
 
@@ -542,7 +538,7 @@ class Showing:
             dashboard.explanation.page.put_curve_forward(True)
             return dashboard.explanation.page
         self._close_explanation()
-        tables = place in TABLES
+        tables = place in ("stages", "result")
         dashboard.put_forward("memory" if tables or place == "cards" else place, tables_share=TABLES_SHARE)
         if self._presenting() and dashboard.tabs.isHidden() == tables:
             dashboard.tabs.setVisible(tables)
@@ -550,7 +546,7 @@ class Showing:
         if dashboard.tabs.collapsed == tables:
             dashboard.toggle_tables()
         if tables:
-            self._open_table(TABLES[place])
+            dashboard.tabs.show_steps(result=place == "result")
             return dashboard.tabs
         plot = dashboard.cards if place == "cards" else dashboard.plots.plot(place)
         if plot is not None:
@@ -562,12 +558,6 @@ class Showing:
         if explanation.open:
             explanation.page.put_curve_forward(False)
             explanation.close_page()
-
-    def _open_table(self, title: str) -> None:
-        tabs = self._dashboard.tabs
-        row = next((row for row in range(tabs.bar.count()) if tabs.bar.tabText(row) == title), None)
-        if row is not None:
-            tabs.bar.setCurrentIndex(row)
 
     def restore(self) -> None:
         """Show what was shown before."""

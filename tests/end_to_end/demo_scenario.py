@@ -13,10 +13,8 @@ from PySide6.QtGui import QImage, QImageWriter
 from gpudash.session.demo import Tour
 from gpudash.session.demo.tour import TourPace
 from gpudash.ui.demo import Demo
-from gpudash.ui.features.first_minute import FirstMinute
 from gpudash.ui.window.main_window import MainWindow
 from tests.end_to_end.player import Player, Steps
-from tests.ui.parts import part
 
 PACE = TourPace(ask=0.2, act=0.2, read=0.2, measured=0.2)
 HELD = TourPace(ask=3600.0, act=3600.0, read=3600.0, measured=3600.0)
@@ -55,7 +53,6 @@ def demo(player: Player) -> Steps:
     yield player.frames(8)
     player.seen["told"], player.seen["failures"] = told, tour.failures
     player.seen["restored"] = (panel.workload.currentData(), panel.device_name, panel.spec()) == before
-    player.seen["hints"] = part(window, FirstMinute).hints.isVisible()
 
 
 def _at(tour: Tour, scene: int, moment: Callable[[], bool]) -> bool:

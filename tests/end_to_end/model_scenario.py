@@ -33,7 +33,7 @@ CONFIG = {
 
 
 def model(player: Player) -> Steps:
-    """Drop the folder, see that training does not fit, press QLoRA, see that it does."""
+    """Drop the folder, see that training does not fit, choose QLoRA among the presets, see that it does."""
     window, session = player.window, player.session
     panel, fit = window.workspace.dashboard.panel, window.workspace.dashboard.panel.fit
     folder = player.folder / "llama-400m"
@@ -50,9 +50,16 @@ def model(player: Player) -> Steps:
     fit.open_details()
     yield lambda: any(row.alternative.fields.get("task") == "qlora" for row in fit.alternatives)
     yield from _pictures(player, "short")
-    chip = next(button for button in panel.findChildren(QPushButton) if button.text() == "QLoRA")
+    ghost = window.workspace.dashboard.fit.ghost
+    player.seen["ghost"] = ghost is not None and ghost.ghost is not None and round(ghost.ghost.highest)
+    player.seen["needed"] = fit.estimate.needed_bytes
+    presets = next(button for button in panel.findChildren(QPushButton) if button.text() == "Presets")
     yield window.isActiveWindow
-    yield from hand(chip.mapToGlobal(chip.rect().center()), ["click", "1"])
+    yield from hand(presets.mapToGlobal(presets.rect().center()), ["click", "1"])
+    menu = presets.menu()
+    yield menu.isVisible
+    choice = next(action for action in menu.actions() if action.text() == "QLoRA")
+    yield from hand(menu.mapToGlobal(menu.actionGeometry(choice).center()), ["click", "1"])
     yield lambda: fit.estimate is not None and fit.estimate.fits is True
     player.seen["fits"] = fit.headline
     player.seen["kept"] = str(panel.form.values()["path"])

@@ -20,7 +20,7 @@ PICTURES = ("demo-1", "demo-2", "demo-3", "demo-guess", "demo-4", "demo-5", "dem
 @pytest.mark.timeout(280)
 def test_every_scene_comes_to_its_end_in_the_window_without_a_gpu(play: Play, tmp_path: Path) -> None:
     seen = play("demo")
-    assert seen["failures"] == [] and seen["restored"] and not seen["hints"]
+    assert seen["failures"] == [] and seen["restored"]
     told = dict(zip(PICTURES, seen["told"], strict=True))
     assert "64 MiB each time" in told["demo-1"] and "twice the tensor" in told["demo-1"]
     assert "Expected all tensors to be on the same device" in told["demo-2"]

@@ -228,6 +228,7 @@ def test_a_dropped_model_that_does_not_fit_to_train_fits_with_qlora(play: Play, 
     assert seen["path"] == seen["kept"] == str(tmp_path / "llama-400m")
     assert seen["short"].startswith("✕ does not fit, ") and seen["fits"].startswith("✓ fits, ")
     assert "longest sequence" in seen["figures"]
+    assert seen["ghost"] == seen["needed"], "the ghost of a model reaches what it needs"
     enabled, tip = seen["button"]
     assert not enabled and tip.startswith("Weights packed as nf4 can only be predicted here.")
     for name in ("short", "fits"):

@@ -185,7 +185,7 @@ def test_what_is_spoken_of_is_framed(begin: Callable[..., Demo], window: MainWin
     go_on(demo)
     assert demo.pointer.target is window.workspace.dashboard.tabs and demo.pointer.isVisible()
     assert (
-        window.workspace.dashboard.tabs.bar.tabText(window.workspace.dashboard.tabs.bar.currentIndex()) == "Stages"
+        window.workspace.dashboard.tabs.bar.tabText(window.workspace.dashboard.tabs.bar.currentIndex()) == "Steps"
         and not window.workspace.dashboard.tabs.collapsed
     )
     inside = demo.pointer.geometry()

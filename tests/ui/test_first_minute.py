@@ -6,8 +6,6 @@ from PySide6.QtWidgets import QApplication, QMenu, QPushButton
 
 from gpudash.devices.names import simulated_gpu
 from gpudash.session.recordings.samples import sample
-from gpudash.system.settings import load_settings
-from gpudash.telemetry.records import Marker
 from gpudash.ui.features.file import RECENT_MENU
 from gpudash.ui.features.first_minute import LOOKING, FirstMinute
 from gpudash.ui.recordings.library import LibraryDocument
@@ -111,47 +109,8 @@ def run_once(session: FakeSession, window: MainWindow) -> None:
     session.start(steps=3)
     session.train(0.3, steps=3)
     settle(window)
-    assert not part(window, FirstMinute).hints.isVisible()
     session.end()
     settle(window)
-
-
-def test_three_hints_come_after_the_first_run_and_each_goes_once_done(window: MainWindow, session: FakeSession) -> None:
-    hints = part(window, FirstMinute).hints
-    run_once(session, window)
-    assert hints.isVisible() and hints.open == ("measure", "pause", "mark")
-    window.workspace.dashboard.view.select(0.5, 1.0)
-    assert hints.open == ("pause", "mark")
-    window.workspace.dashboard.view.toggle()
-    assert hints.open == ("mark",)
-    session.apply(Marker(time_s=session.now_s, label="here"))
-    settle(window)
-    assert hints.open == () and not hints.isVisible()
-
-
-def test_what_was_learned_before_is_never_shown_again(
-    open_window: OpenWindow, window: MainWindow, session: FakeSession
-) -> None:
-    window.workspace.dashboard.view.select(0.5, 1.0)
-    second = FakeSession()
-    again = open_window(second)
-    run_once(second, again)
-    assert part(again, FirstMinute).hints.open == ("pause", "mark")
-
-
-def test_a_warnings_mark_teaches_nobody_to_mark(window: MainWindow, session: FakeSession) -> None:
-    session.apply(Marker(time_s=1.0, label="warning", category="warning"))
-    settle(window)
-    assert "mark" in part(window, FirstMinute).hints.open
-
-
-def test_hints_can_be_turned_off_for_good(window: MainWindow, session: FakeSession) -> None:
-    run_once(session, window)
-    part(window, FirstMinute).hints.close_button.click()
-    assert not part(window, FirstMinute).hints.isVisible() and not session.settings.hints
-    assert load_settings()[0].hints is False
-    run_once(session, window)
-    assert not part(window, FirstMinute).hints.isVisible()
 
 
 def play_demo(window: MainWindow, on: bool) -> None:
@@ -162,27 +121,23 @@ def play_demo(window: MainWindow, on: bool) -> None:
 def test_nothing_is_said_while_something_is_shown(window: MainWindow, session: FakeSession) -> None:
     play_demo(window, True)
     run_once(session, window)
-    assert not part(window, FirstMinute).strip.isVisible() and not part(window, FirstMinute).hints.isVisible()
+    assert not part(window, FirstMinute).strip.isVisible()
     play_demo(window, False)
-    assert part(window, FirstMinute).strip.isVisible() and not part(window, FirstMinute).hints.isVisible()
+    assert part(window, FirstMinute).strip.isVisible()
 
 
 def test_nothing_is_said_in_presentation_mode(window: MainWindow, session: FakeSession, qapp: QApplication) -> None:
-    strip, hints = part(window, FirstMinute).strip, part(window, FirstMinute).hints
-    for told in (strip, hints):
-        assert told.isVisible()
-        try:
-            window.menus.actions["view.presentation"].trigger()
-            settle(window)
-            assert not strip.isVisible() and not hints.isVisible()
-            window.menus.actions["view.presentation"].trigger()
-        finally:
-            set_text_scale(1.0)
+    strip = part(window, FirstMinute).strip
+    assert strip.isVisible()
+    try:
+        window.menus.actions["view.presentation"].trigger()
         settle(window)
-        assert told.isVisible()
-        session.start()
-        session.end()
-        settle(window)
+        assert not strip.isVisible()
+        window.menus.actions["view.presentation"].trigger()
+    finally:
+        set_text_scale(1.0)
+    settle(window)
+    assert strip.isVisible()
 
 
 def test_after_the_first_run_the_strip_has_gone_to_the_status_line(
@@ -197,20 +152,14 @@ def test_after_the_first_run_the_strip_has_gone_to_the_status_line(
 
 def test_an_empty_table_offers_what_fills_it(window: MainWindow, session: FakeSession) -> None:
     settle(window)
-    for title in ("Stages", "Result", "Epochs"):
-        row = next(
-            row
-            for row in range(window.workspace.dashboard.tabs.bar.count())
-            if window.workspace.dashboard.tabs.bar.tabText(row) == title
-        )
-        window.workspace.dashboard.tabs.bar.setCurrentIndex(row)
-        settle(window)
-        table = window.workspace.dashboard.tabs.current()
-        assert table is not None
-        run, recorded = table.findChildren(QPushButton)
-        assert run.isVisible() and "F5" in run.text()
-        assert recorded.isVisible() and "Ctrl+Shift+O" in recorded.text()
-        assert run.toolTip() and recorded.toolTip()
+    tabs = window.workspace.dashboard.tabs
+    tabs.bar.setCurrentIndex(0)
+    settle(window)
+    assert tabs.current() is tabs.stages
+    run, recorded = tabs.stages.findChildren(QPushButton)
+    assert run.isVisible() and "F5" in run.text()
+    assert recorded.isVisible() and "Ctrl+Shift+O" in recorded.text()
+    assert run.toolTip() and recorded.toolTip()
     run.click()
     assert session.requested[-1][:2] == ("start", "training")
     recorded.click()

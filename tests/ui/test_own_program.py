@@ -464,12 +464,12 @@ def test_while_a_program_is_watched_its_memory_bears_its_name(window: MainWindow
         card = next(card for card in dashboard.cards.findChildren(Card) if card.key == "host")
         return [*(curve.name for curve in curves), card.toolTip().splitlines()[1].split(":")[0]]
 
-    assert told() == ["this process", "this process, of one core", "this process"]
+    assert told() == ["this process", "this process"]
     session.watched("cpu", {"pid": 4711, "command": ["/usr/bin/python3", "/home/mia/serve.py", "--port", "80"]})
-    assert told() == ["serve.py", "serve.py, of one core", "serve.py"]
+    assert told() == ["serve.py", "serve.py"]
     session.end(RunEnd(time_s=session.now_s, run_id=1, status="cancelled", seconds=1.0, steps=3, result={}))
     session.feed(5)
-    assert told() == ["serve.py, then gpudash", "serve.py, then gpudash, of one core", "this process"]
+    assert told() == ["serve.py, then gpudash", "this process"]
 
 
 def test_find_in_output_opens_the_pane_and_takes_the_words(window: MainWindow, session: FakeSession) -> None:

@@ -145,7 +145,7 @@ def test_the_tab_is_there_only_while_a_run_has_ranks(window: MainWindow) -> None
     feed = RankFeed(session, 2)
     feed.train(5)
     settle(window)
-    assert tabs_of(window)[3] == "Ranks"
+    assert tabs_of(window)[1] == "Ranks"
     assert len(open_ranks(window).model.rows) == 2
     session.end()
     session.start()

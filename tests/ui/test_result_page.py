@@ -325,7 +325,7 @@ def test_the_figures_of_a_training_lie_beside_the_plots_and_hide_none_of_them(
     assert page.isVisible() and dashboard.plots.rect().contains(page.geometry())
     assert not covered(dashboard), "nothing is hidden, least of all what is newest"
     words = [label.text() for label in page.findChildren(QLabel) if label.isVisible()]
-    assert {"final loss", "time", "9.0 s", "parameters", "The rest is in the Result tab."} <= set(words)
+    assert {"final loss", "time", "9.0 s", "parameters", "The rest is in the Steps tab."} <= set(words)
     assert not any("standard library" in text for text in words)
     assert [button.text() for button in shown_buttons(page)] == ["Esc"]
     dashboard.plots.show_readout(False)
@@ -444,14 +444,14 @@ def test_the_next_run_has_the_plots_to_itself(open_window: OpenWindow, session: 
 def rows_of_result(window: MainWindow) -> list[list[str]]:
     tabs = window.workspace.dashboard.tabs
     tabs.set_collapsed(False)
-    tabs.bar.setCurrentIndex(next(place for place in range(tabs.bar.count()) if tabs.bar.tabText(place) == "Result"))
+    tabs.bar.setCurrentIndex(next(place for place in range(tabs.bar.count()) if tabs.bar.tabText(place) == "Steps"))
     settle(window)
     return [list(row) for row in tabs.result.model.rows]
 
 
-def test_the_result_tab_begins_with_what_was_asked_for(open_window: OpenWindow, session: FakeSession) -> None:
+def test_the_table_of_results_begins_with_what_was_asked_for(open_window: OpenWindow, session: FakeSession) -> None:
     window = open_window(session)
-    assert rows_of_result(window) == []
+    assert rows_of_result(window) == [] and window.workspace.dashboard.tabs.result.isHidden()
     ended(session, "matmul", product(2048, "bfloat16", 2e12), size=2048, dtype="bfloat16")
     rows = rows_of_result(window)
     assert rows[0] == ["asked for", "matmul size 2048, dtype bfloat16 on cuda:0"]

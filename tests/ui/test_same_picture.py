@@ -13,6 +13,7 @@ from pytestqt.qtbot import QtBot
 
 from gpudash.devices.names import Gpu
 from gpudash.ui.dashboard.dashboard import Dashboard
+from gpudash.ui.widgets.tables import Table
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import gpu
@@ -43,19 +44,11 @@ def different(first: QImage, second: QImage) -> float:
 
 def rows(dashboard: Dashboard) -> dict[str, list[list[str]]]:
     """Every table as it is shown."""
-    told = {}
     tabs = dashboard.tabs
     for position in range(tabs.bar.count()):
         tabs.bar.setCurrentIndex(position)
         dashboard.refresh_figures()
-        table = tabs.current()
-        if table is not None:
-            model = table.view.model()
-            told[tabs.bar.tabText(position)] = [
-                [str(model.index(row, column).data()) for column in range(model.columnCount())]
-                for row in range(model.rowCount())
-            ]
-    return told
+    return {table.name: [list(row) for row in table.model.rows] for table in tabs.findChildren(Table)}
 
 
 def cards(dashboard: Dashboard) -> list[str]:

@@ -1,4 +1,4 @@
-"""SIMULATED stands wherever the window shows a simulated GPU."""
+"""SIMULATED stands on the card of a simulated GPU, at its run's progress and on what leaves the window."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpudash.devices.names import SIMULATED, simulated_gpu
 from gpudash.telemetry.records import Transfer
 from gpudash.ui.colours import Palette, contrast
 from gpudash.ui.dashboard.cards import Card
-from gpudash.ui.dashboard.tabs.lower_tabs import epoch_rows, stage_rows
+from gpudash.ui.dashboard.tabs.lower_tabs import stage_rows
 from gpudash.units import GIB
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession, gpu
@@ -86,17 +86,16 @@ def test_where_torch_cannot_the_list_shows_it_disabled_with_the_reason(open_wind
     assert device.itemData(device.findData("sim:0"), Qt.ItemDataRole.ToolTipRole) == reason
 
 
-def test_plots_of_a_simulated_gpu_and_of_speeds_taken_on_it_say_so(open_window: OpenWindow) -> None:
+def test_plots_of_a_simulated_gpu_leave_it_to_its_card_and_what_is_exported_says_so(open_window: OpenWindow) -> None:
     window = open_window(session_with_a_run())
     window.workspace.dashboard.select_device(SIM.uuid)
     settle(window)
     specs = {spec.id: spec for spec in window.workspace.dashboard.layout_key}
-    assert specs["memory"].title == "MEMORY sim:0 (SIMULATED)"
-    assert specs["throughput"].title == "THROUGHPUT (SIMULATED)"
-    assert specs["transfer"].title == "TRANSFER BANDWIDTH (SIMULATED)"
-    assert specs["utilisation"].curves[0].name == "GPU (SIMULATED)"
+    assert specs["memory"].title == "MEMORY sim:0"
+    assert specs["throughput"].title == "THROUGHPUT"
+    assert specs["transfer"].title == "TRANSFER BANDWIDTH"
     names = {curve.name for spec in specs.values() for curve in spec.curves}
-    assert not {"memory controller", "PCIe to the GPU", "PCIe from the GPU"} & names
+    assert not {"GPU", "memory controller", "PCIe to the GPU", "PCIe from the GPU"} & names
     assert "sim:0 (SIMULATED)" in window.workspace.dashboard.caption(SIM.uuid, "")
 
 
@@ -115,13 +114,12 @@ def test_plots_of_a_gpu_say_nothing_of_simulation(open_window: OpenWindow) -> No
     assert not [word for word in words if SIMULATED in word]
 
 
-def test_progress_tables_and_marks_of_a_run_say_so(open_window: OpenWindow) -> None:
+def test_the_progress_of_a_run_says_so_and_its_table_and_mark_name_the_device(open_window: OpenWindow) -> None:
     session = session_with_a_run()
     window = open_window(session)
     settle(window)
     run = session.store.run
     assert run is not None
     assert window.workspace.dashboard.panel.progress.label.text().startswith(SIMULATED)
-    devices = {row[1] for row in (*stage_rows(run), *epoch_rows(run))}
-    assert all(SIMULATED in name for name in devices if "sim" in name)
-    assert any(marker.label == "training on sim:0 (SIMULATED)" for marker in session.store.markers)
+    assert {row[1] for row in stage_rows(run)} == {"cpu", "sim:0"}
+    assert any(marker.label == "training on sim:0" for marker in session.store.markers)

@@ -53,7 +53,7 @@ def test_a_program_on_a_card_of_another_size_has_a_card_and_a_plot_of_its_own(op
     holds(session, OWN.uuid, 300 * MIB, 2 * GIB)
     session.watched("sim:0@24GiB", {"command": ["python", "leak.py"]})
     holds(session, LARGE.uuid, 8 * GIB, 24 * GIB)
-    assert memory_title(window) == "MEMORY sim:0 (SIMULATED 24 GiB)"
+    assert memory_title(window) == "MEMORY sim:0 · 24 GiB"
     cards = dashboard_of(window).cards._cards
     assert list(cards) == ["host", OWN.uuid, LARGE.uuid]
     assert cards[LARGE.uuid]._full_name.startswith("sim:0 · 24 GiB")
@@ -65,21 +65,21 @@ def test_a_run_on_the_sessions_own_card_is_shown_in_place_of_the_programs(open_w
     session = session_on(OWN, SMALL)
     window = open_window(session)
     session.watched("sim:0@1GiB", {"command": ["python", "leak.py"]})
-    assert memory_title(window) == "MEMORY sim:0 (SIMULATED 1 GiB)"
+    assert memory_title(window) == "MEMORY sim:0 · 1 GiB"
     session.end()
     session.start("sim:0")
-    assert memory_title(window) == "MEMORY sim:0 (SIMULATED)"
+    assert memory_title(window) == "MEMORY sim:0"
 
 
 def test_a_card_that_is_listed_no_more_is_not_what_is_shown(open_window: OpenWindow) -> None:
     session = session_on(OWN, LARGE)
     window = open_window(session)
     session.watched("sim:0@24GiB", {"command": ["python", "leak.py"]})
-    assert memory_title(window) == "MEMORY sim:0 (SIMULATED 24 GiB)"
+    assert memory_title(window) == "MEMORY sim:0 · 24 GiB"
     session.end()
     lists(session, OWN, SMALL)
     session.watched("sim:0@1GiB", {"command": ["python", "leak.py"]})
-    assert memory_title(window) == "MEMORY sim:0 (SIMULATED 1 GiB)"
+    assert memory_title(window) == "MEMORY sim:0 · 1 GiB"
     assert list(dashboard_of(window).cards._cards) == ["host", OWN.uuid, SMALL.uuid]
 
 

@@ -252,11 +252,11 @@ def test_a_selection_shows_its_chip_and_filters_the_tables(window: MainWindow, s
 
 def test_a_hidden_curve_can_be_brought_back_by_its_chip(window: MainWindow) -> None:
     legend = memory_plot(window).legend
-    legend.toggle("file cache")
+    legend.toggle("other processes")
     settle(window)
     chip = next(button for button in legend.findChildren(QToolButton) if "hidden" in button.text())
     assert chip.isVisible() and chip.text() == "1 hidden - show all"
-    assert "file cache" not in [name for name, _value in window.workspace.dashboard.plots.readout.rows()]
+    assert "other processes" not in [name for name, _value in window.workspace.dashboard.plots.readout.rows()]
     chip.click()
     assert legend.hidden == frozenset()
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rich.table import Column, Table
 from rich.text import Text
 
+from gpudash.cli.terminal.memory_curve import has_room, print_curve
 from gpudash.cli.terminal.output import numbers, one_line, plain_table, print_table, stdout
 from gpudash.devices.names import shown_name
 from gpudash.memory.predicting.estimate import Estimate
@@ -18,6 +19,7 @@ from gpudash.memory.serving.profiling import MARGIN_BYTES
 from gpudash.units import format_bytes, format_like
 
 if TYPE_CHECKING:
+    from gpudash.drawing.ghost import Ghost
     from gpudash.memory.serving.plan import Service, ServingAnswer
 
 BAR_WIDTH = 60
@@ -63,12 +65,13 @@ class _Part(NamedTuple):
         return Text.assemble((self.mark(coloured), self.colour), f" {self.name} ", (format_bytes(self.bytes), "bold"))
 
 
-def print_estimate(estimate: Estimate, memory_cap: str | None = None) -> None:
-    """The verdict, a bar against free memory, the figures and the alternatives.
+def print_estimate(estimate: Estimate, memory_cap: str | None = None, ghost: Ghost | None = None) -> None:
+    """The verdict, a bar against free memory, the figures, the step's curve where there is room, the alternatives.
 
     Args:
         estimate: what was predicted.
         memory_cap: the most that torch may reserve, in words, which is taken off what is free.
+        ghost: the run's memory over its requests.
     """
     console, prediction = stdout(), Prediction(estimate)
     coloured = console.color_system is not None
@@ -81,6 +84,8 @@ def print_estimate(estimate: Estimate, memory_cap: str | None = None) -> None:
         console.print(f"memory cap: {memory_cap}")
     for text in _figures(prediction, memory_cap):
         console.print(text, soft_wrap=True)
+    if ghost is not None and has_room(console):
+        print_curve(ghost, {name: colour for name, (_letter, colour) in MARKS.items()}, console)
     if estimate.alternatives:
         console.print()
         print_table(_alternatives(prediction), console)

@@ -423,7 +423,7 @@ SCENES = (
     ),
     Scene(
         title="What can go wrong",
-        watch_for="Watch the Stages table: five common mistakes are made for real, each with torch's own words.",
+        watch_for="Watch the table of stages: five common mistakes are made for real, each with torch's own words.",
         read="Five common mistakes are made for real; below are torch's own words for each.",
         acts=(
             _mistake("unassigned", "x.to(device) is called, and what it returns is not kept."),
@@ -443,7 +443,7 @@ SCENES = (
     ),
     Scene(
         title="Copy once, or every step",
-        watch_for="Watch the bytes in the Stages table: the same training, its batches kept in three different places.",
+        watch_for="Watch the bytes of the stages: the same training, its batches kept in three different places.",
         read="Compare the bytes below: the same training, with its batches kept in three different places.",
         acts=(
             _batches("resident", "All batches are copied once, before the first step."),

@@ -107,7 +107,7 @@ class Estimates:
         if isinstance(spec, ModelSpec):
             if spec.missing:
                 raise ValueError(spec.missing)
-            model = {"model": spec.model_dump(mode="json"), "alternatives": alternatives}
+            model = {"model": spec.model_dump(mode="json"), "alternatives": alternatives, "timeline": timeline}
             command = (*OWN_CODE_COMMAND, python)
             return self._ask(model, where, time_limit_s, memory_cap, names, command, longest_s=longest_s)
         message = {
@@ -130,6 +130,7 @@ class Estimates:
         time_limit_s: float = TIME_LIMIT_S,
         memory_cap: MemoryCap | None = None,
         python: str = sys.executable,
+        timeline: bool = False,
     ) -> int:
         """Ask what the function ``package.module:function`` takes, which is given a device and returns its step.
 
@@ -137,13 +138,19 @@ class Estimates:
             name: of the function.
             steps: how many are followed.
             as_cuda: whether the code calls the device cuda, and finds it as that.
-            device, alternatives, time_limit_s, memory_cap: as of `ask`.
+            device, alternatives, time_limit_s, memory_cap, timeline: as of `ask`.
             python: the Python that has the function's libraries, torch among them; this one unless given.
 
         Raises:
             ValueError, RuntimeError: as `ask`.
         """
-        message = {"callable": name, "steps": steps, "as_cuda": as_cuda, "alternatives": alternatives}
+        message = {
+            "callable": name,
+            "steps": steps,
+            "as_cuda": as_cuda,
+            "alternatives": alternatives,
+            "timeline": timeline,
+        }
         return self._ask(message, device, time_limit_s, memory_cap, command=(*OWN_CODE_COMMAND, python))
 
     def newest(self) -> Answer | None:

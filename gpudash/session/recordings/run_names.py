@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpudash.devices.names import SIMULATED, shown_devices
+from gpudash.devices.names import badged_devices
 from gpudash.session.watching.request import program_name
 from gpudash.specs import Spec, workloads
 from gpudash.telemetry.plots import THIS_PROCESS
@@ -50,7 +50,7 @@ def given_name(workload: str, device: str, spec: Mapping[str, Any]) -> str:
         more = len(differences) - MOST_DIFFERENCES
         changes = ", ".join(differences[:MOST_DIFFERENCES]) + (f" and {more} more" if more > 0 else "")
         name = f"{workload} {changes}".strip()
-    where = shown_devices(device, spec).replace(f" ({SIMULATED})", "")
+    where = badged_devices(device, spec)
     if where:
         return f"{name} on {where}"
     return name

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gpudash import __version__
-from gpudash.devices.names import SIMULATED, shown_devices, shown_name
+from gpudash.devices.names import SIMULATED, badged_devices, shown_name
 from gpudash.drawing.page import (
     Block,
     BulletsBlock,
@@ -123,7 +123,7 @@ def _described(store: Store, device: str, uuid: str | None, run: RunView | None)
     copies = transfers(store, None, None)
     if copies is not None:
         yield copies
-    yield utilisation(uuid, None, own=own)
+    yield utilisation(uuid, None)
     places = places_of(run)
     if places:
         losses = rank_curves(places, "loss", "nats")
@@ -243,7 +243,7 @@ def _title(runs: Sequence[RunView]) -> Phrase:
     if not runs:
         return Phrase("Watched, no run")
     run = runs[-1]
-    device = shown_devices(run.device, run.spec).replace(f" ({SIMULATED})", "")
+    device = badged_devices(run.device, run.spec)
     more = ""
     if len(runs) > 1:
         more = f" and {len(runs) - 1} more"

@@ -220,7 +220,7 @@ class ResultPage(QFrame):
             self._tiles.append(tile)
 
 
-SHORT, IN_TAB = 22, "The rest is in the Result tab."
+SHORT, IN_TAB = 22, "The rest is in the Steps tab."
 """Characters of a value that has room beside its name, and where the others are."""
 
 

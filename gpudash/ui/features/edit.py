@@ -156,7 +156,6 @@ TITLES: Mapping[str, str] = {
     "smoothing": "Smoothing",
     "window_s": "Seconds shown",
     "frames_hz": "Redraws a second",
-    "hints": "Hints after the first run",
     "serve": "Serve for Prometheus at",
     "notify": "Notify",
 }

@@ -1,14 +1,11 @@
-"""What a newcomer is told in a window over a live session: why there is no GPU, what to try after the first run, and
-in empty tables how to fill them.
-
-Three hints after the first run, each tied to something to do and gone for good once it has been done.
+"""What a newcomer is told in a window over a live session: why there is no GPU, and in an empty table how to fill it.
 
 The strip over the status line while no GPU can be used: which cause it is, what works now, and what to do next.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from PySide6.QtCore import QObject, Qt, Signal
@@ -17,9 +14,8 @@ from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QPushButton, QSi
 
 from gpudash.session.recordings.samples import sample
 from gpudash.specs import DEFAULT_WORKLOAD
-from gpudash.system.settings import save_settings
 from gpudash.system.spreadsheet_cells import tab_separated
-from gpudash.telemetry.records import Event, Marker, RunEnd
+from gpudash.telemetry.records import Event, RunEnd
 from gpudash.ui.features.recordings import open_library
 from gpudash.ui.widgets.labels import discard
 from gpudash.ui.widgets.layouts import in_column, in_row
@@ -30,8 +26,8 @@ from gpudash.ui.window.workspace import Workspace
 
 DEMO_SAMPLE = "healthy-training"
 
-_DISMISSED, _LEARNED = "no_gpu_dismissed", "hints_learned"
-"""Under what is remembered which sentence is not to be told again, and what has been tried."""
+_DISMISSED = "no_gpu_dismissed"
+"""Under what is remembered which sentence is not to be told again."""
 
 
 def commands(workspace: Workspace) -> list[Command]:
@@ -41,43 +37,33 @@ def commands(workspace: Workspace) -> list[Command]:
 
 
 class FirstMinute(QObject):
-    """Puts the strip and the hints into the live dashboard; does nothing over a recording.
+    """Puts the strip into the live dashboard; does nothing over a recording.
 
-    Both say nothing while the demo is on or presentation mode is: what a presenter shows has the room.
+    It says nothing while the demo is on or presentation mode is: what a presenter shows has the room.
     """
 
     def __init__(self, workspace: Workspace) -> None:
         super().__init__(workspace)
         self._workspace = workspace
         self._held = False
-        self._ran = False
-        self._starts: list[QPushButton] = []
+        self._start: QPushButton | None = None
         session, dashboard = workspace.session.live, workspace.dashboard
         self.strip = NoGpuStrip(lambda: [] if session is None else session.machine.gpu_facts())
-        kept = recall(_LEARNED)
-        self.hints = Hints(kept if isinstance(kept, list) else ())
         self._dismissed = recall(_DISMISSED)
         self.strip.setParent(dashboard)
-        self.hints.setParent(dashboard)
         if session is None:
             return
-        for strip in (self.strip, self.hints):
-            dashboard.footer.hold(strip)
+        dashboard.footer.hold(self.strip)
         self.strip.demo_requested.connect(self._open_demo_recording)
         self.strip.prediction_requested.connect(self._predict)
         self.strip.check_requested.connect(session.machine.check_gpus)
         self.strip.dismissed.connect(self._dismiss)
-        self.hints.learned.connect(lambda _name: self._keep_learned())
-        self.hints.refused.connect(self._refuse)
         dashboard.happened.connect(self.take)
         dashboard.refreshed.connect(self.refresh)
-        dashboard.view.selection_changed.connect(self._selection_changed)
-        dashboard.view.changed.connect(self._view_changed)
         workspace.changed.connect(self._hold)
-        for table in (dashboard.tabs.stages, dashboard.tabs.result, dashboard.tabs.epochs):
-            start = table.add_offer("Start a run   F5", "Run what the panel at the left holds", workspace.start_run)
-            self._starts.append(start)
-            table.add_offer("Recorded runs   Ctrl+Shift+O", "Look at an earlier run", partial(open_library, workspace))
+        stages = dashboard.tabs.stages  # the table that is seen while no run has brought rows
+        self._start = stages.add_offer("Start a run   F5", "Run what the panel at the left holds", workspace.start_run)
+        stages.add_offer("Recorded runs   Ctrl+Shift+O", "Look at an earlier run", partial(open_library, workspace))
 
     def _hold(self) -> None:
         """Say nothing while somebody presents, or go on."""
@@ -85,13 +71,12 @@ class FirstMinute(QObject):
         if held != self._held:
             self._held = held
             self.refresh()
-            self._offer_hints()
 
     def refresh(self) -> None:
         """Tell what is the case now."""
         session = self._workspace.session
-        for button in self._starts:
-            button.setVisible(not session.running)
+        if self._start is not None:
+            self._start.setVisible(not session.running)
         devices = session.devices()
         there = any(device.kind == "cuda" and device.problem is None for device in devices)
         problem = None
@@ -103,33 +88,9 @@ class FirstMinute(QObject):
         self.strip.report(problem, simulated=simulated)
 
     def take(self, event: Event) -> None:
-        """Learn of an event: a first run has ended, after which the strip has been read; or something was marked."""
-        if isinstance(event, RunEnd) and not self._workspace.playing_demo:
-            self._ran = True
-            if self._gpu_problem is not None:
-                self._dismiss(self._gpu_problem)  # the status line goes on telling it
-            self._offer_hints()
-        elif isinstance(event, Marker) and event.category == "user":
-            self.hints.take("mark")
-
-    def _offer_hints(self) -> None:
-        self.hints.offer(self._ran and not self._held and self._workspace.session.settings.hints)
-
-    def _selection_changed(self) -> None:
-        if self._workspace.dashboard.view.selection is not None:
-            self.hints.take("measure")
-
-    def _view_changed(self) -> None:
-        if not self._workspace.dashboard.view.following:
-            self.hints.take("pause")
-
-    def _keep_learned(self) -> None:
-        kept = recall(_LEARNED)
-        before = []
-        if isinstance(kept, list):
-            before = kept
-        learned = [name for name in ("measure", "pause", "mark") if name not in self.hints.open]
-        remember(_LEARNED, sorted({*before, *learned}, key=str))
+        """Learn of an event: once a first run has ended the strip has been read."""
+        if isinstance(event, RunEnd) and not self._workspace.playing_demo and self._gpu_problem is not None:
+            self._dismiss(self._gpu_problem)  # the status line goes on telling it
 
     @property
     def _gpu_problem(self) -> str | None:
@@ -141,11 +102,6 @@ class FirstMinute(QObject):
     def _dismiss(self, problem: str) -> None:
         self._dismissed = problem
         remember(_DISMISSED, problem)
-
-    def _refuse(self) -> None:
-        settings = self._workspace.session.settings.model_copy(update={"hints": False})
-        if self._workspace.attempt(lambda: save_settings({"hints": False})):
-            self._workspace.session.set_settings(settings)
 
     def _open_demo_recording(self) -> None:
         found = sample(DEMO_SAMPLE)
@@ -167,76 +123,6 @@ class FirstMinute(QObject):
         )
         panel.take_device(next(simulated, "cpu"))
         panel.fit.open_details()
-
-
-HINTS: Mapping[str, str] = {
-    "measure": "Drag in a plot to measure",
-    "pause": "Space pauses the view; recording goes on",
-    "mark": "M marks a moment",
-}
-"""What is to be done → how it is said."""
-
-
-class Hints(QFrame):
-    """A line with what has not been tried yet; hidden until `offer`.
-
-    Args:
-        done: names of `HINTS` that were done before.
-
-    Signals:
-        learned: the name of a hint has been done, for the first time.
-        refused: no hint is wanted any more.
-    """
-
-    learned = Signal(str)
-    refused = Signal()
-
-    def __init__(self, done: Collection[str] = (), parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._done = {name for name in done if name in HINTS}
-        self._offered = False
-        self.setProperty("role", "panel")
-        title = PlainLabel("TRY", role="title")
-        row = in_row(title, parent=self, margins=(12, 3, 8, 3), spacing=14)
-        self._labels = {name: PlainLabel(text) for name, text in HINTS.items()}
-        for label in self._labels.values():
-            row.addWidget(label)
-        row.addStretch(1)
-        self.close_button = QPushButton("×")
-        self.close_button.setProperty("role", "chip")
-        self.close_button.setAccessibleName("Show no hints")
-        self.close_button.setToolTip("Show no hints; Preferences brings them back")
-        self.close_button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-        self.close_button.clicked.connect(self._refuse)
-        row.addWidget(self.close_button)
-        self._show()
-
-    @property
-    def open(self) -> tuple[str, ...]:
-        """Names of the hints that have not been done."""
-        return tuple(name for name in HINTS if name not in self._done)
-
-    def offer(self, offered: bool = True) -> None:
-        """Show what has not been done, or show nothing for the time being."""
-        self._offered = offered
-        self._show()
-
-    def take(self, name: str) -> None:
-        """Learn that a hint has been done, whether or not it was shown."""
-        if name not in self._done:
-            self._done.add(name)
-            self._show()
-            self.learned.emit(name)
-
-    def _refuse(self) -> None:
-        self.offer(False)
-        self.refused.emit()
-
-    def _show(self) -> None:
-        for name, label in self._labels.items():
-            label.setVisible(name not in self._done)
-        self.setVisible(self._offered and bool(self.open))
-        self.setAccessibleName("; ".join(HINTS[name] for name in self.open))
 
 
 WORKS_NOW = "What works now: runs on the CPU, predictions for a card, snapshots and recordings."

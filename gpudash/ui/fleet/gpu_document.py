@@ -185,9 +185,6 @@ class GpuDocument(Document):
         self.view.close()
 
 
-THERE = "gpudash there"
-"""What the process is called that is `THIS_PROCESS` on this computer."""
-
 NEAR = 0.9
 """Part of a range that must have been told of for it to be shown as far as that."""
 
@@ -211,7 +208,6 @@ def past_plots(store: Store, device: str, name: str, warn_ratio: float, *, to_ca
         allocator=store.torch_name(device),
         warn_ratio=warn_ratio,
         to_capacity=to_capacity,
-        own=THERE,
     )
     kept = []
     for plot in (*usual, *_further(device)):

@@ -14,6 +14,7 @@ from PySide6.QtWidgets import (
     QFrame,
     QHBoxLayout,
     QLayout,
+    QMenu,
     QPushButton,
     QSizePolicy,
     QStackedWidget,
@@ -37,9 +38,8 @@ from gpudash.ui.forms.script_form import NOT_PREDICTED, SUMMARY, TITLE, Script, 
 from gpudash.ui.forms.spec_form import LABEL_WIDTH, SpecForm, StillScrollArea, preset_text
 from gpudash.ui.forms.start_button import StartButton, name_of_stop
 from gpudash.ui.widgets.fields import ChoiceField
-from gpudash.ui.widgets.labels import discard
 from gpudash.ui.widgets.layouts import in_row
-from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip, without_mnemonics
 from gpudash.ui.widgets.text_size import scaled
 
 WIDTH, WIDE = 328, 372
@@ -52,9 +52,6 @@ WIDE_WINDOW = 1700
 HEADING = "WORKLOAD"
 
 DEVICE_TEXT = "Where the workload runs"
-
-LOW_HEIGHT = 620
-"""Logical pixels below which what a workload does is left to the tooltip of its name, else its form would be cut."""
 
 PRESSED = "after {button} was pressed in the window"
 
@@ -133,13 +130,11 @@ class WorkloadPanel(QFrame):
         self.workload.setMaxVisibleItems(self.workload.count())
         self.workload.setCurrentIndex(self.workload.findData(DEFAULT_WORKLOAD))
         self.workload.currentIndexChanged.connect(self._choose_workload)
-        outer.addWidget(self.workload)
-        self._summary = PlainLabel(role="muted", wraps=True)
-        outer.addWidget(self._summary)
-        self._presets = QWidget()
-        self._preset_row = in_row(1, parent=self._presets, margins=(0, 0, 0, 0), spacing=4)
-        self._preset_buttons: list[QWidget] = []
-        outer.addWidget(self._presets)
+        self._presets = QPushButton("Presets")
+        self._presets.setMenu(QMenu(self._presets))
+        self._presets.setToolTip("Fill the form for a usual case; everything else goes back to its default")
+        self._presets.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        outer.addLayout(in_row((self.workload, 1), self._presets, margins=(0, 0, 0, 0), spacing=8))
         outer.addWidget(self._device_row())
         self._stack = QStackedWidget()
         self._stack.addWidget(self.script)
@@ -297,19 +292,10 @@ class WorkloadPanel(QFrame):
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         self.fit.set_room(self.height() - ROOMY_HEIGHT)
-        self._show_summary()
-
-    def _show_summary(self) -> None:
-        """Say below the workload's name what it does, in a low window only in the tooltip; a form that has been
-        scrolled stays where it is.
-        """
-        if self.attached.isHidden() and self._scroll.verticalScrollBar().value():
-            return
-        self._summary.setVisible(self.attached.isHidden() and self.height() >= scaled(LOW_HEIGHT))
 
     def _summarise(self, text: str) -> None:
-        self._summary.setText(text)
         self.workload.setToolTip(plain_tip(text))
+        self.workload.setAccessibleDescription(text)
 
     def _device_picked(self, value: str) -> None:
         if any(device.name == value for device in self._devices):
@@ -465,7 +451,6 @@ class WorkloadPanel(QFrame):
         self._heading.setText(HEADING if run is None else attached_page.TITLE)
         self.workload.setVisible(run is None)
         self._scroll.setVisible(run is None)
-        self._show_summary()
         if run is None:
             self._choose_workload()
         else:
@@ -504,15 +489,14 @@ class WorkloadPanel(QFrame):
         self._show_device()
         self._show_form(self._forms[name])
         self._summarise(spec.summary)
-        discard(self._preset_buttons, self._preset_row)
+        self._presets.setVisible(self._commanding and bool(spec.presets))
+        menu = self._presets.menu()
+        menu.clear()
         for preset, values in spec.presets.items():
-            button = QPushButton(preset)
-            button.setProperty("role", "chip")
-            button.setToolTip(plain_tip(preset_text(preset, values)))
-            button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-            button.clicked.connect(lambda _checked=False, values=values: self.take_preset(name, values))
-            self._preset_row.insertWidget(len(self._preset_buttons), button)
-            self._preset_buttons.append(button)
+            action = menu.addAction(without_mnemonics(preset))
+            action.setStatusTip(preset_text(preset, values))
+            action.setToolTip(plain_tip(preset_text(preset, values)))
+            action.triggered.connect(lambda _checked=False, values=values: self.take_preset(name, values))
         self._device_changed()
 
     def _show_form(self, form: QWidget) -> None:
@@ -529,7 +513,6 @@ class WorkloadPanel(QFrame):
         if self.isVisible():
             self._order_tabs()
         self._scroll.show_top()
-        self._show_summary()
 
     def take_preset(self, workload: str, values: Mapping[str, Any]) -> None:
         """Choose a workload, and fill its form with what a preset changes of its defaults."""

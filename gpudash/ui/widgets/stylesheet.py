@@ -68,11 +68,12 @@ QPushButton[role="danger"] { color: $critical; border-color: $critical; backgrou
 QPushButton[role="danger"]:hover { background: $banner_critical; }
 QPushButton[role="danger"]:focus { border: 2px solid $critical; }
 QPushButton[role="chip"], QToolButton[role="chip"] {
-    background: $banner_note; border: 1px solid $accent; border-radius: 8px; padding: 0px 8px;
-    min-height: 14px; font-size: 8pt; }
+    background: $button; border: 1px solid $border; border-radius: 12px; padding: 0px 10px;
+    min-height: 22px; font-size: 8pt; }
+QPushButton[role="chip"]:hover, QToolButton[role="chip"]:hover { border-color: $accent; }
 QPushButton[role="chip"]:checked { background: $accent; color: $on_accent; }
 QPushButton[role="chip"]:checked:focus { border-color: $text; }
-QPushButton[role="chip"]:focus, QToolButton[role="chip"]:focus { border: 2px solid $accent; padding: 0px 7px; }
+QPushButton[role="chip"]:focus, QToolButton[role="chip"]:focus { border: 2px solid $accent; padding: 0px 9px; }
 QToolButton { background: transparent; border: 1px solid transparent; border-radius: 4px; padding: 2px 6px; }
 QToolButton:hover { background: $button_hover; }
 QToolButton:focus { border-color: $accent; }

@@ -186,10 +186,11 @@ MEASURED_ROWS = 100
 
 
 class Table(QWidget):
-    """A table with a title for screen readers, and words in place of rows while it is empty."""
+    """A table with a name for screen readers, and words in place of rows while it is empty."""
 
     def __init__(self, name: str, columns: Sequence[Column], empty: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self.name = name
         self.model = TextModel(columns, self)
         self.view = QTableView()
         self.view.setModel(self.model)

@@ -8,7 +8,7 @@ from PySide6.QtCore import QObject, Qt, QTimer
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QApplication, QMessageBox
 
-from gpudash.devices.names import SIMULATED, shown_devices
+from gpudash.devices.names import badged_devices
 from gpudash.session.recordings.run_names import given_name
 from gpudash.session.watching.program import SHUTDOWN_S, TERMINATE_S, StopProgress
 from gpudash.telemetry.runs import WATCH, RunView
@@ -71,7 +71,7 @@ class Leaving(QObject):
                 return None
             self._name = workspace.dashboard.run_name(run)
             if run.workload != WATCH and self._name == given_name(run.workload, run.device, run.spec):
-                where = shown_devices(run.device, run.spec).replace(f" ({SIMULATED})", "")
+                where = badged_devices(run.device, run.spec)
                 self._name = f"{run.workload.capitalize()} on {where}"  # what differs from the default is no subject
             return run
 

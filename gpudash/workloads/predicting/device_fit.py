@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpudash.memory.allocator.settings import EXPANDABLE
 from gpudash.memory.allocator.trace import ACTIVATIONS, INPUTS, TEMPORARY, Trace, between
@@ -23,6 +23,9 @@ from gpudash.memory.predicting.estimate import (
 )
 from gpudash.units import GIB
 
+if TYPE_CHECKING:
+    from gpudash.memory.predicting.memory_timeline import MemoryTimeline
+
 FLOPS = "FLOPs of the dry run"
 
 SAME_PRODUCTS = "the same products in smaller batches"
@@ -35,15 +38,25 @@ MOST_TRIES = 20
 """Dry runs spent on finding it."""
 
 
-def answers(number: object, estimates: Iterable[Estimate]) -> Iterator[dict[str, Any]]:
+Followed = Callable[[Trace, Target, Estimate], object]
+"""Is given what a run asks of the allocator of a device, and what that comes to there."""
+
+
+def answers(
+    number: object, estimates: Iterable[Estimate], timelines: list[MemoryTimeline] | None = None
+) -> Iterator[dict[str, Any]]:
     """What a process says of each estimate, which has more than the one before; the last one is told again as final.
 
     Args:
         number: of the request.
+        timelines: what `estimates` puts in here goes with the estimate that comes next.
     """
     last: Estimate | None = None
     for last in estimates:
-        yield {"id": number, "estimate": last.to_json(), "final": False}
+        answer = {"id": number, "estimate": last.to_json(), "final": False}
+        if timelines:
+            answer["timeline"] = timelines.pop().to_json()
+        yield answer
     if last is not None:
         yield {"id": number, "estimate": last.to_json(), "final": True}
 

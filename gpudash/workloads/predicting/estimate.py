@@ -32,7 +32,15 @@ from gpudash.simulator.dry_run.refusals import CannotPredictError, explaining_er
 from gpudash.specs import PressureSpec, Spec, TrainingSpec
 from gpudash.specs.changes import SpecChange, batch_fields, batch_text, capped, changes, size_field
 from gpudash.units import MIB
-from gpudash.workloads.predicting.device_fit import FLOPS, SAME_PRODUCTS, Sized, as_alternative, largest, unchanged
+from gpudash.workloads.predicting.device_fit import (
+    FLOPS,
+    SAME_PRODUCTS,
+    Followed,
+    Sized,
+    as_alternative,
+    largest,
+    unchanged,
+)
 from gpudash.workloads.predicting.dry_run import flops_of, trace_of, traces_of
 from gpudash.workloads.predicting.spreading import spread_over
 from gpudash.workloads.running.context import MemoryLevel
@@ -64,10 +72,6 @@ class Question:
     level: MemoryLevel | None = None
     elsewhere: Sequence[Target] = ()
     ranks: Sequence[Target] = ()
-
-
-Followed = Callable[[Trace, Target, Estimate], object]
-"""Is given what a run asks of the allocator of a device, and what that comes to there."""
 
 
 def estimate(

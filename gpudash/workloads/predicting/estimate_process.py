@@ -97,8 +97,7 @@ def _answers(query: Mapping[str, Any], dry: DryRun) -> Iterator[dict[str, Any]]:
 
     try:
         timelines: list[MemoryTimeline] = []
-        for answer in answers(query["id"], _estimates(query, dry, timelines)):
-            yield {**answer, "timeline": timelines.pop().to_json()} if timelines else answer
+        yield from answers(query["id"], _estimates(query, dry, timelines), timelines)
     except CannotPredictError as error:
         refusal = {"kind": error.kind, "message": str(error), "remedy": error.remedy}
         yield {"id": query["id"], "error": refusal, "final": True}

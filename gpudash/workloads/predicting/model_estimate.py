@@ -25,7 +25,15 @@ from gpudash.specs.changes import SpecChange, batch_text, changes
 from gpudash.specs.model import ModelSpec
 from gpudash.system.folders import log_file
 from gpudash.system.log import VARIABLE as LOG_VARIABLE
-from gpudash.workloads.predicting.device_fit import FLOPS, SAME_PRODUCTS, Sized, as_alternative, largest, unchanged
+from gpudash.workloads.predicting.device_fit import (
+    FLOPS,
+    SAME_PRODUCTS,
+    Followed,
+    Sized,
+    as_alternative,
+    largest,
+    unchanged,
+)
 from gpudash.workloads.predicting.spreading import spread_over
 
 SEARCHED_S = 30.0
@@ -62,6 +70,7 @@ def estimates(
     ranks: Sequence[Target] = (),
     *,
     alternatives: bool = True,
+    followed: Followed | None = None,
 ) -> Iterator[Estimate]:
     """What a model takes; each estimate has more than the one before, the last one has all.
 
@@ -72,12 +81,15 @@ def estimates(
         elsewhere: the other devices there are.
         ranks: where each rank of a training on several devices is to fit, in place of ``target``.
         alternatives: whether to look for the largest batch, the longest sequence and what else would fit.
+        followed: is called before the first estimate with what was followed, of several devices for the one that
+            decides.
 
     Raises:
         RefusedError: when the model cannot be built or followed.
     """
     began = time.perf_counter()
-    for found in _ModelEstimation(spec, follower, target, elsewhere, ranks).results(alternatives=alternatives):
+    estimation = _ModelEstimation(spec, follower, target, elsewhere, ranks, followed)
+    for found in estimation.results(alternatives=alternatives):
         yield replace(found, seconds=time.perf_counter() - began)
 
 
@@ -95,8 +107,10 @@ class _ModelEstimation:
         target: Target,
         elsewhere: Sequence[Target],
         ranks: Sequence[Target],
+        followed: Followed | None,
     ) -> None:
         self._spec = spec
+        self._report_followed = followed
         self._follower = follower
         self._ranks = tuple(ranks)
         if self._ranks:
@@ -112,6 +126,8 @@ class _ModelEstimation:
         spec, target = self._spec, self._target
         followed = self._followed(spec)
         found = replace(self._judged(spec), assumptions=followed.assumptions, model=followed.model)
+        if self._report_followed is not None:
+            self._report_followed(followed.trace, target, found)
         if not alternatives or target.room_bytes is None:
             yield found
             return

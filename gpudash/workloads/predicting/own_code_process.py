@@ -2,8 +2,8 @@
 
 The code is followed by PYTHON, in which torch is and gpudash need not be; here what came of it is judged, without
 torch. It is asked and answers as `gpudash.workloads.predicting.estimate_process` does; asked ``{"id", "callable",
-"steps", "target", "elsewhere", "alternatives"}``, or for a model by its config ``{"id", "model", "target", "elsewhere",
-"ranks", "alternatives"}``.
+"steps", "target", "elsewhere", "alternatives", "timeline"}``, or for a model by its config ``{"id", "model", "target",
+"elsewhere", "ranks", "alternatives", "timeline"}``.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from gpudash.memory.allocator.device_memory import LARGEST_CAPACITY
 from gpudash.memory.allocator.trace import Trace
 from gpudash.memory.predicting.architecture import Architecture
 from gpudash.memory.predicting.estimate import Estimate, Target, judge
+from gpudash.memory.predicting.memory_timeline import MemoryTimeline, timeline_of
 from gpudash.specs.model import ModelSpec
 from gpudash.system.folders import log_file
 from gpudash.system.log import log_uncaught, start_log
 from gpudash.system.processes import Conversation
-from gpudash.workloads.predicting.device_fit import answers, unchanged
+from gpudash.workloads.predicting.device_fit import Followed, answers, unchanged
 from gpudash.workloads.predicting.model_estimate import CodeFollower, FollowedCode, RefusedError, estimates
 
 NAME_ANOTHER = "Name a Python that has torch 2.9 or newer with --python."
@@ -50,6 +51,7 @@ def estimate(
     elsewhere: Sequence[Target] = (),
     *,
     alternatives: bool = True,
+    followed: Followed | None = None,
 ) -> Estimate:
     """Predict what any code takes that builds a model and steps it.
 
@@ -59,6 +61,7 @@ def estimate(
         target: where it is to fit.
         elsewhere: the other devices there are.
         alternatives: whether to look for what would let the code fit as it is.
+        followed: is called with what was followed, and what it comes to.
 
     Raises:
         RefusedError: as `CodeFollower.follow`.
@@ -82,6 +85,8 @@ def estimate(
 
     found = judge(trace_on(target), target, code.name)
     found = replace(found, assumptions=followed_on(target).assumptions)
+    if followed is not None:
+        followed(trace_on(target), target, found)
     if alternatives and target.room_bytes is not None and not found.has_room:
         found = replace(found, alternatives=tuple(unchanged(trace_on, target, found, elsewhere)))
     return replace(found, seconds=time.perf_counter() - began)
@@ -111,23 +116,32 @@ def main(python: str) -> int:
 
 
 def _answers(query: Mapping[str, Any], follower: CodeFollower) -> Iterator[dict[str, Any]]:
+    timelines: list[MemoryTimeline] = []
     try:
-        yield from answers(query["id"], _estimates(query, follower))
+        yield from answers(query["id"], _estimates(query, follower, timelines), timelines)
     except RefusedError as refused:
         yield {"id": query["id"], "error": refused.error, "final": True}
 
 
-def _estimates(query: Mapping[str, Any], follower: CodeFollower) -> Iterator[Estimate]:
+def _estimates(query: Mapping[str, Any], follower: CodeFollower, timelines: list[MemoryTimeline]) -> Iterator[Estimate]:
+    """The estimates that a query is answered with; the timeline that it may ask for goes into ``timelines``."""
+
+    def keep_timeline(trace: Trace, target: Target, found: Estimate) -> None:
+        timelines.append(timeline_of(trace, target, found))
+
+    followed = None
+    if query.get("timeline"):
+        followed = keep_timeline
     target = Target.from_json(query["target"])
     elsewhere = [Target.from_json(other) for other in query.get("elsewhere", ())]
     alternatives = bool(query.get("alternatives", True))
     if "model" in query:
         spec = ModelSpec.model_validate(query["model"])
         ranks = [Target.from_json(rank) for rank in query.get("ranks", ())]
-        yield from estimates(spec, follower, target, elsewhere, ranks, alternatives=alternatives)
+        yield from estimates(spec, follower, target, elsewhere, ranks, alternatives=alternatives, followed=followed)
         return
     code = OwnCode(str(query["callable"]), int(query.get("steps", 3)), bool(query.get("as_cuda", False)))
-    yield estimate(code, follower, target, elsewhere, alternatives=alternatives)
+    yield estimate(code, follower, target, elsewhere, alternatives=alternatives, followed=followed)
 
 
 if __name__ == "__main__":

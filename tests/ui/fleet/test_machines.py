@@ -113,7 +113,7 @@ def test_a_machine_opens_live_once_without_anything_of_runs_and_outlives_the_ove
     window.workspace.show_panels(True)
     assert not shown.dashboard.panel.isVisible()
     bar = shown.dashboard.tabs.bar
-    assert [bar.tabText(n) for n in range(bar.count()) if bar.isTabVisible(n)] == ["Processes", "Devices", "Events"]
+    assert [bar.tabText(n) for n in range(bar.count()) if bar.isTabVisible(n)] == ["Devices", "Events"]
     assert shown.head.what.text() == "a" and shown.head.label.text().startswith("live over ssh since ")
     window.workspace.show_path("ssh://a")
     document.open(key)
@@ -296,7 +296,7 @@ def test_the_memory_of_a_machine_without_a_gpu_is_drawn_as_what_is_used_of_it(wi
     assert shown.dashboard is not None
     plots = shown.dashboard.plots.plots
     memory = next(plot for plot in plots if plot.spec.id == "memory")
-    assert [curve.name for curve in memory.spec.curves] == ["used", "file cache"]
+    assert [curve.name for curve in memory.spec.curves] == ["used"]
     series = shown.dashboard.session.store.series(*memory.spec.curves[0].key)
     assert series is not None and series.window(0.0, 1000.0, 100)[1].tolist()[-1] == 30 * GIB
 

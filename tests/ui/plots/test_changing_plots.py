@@ -118,7 +118,7 @@ def _drawn_items(plot: TimePlot) -> dict[str, int]:
 def test_only_the_items_of_changed_curves_are_made_anew(drawn: PlotStack, store: Store) -> None:
     plot = drawn.plots[1]
     kept = plot.canvas._raw["GPU"]
-    extra = CurveSpec(("host", "cpu_utilisation", None), "CPU again", "ratio", "process_cpu")
+    extra = CurveSpec(("host", "cpu_utilisation", None), "CPU again", "ratio", "gpu")
     drawn.set_plots([MEMORY, replace(UTILISATION, curves=(UTILISATION.curves[0], extra)), LOSS])
     refresh(drawn)
     assert plot.canvas._raw["GPU"] is kept

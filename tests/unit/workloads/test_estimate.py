@@ -13,6 +13,7 @@ from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.allocator.trace import ACTIVATIONS, WEIGHTS, WORKSPACE, Trace
 from gpudash.memory.predicting.architecture import USUAL_WORKSPACE_BYTES, Architecture
 from gpudash.memory.predicting.estimate import Alternative, Estimate, Target, judge
+from gpudash.memory.predicting.memory_timeline import MemoryTimeline
 from gpudash.memory.predicting.rank_estimates import of_ranks
 from gpudash.specs import TrainingSpec
 from gpudash.units import GIB, MIB
@@ -161,6 +162,24 @@ def test_code_of_one_s_own_is_told_what_would_let_it_fit_as_it_is() -> None:
     assert [one.change for one in found.alternatives if one.fits] == ["on sim:1", "a card with 4 GiB"]
     alone = own_code_process.estimate(code, follower, SMALL, [other], alternatives=False)
     assert alone.alternatives == ()
+
+
+def test_code_and_models_of_one_s_own_are_told_with_their_timeline_where_it_is_asked_for() -> None:
+    follower: Any = Following(training(TrainingSpec(batch=104)))
+    query = {
+        "id": 3,
+        "callable": "mine:build",
+        "steps": 4,
+        "target": {"device": "sim:0", "capacity_bytes": 2 * GIB, "free_bytes": 2 * GIB},
+        "timeline": True,
+    }
+    first, *others, last = own_code_process._answers(query, follower)
+    timeline = MemoryTimeline.from_json(first["timeline"])
+    held = timeline.in_use + timeline.overhead + int(timeline.reserved.max())
+    assert held == timeline.in_use + first["estimate"]["needed_bytes"]
+    assert all("timeline" not in answer for answer in (*others, last)) and last["final"]
+    del query["timeline"]
+    assert all("timeline" not in answer for answer in own_code_process._answers(query, follower))
 
 
 def test_the_run_is_followed_on_the_card_that_it_is_to_run_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The tabs below the plots: stages, result, epochs, ranks, operators, output, processes, devices, events.
+"""The tabs below the plots: a run's steps, ranks, operators, output, the devices, events.
 
 The bar is the lowest row, and what a tab shows opens above it, as high for one tab as for another: no press on a tab
 moves the tab that was pressed.
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QFontDatabase, QResizeEvent
 from PySide6.QtWidgets import (
+    QPushButton,
     QSizePolicy,
     QStackedWidget,
     QTabBar,
@@ -24,7 +25,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from gpudash.devices.names import shown_name
+from gpudash.devices.names import badged_name, shown_name
 from gpudash.session.recordings.run_names import given_name
 from gpudash.session.watching.output_log import OutputLine
 from gpudash.telemetry.outcome import outcome_rows, stage_remark
@@ -46,7 +47,7 @@ from gpudash.telemetry.runs import RunView, StageView
 from gpudash.telemetry.store import Store
 from gpudash.ui.dashboard.tabs.operators_tab import OperatorsTab
 from gpudash.ui.dashboard.tabs.output_pane import Log, OutputPane
-from gpudash.ui.widgets.layouts import in_row
+from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.tables import ROW_PX, Column, Table
 from gpudash.ui.widgets.text_size import scaled
@@ -66,14 +67,65 @@ FEW_ROWS = 5
 """Rows that there is room for before there are any."""
 
 NEVER_STAGES = "The stages of a run appear here: each with device, shape, time and rate. F5 starts one."
-NO_STAGES = "This run has no stages; the Result tab has what it measured."
 
 UNLIMITED = 2**24 - 1
 """Qt's QWIDGETSIZE_MAX, which PySide6 does not name."""
 
 
+class TableChoice(QWidget):
+    """Tables of one subject, one of them in front; a column of chips chooses among those that have rows.
+
+    Attributes:
+        tables: all of them, in the order of the chips.
+        front: the one that is seen.
+    """
+
+    def __init__(self, tables: Sequence[Table]) -> None:
+        super().__init__()
+        self.tables = list(tables)
+        self.front = self.tables[0]
+        self._wanted: Table | None = None
+        self._pages = QStackedWidget()
+        self._chips: list[QPushButton] = []
+        column = in_column(margins=(6, 6, 6, 0), spacing=4)
+        for table in self.tables:
+            self._pages.addWidget(table)
+            chip = QPushButton(table.name)
+            chip.setProperty("role", "chip")
+            chip.setCheckable(True)
+            chip.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+            chip.clicked.connect(lambda _checked=False, table=table: self.choose(table))
+            column.addWidget(chip)
+            self._chips.append(chip)
+        column.addStretch(1)
+        in_row(column, (self._pages, 1), parent=self, margins=(0, 0, 0, 0), spacing=0)
+        self.show_filled()
+
+    def choose(self, table: Table) -> None:
+        """Bring ``table`` to the front, whenever it has rows."""
+        self._wanted = table
+        self.show_filled()
+
+    def show_filled(self) -> None:
+        """Offer the tables with rows; in front is the chosen one, else the first with rows, else the first of all."""
+        filled = [table for table in self.tables if table.model.rows]
+        self.front = self.tables[0]
+        if self._wanted in filled:
+            self.front = self._wanted
+        elif filled:
+            self.front = filled[0]
+        self._pages.setCurrentWidget(self.front)
+        for chip, table in zip(self._chips, self.tables, strict=True):
+            chip.setVisible(table in filled and len(filled) > 1)
+            chip.setChecked(table is self.front)
+
+
 class LowerTabs(QWidget):
-    """Six tables and a program's output over a tab bar, which can be collapsed to the bar alone.
+    """Tables and a program's output over a tab bar, which can be collapsed to the bar alone.
+
+    Attributes:
+        steps: stages, epochs and what the run found, as far as there are any.
+        machine: the processes that hold memory, and every reading of every device.
 
     Signals:
         collapsed_changed: the bar was collapsed or opened.
@@ -97,19 +149,22 @@ class LowerTabs(QWidget):
         row = in_row(self.bar, (self.newest, 1), margins=(0, 0, 8, 0), spacing=16)
         layout.addWidget(self._pages, 1)
         layout.addLayout(row)
-        self.stages = self._add("Stages", _STAGES, NEVER_STAGES)
-        self.result = self._add("Result", _RESULT, "What a run found appears here when it has ended.")
-        self.epochs = self._add("Epochs", _EPOCHS, "One row per epoch of a training run appears here.")
+        self.stages = Table("Stages", _STAGES, NEVER_STAGES)
+        self.result = Table("Result", _RESULT, "What a run found appears here when it has ended.")
+        self.epochs = Table("Epochs", _EPOCHS, "One row per epoch of a training run appears here.")
+        self.steps = TableChoice((self.stages, self.epochs, self.result))
+        self._add("Steps", self.steps)
         self.ranks: RanksTab | None = None
         self.operators = OperatorsTab()
-        self.bar.addTab("Operators")
-        self._pages.addWidget(self.operators)
+        self._add("Operators", self.operators)
         self.output = OutputPane()
-        self.bar.addTab("Output")
-        self._pages.addWidget(self.output)
-        self.processes = self._add("Processes", _PROCESSES, "The processes that hold memory appear here.")
-        self.devices = self._add("Devices", _DEVICES, "Every reading of every device, with its state, appears here.")
-        self.events = self._add("Events", _EVENTS, "Warnings, marks and everything else that happens appear here.")
+        self._add("Output", self.output)
+        self.processes = Table("Processes", _PROCESSES, "The processes that hold memory appear here.")
+        self.devices = Table("Readings", _DEVICES, "Every reading of every device, with its state, appears here.")
+        self.machine = TableChoice((self.processes, self.devices))
+        self._add("Devices", self.machine)
+        self.events = Table("Events", _EVENTS, "Warnings, marks and everything else that happens appear here.")
+        self._add("Events", self.events)
         self.bar.tabBarClicked.connect(self._clicked)
         self.bar.currentChanged.connect(self._pages.setCurrentIndex)
         self._before_output: int | None = None
@@ -117,11 +172,9 @@ class LowerTabs(QWidget):
         self._collapsed = False
         self.set_collapsed(False)
 
-    def _add(self, title: str, columns: Sequence[Column], empty: str) -> Table:
-        table = Table(title, columns, empty)
+    def _add(self, title: str, page: QWidget) -> None:
         self.bar.addTab(title)
-        self._pages.addWidget(table)
-        return table
+        self._pages.addWidget(page)
 
     @property
     def collapsed(self) -> bool:
@@ -160,6 +213,8 @@ class LowerTabs(QWidget):
     def current(self) -> Table | RanksTab | None:
         """The table in front; ``None`` while the output or a profile is."""
         page = self._pages.currentWidget()
+        if isinstance(page, TableChoice):
+            return page.front
         if isinstance(page, Table):
             return page
         if page is self.ranks:
@@ -173,9 +228,14 @@ class LowerTabs(QWidget):
 
     def leave_out_runs(self) -> None:
         """Have no tabs of runs, where there can be none; the processes come to the front."""
-        for page in (self.stages, self.result, self.epochs, self.operators, self.output):
+        for page in (self.steps, self.operators, self.output):
             self.bar.setTabVisible(self._pages.indexOf(page), False)
-        self.bar.setCurrentIndex(self._pages.indexOf(self.processes))
+        self.bar.setCurrentIndex(self._pages.indexOf(self.machine))
+
+    def show_steps(self, *, result: bool = False) -> None:
+        """Bring a run's stages to the front, or what it found; the bar stays collapsed where it is."""
+        self.steps.choose(self.result if result else self.stages)
+        self.bar.setCurrentIndex(self._pages.indexOf(self.steps))
 
     def show_operators(self) -> None:
         """Bring what the profiler found to the front; the bar stays collapsed where it is."""
@@ -211,7 +271,7 @@ class LowerTabs(QWidget):
             from gpudash.ui.dashboard.tabs.ranks_tab import RanksTab  # few runs have ranks
 
             self.ranks = RanksTab()
-            place = self._pages.indexOf(self.epochs) + 1
+            place = self._pages.indexOf(self.steps) + 1
             self._pages.insertWidget(place, self.ranks)
             self.bar.insertTab(place, "Ranks")
             self.bar.setTabToolTip(place, self.bar.tabToolTip(0))
@@ -269,25 +329,25 @@ class LowerTabs(QWidget):
         self._offer_ranks(len(places))
         if self._collapsed or not self.isVisible():
             return
-        front = self.current()
-        if self._pages.currentWidget() is self.operators:
+        page = self._pages.currentWidget()
+        if page is self.operators:
             self.operators.refresh(store.run)
-        elif self.ranks is not None and front is self.ranks:
+        elif self.ranks is not None and page is self.ranks:
             self.ranks.show_run(store, places)
-        elif front is self.stages:
-            ended = store.run is not None and not store.run.running
-            front.set_empty_text(NO_STAGES if ended else NEVER_STAGES)
-            front.show_rows(stage_rows(store.run, selection))
-        elif front is self.result:
-            front.show_rows(result_rows(store.run))
-        elif front is self.epochs:
-            front.show_rows(epoch_rows(store.run, selection))
-        elif front is self.processes:
-            front.show_rows(process_rows(store))
-        elif front is self.devices:
-            front.show_rows(list(devices))
-        elif front is self.events:
-            front.show_rows(self._event_rows(selection))
+        elif page is self.steps:
+            self._refresh_steps(store.run, selection)
+        elif page is self.machine:
+            self.processes.show_rows(process_rows(store))
+            self.devices.show_rows(list(devices))
+            self.machine.show_filled()
+        elif page is self.events:
+            self.events.show_rows(self._event_rows(selection))
+
+    def _refresh_steps(self, run: RunView | None, selection: Range) -> None:
+        self.stages.show_rows(stage_rows(run, selection))
+        self.epochs.show_rows(epoch_rows(run, selection))
+        self.result.show_rows(result_rows(run))
+        self.steps.show_filled()
 
 
 _STAGES = (
@@ -351,7 +411,7 @@ def _stage_row(stage: StageView, whole_s: float, device: str) -> Sequence[str]:
             speed = format_rate(rate)
     return (
         stage.name,
-        " → ".join(map(shown_name, ends)) or shown_name(newest.device or device),
+        " → ".join(map(badged_name, ends)) or badged_name(newest.device or device),
         " × ".join(map(str, newest.shape or ())),
         newest.dtype or "",
         format_count(stage.count),
@@ -378,7 +438,7 @@ def epoch_rows(run: RunView | None, selection: Range = None) -> list[Sequence[st
     return [
         (
             str(epoch.epoch),
-            shown_name(epoch.device),
+            badged_name(epoch.device),
             f"{epoch.loss:.4f}",
             format_percent(epoch.accuracy),
             format_duration(epoch.seconds),
@@ -475,7 +535,7 @@ def event_row(event: Event, origin_s: float) -> Sequence[str] | None:
 def _describe(event: Event) -> tuple[str, str] | None:
     match event:
         case RunStarted():
-            return "run", f"{event.workload} started on {shown_name(event.device)}"
+            return "run", f"{event.workload} started on {badged_name(event.device)}"
         case RunEnd(status="failed" | "out_of_memory"):
             return "run", f"{event.message} {event.remedy}".strip()
         case RunEnd():
