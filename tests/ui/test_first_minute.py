@@ -65,7 +65,7 @@ def test_without_samples_the_button_says_so(window: MainWindow, monkeypatch: pyt
 
 
 def test_predict_a_run_shows_what_the_simulated_gpu_would_need(window: MainWindow) -> None:
-    window.workspace.dashboard.panel.setVisible(False)
+    window.workspace.dashboard.show_panel(False)
     part(window, FirstMinute).strip.predict.click()
     settle(window)
     assert window.workspace.dashboard.panel.isVisible() and window.workspace.dashboard.panel.device_name == "sim:0"
@@ -122,6 +122,8 @@ def test_three_hints_come_after_the_first_run_and_each_goes_once_done(window: Ma
     assert hints.isVisible() and hints.open == ("measure", "pause", "mark")
     window.workspace.dashboard.view.select(0.5, 1.0)
     assert hints.open == ("pause", "mark")
+    window.workspace.dashboard.view.follow()
+    assert hints.open == ("pause", "mark"), "the run that ended was in view, and nobody had paused"
     window.workspace.dashboard.view.toggle()
     assert hints.open == ("mark",)
     session.apply(Marker(time_s=session.now_s, label="here"))

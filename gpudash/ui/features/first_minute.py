@@ -120,7 +120,7 @@ class FirstMinute(QObject):
             self.hints.take("measure")
 
     def _view_changed(self) -> None:
-        if not self._workspace.dashboard.view.following:
+        if not (self._workspace.dashboard.view.following or self._workspace.dashboard.view.held):
             self.hints.take("pause")
 
     def _keep_learned(self) -> None:
@@ -159,7 +159,8 @@ class FirstMinute(QObject):
         workspace, panel = self._workspace, self._workspace.dashboard.panel
         workspace.show_dashboard()
         workspace.show_panels(True)
-        panel.setVisible(True)
+        workspace.dashboard.show_panel(True)
+        workspace.dashboard.left.show_form()
         if panel.watching:
             panel.workload.setCurrentIndex(panel.workload.findData(DEFAULT_WORKLOAD))
         simulated = (
