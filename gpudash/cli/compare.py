@@ -96,7 +96,7 @@ def _reasons(comparison: "Comparison", tolerance: float) -> str:
     """Why the comparison fails, in one sentence; "" when it does not."""
     from gpudash.telemetry.comparing.comparison import ENDING
 
-    worse, changed = comparison.worse(tolerance), [pair.field for pair in comparison.changed]
+    worse, changed = comparison.worse(tolerance), [field.name for field in comparison.changed]
     if not worse:
         return ""
     figures, parts = [name for name in worse if name != ENDING], []
@@ -174,6 +174,6 @@ def _changes(comparison: "Comparison") -> "Table":
     table = Table(box=None, pad_edge=False)
     for title in ("differs", "A", "B"):
         table.add_column(title)
-    for pair in (*comparison.changed, *(pair for pair in comparison.machine if pair.differs)):
-        table.add_row(pair.field, pair.label(pair.a), pair.label(pair.b))
+    for field in (*comparison.changed, *(field for field in comparison.machine if field.differs)):
+        table.add_row(field.name, *field.labels)
     return table

@@ -214,6 +214,9 @@ ABOUT_MEMORY = frozenset({"pressure", WATCH})
 
 MEMORY_SHARE = 0.4
 
+CROWDED = 4
+"""Plots from which the memory has that share of any run: among so many its part of the height would tell little."""
+
 
 def run_in_view(store: Store, span: tuple[float, float]) -> RunView | None:
     """The newest run of which something lies in the range; called under the store's lock."""
@@ -250,10 +253,9 @@ def by_relevance(plots: Sequence[PlotSpec], store: Store, span: tuple[float, flo
             stretch = 2
         else:
             stretch = 1
-        share = 0.0
-        if large and plot.id == "memory":
-            share = MEMORY_SHARE
-        found.append(replace(plot, extra=plot.extra or not filled, stretch=stretch, least_share=share))
+        found.append(replace(plot, extra=plot.extra or not filled, stretch=stretch, least_share=0.0))
+    if large or sum(not plot.extra for plot in found) >= CROWDED:
+        found = [replace(plot, least_share=MEMORY_SHARE) if plot.id == "memory" else plot for plot in found]
     return sorted(found, key=lambda plot: (plot.id != first, plot.id != "memory"))
 
 

@@ -518,7 +518,7 @@ class Showing:
         self._device = dashboard.panel.device_name
         self._tab, self._collapsed = tabs.bar.currentIndex(), tabs.collapsed
         self._played_on = ""
-        dashboard.panel.hide()
+        dashboard.show_panel(False)
 
     def play_on(self, device: str) -> None:
         """Show the device that is played on in the plots."""
@@ -529,7 +529,7 @@ class Showing:
     def look_at(self, place: Place) -> QWidget | None:
         """Open what ``place`` names, and return it; ``None`` where it is not there."""
         dashboard = self._dashboard
-        dashboard.panel.hide()  # leaving presentation mode shows it
+        dashboard.show_panel(False)  # leaving presentation mode shows it
         if place == "explanation":
             if not dashboard.explanation.open:
                 dashboard.explanation.show_newest()
@@ -565,7 +565,7 @@ class Showing:
         self._close_explanation()
         if self._played_on:
             dashboard.panel.take_device(self._device)
-        dashboard.panel.setVisible(not self._presenting())
+        dashboard.show_panel(not self._presenting())
         tabs.setVisible(not self._presenting())
         tabs.bar.setCurrentIndex(self._tab)
         if tabs.collapsed != self._collapsed:

@@ -63,7 +63,7 @@ def test_without_samples_the_button_says_so(window: MainWindow, monkeypatch: pyt
 
 
 def test_predict_a_run_shows_what_the_simulated_gpu_would_need(window: MainWindow) -> None:
-    window.workspace.dashboard.panel.setVisible(False)
+    window.workspace.dashboard.show_panel(False)
     part(window, FirstMinute).strip.predict.click()
     settle(window)
     assert window.workspace.dashboard.panel.isVisible() and window.workspace.dashboard.panel.device_name == "sim:0"

@@ -80,7 +80,8 @@ def test_times_are_those_of_the_recording_and_never_now(window: MainWindow, path
     document = open_recording(window, path, qtbot)
     dashboard, replay = document.dashboard, document.replay
     assert dashboard is not None and replay is not None
-    assert dashboard.plots.readout.title == f"at {replay.extent_s[1]:.2f} s"
+    run = replay.store.run
+    assert run is not None and dashboard.plots.readout.title == f"at {run.ended_s:.2f} s", "within the range shown"
     document.bar.slider.setValue(document.bar.slider.maximum() // 2)
     dashboard.view.follow()
     settle(window)
@@ -121,7 +122,7 @@ def test_keys_and_menus_act_on_the_tab_in_front(window: MainWindow, path: Path, 
     actions["view.marks.phase"].trigger()
     assert "phase" in dashboard.plots.hidden_marks and "phase" in window.workspace.dashboard.plots.hidden_marks
     actions["view.panel"].trigger()
-    assert not dashboard.panel.isVisible() and window.workspace.dashboard.panel.isHidden()
+    assert not dashboard.panel.isVisible() and window.workspace.dashboard.left.isHidden()
     window.workspace.show_dashboard()
     actions["view.window.10"].trigger()
     assert (dashboard.view.window_s, window.workspace.dashboard.view.window_s) == (pytest.approx(1440.0), 10.0)

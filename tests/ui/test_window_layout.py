@@ -51,9 +51,12 @@ def test_a_low_window_keeps_tables_to_their_bar_and_cards_to_a_line(open_window:
     settle(window)
     assert form.verticalScrollBar().isVisible()
     assert len(window.workspace.dashboard.plots.plots) == 5
-    for plot in window.workspace.dashboard.plots.plots:
-        assert plot.canvas.height() >= LEAST_PLOT_PX
+    plots = window.workspace.dashboard.plots
+    for plot in plots.plots:
+        assert plot.canvas.height() >= TIGHT_PLOT_PX
         assert inside(window, plot), plot.spec.title
+    memory = plots.plot("memory")
+    assert memory is not None and memory.height() >= 0.4 * plots._scroll.height() - 1
 
 
 def test_the_default_size_shows_every_plot_of_a_run_and_the_tables(open_window: OpenWindow) -> None:
@@ -82,17 +85,16 @@ def test_every_plot_is_seen_whole_also_beside_open_tables(
         session.warn("warning", "host")
     settle(window)
     assert len(dashboard.plots.plots) == 4 + gpus
-    least = LOWEST_PLOT_PX if warned and gpus else TIGHT_PLOT_PX
+    least = LOWEST_PLOT_PX if gpus else TIGHT_PLOT_PX
     for plot in dashboard.plots.plots:
         assert inside(window, plot) and plot.canvas.height() >= least, plot.spec.title
     memory = dashboard.plots.plot("memory")
     assert memory is not None and inside(window, dashboard.plots.axis)
-    if warned:
-        assert memory.height() >= 0.4 * dashboard.plots._scroll.height() - 1
+    assert memory.height() >= 0.4 * dashboard.plots._scroll.height() - 1
     dashboard.toggle_tables()
     settle(window)
     lowest = min(plot.canvas.height() for plot in dashboard.plots.plots)
-    roomy = TIGHT_PLOT_PX if warned and gpus else LEAST_PLOT_PX
+    roomy = TIGHT_PLOT_PX if gpus else LEAST_PLOT_PX
     assert lowest >= (roomy if size[0] == 1440 else least), "as high as before once there is room"
 
 
@@ -156,7 +158,7 @@ def test_reset_layout_brings_everything_back(open_window: OpenWindow) -> None:
     window.menus.actions["view.full_screen"].trigger()
     settle(window)
     assert (
-        window.workspace.dashboard.panel.isHidden()
+        window.workspace.dashboard.left.isHidden()
         and window.workspace.dashboard.tabs.collapsed
         and window.isFullScreen()
     )
@@ -371,6 +373,8 @@ def test_a_comparison_shows_the_memory_of_its_own_devices(open_window: OpenWindo
     assert titles[:2] == ["MEMORY cuda:0", "MEMORY cpu"] and "MEMORY cuda:1" not in titles
     session.end()
     session.feed(120)
+    settle(window)
+    window.workspace.dashboard.view.follow()
     settle(window)
     assert [plot.spec.title for plot in window.workspace.dashboard.plots.plots] == ["MEMORY cuda:1", "UTILISATION"]
 

@@ -17,7 +17,7 @@ from gpudash.session.recordings.run_names import given_name
 from gpudash.telemetry.comparing import ComparedRun, Curve, RunMark, StepColumns
 from gpudash.telemetry.comparing.curves import STEPPED
 from gpudash.telemetry.comparing.noise import crowding
-from gpudash.telemetry.recording.facts import run_title, standing_marks
+from gpudash.telemetry.recording.facts import run_title, standing_marks, wall_clock_s
 from gpudash.telemetry.recording.reading import Recording, open_recording
 from gpudash.telemetry.recording.recorder import RecordingError, being_written
 from gpudash.telemetry.records import Event, Note, StageFinished, StepFinished, Topic
@@ -113,6 +113,7 @@ def load_run(
             notes = [*_notes(path, runs, view, number), *unread]
             machine = _machine(recording, gathered, replay, view)
             cores = recording.meta.get("host_cpus", "")
+            origin = wall_clock_s(recording.meta.get("wall_clock_origin", ""))
             title = run_title(recording.meta, runs.index(view) + 1, len(runs))
         with replay.store.lock:
             end = _end(view, replay.store)
@@ -137,7 +138,8 @@ def load_run(
     name = file
     if named:
         name = title or given_name(view.workload, view.device, view.spec)
-    return ComparedRun(name, str(path), view, steps, stages, memory, marks, machine, taken, notes)
+    began = None if origin is None else origin + view.began_s
+    return ComparedRun(name, str(path), view, steps, stages, memory, marks, machine, taken, notes, began)
 
 
 def _chosen(path: Path, runs: Sequence[RunView], number: int | None) -> RunView:

@@ -10,7 +10,8 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -32,7 +33,7 @@ from gpudash.telemetry.recording.facts import (
     set_title,
 )
 from gpudash.telemetry.recording.reading import is_locked
-from gpudash.telemetry.recording.recorder import RecordingError, being_written, log_files
+from gpudash.telemetry.recording.recorder import LOG_SUFFIX, RecordingError, being_written, log_files
 from gpudash.telemetry.recording.retention import (
     empty_trash,
     move_recording,
@@ -54,6 +55,12 @@ POLL_S = 1.0
 
 JOIN_S = 1.0
 """How long closing waits for the thread; it ends after the file it is reading."""
+
+CACHE_FORM = "2"
+"""Changes where what is kept of a recording does, so that an older one is read again."""
+
+SHOWN_S = 0.2
+"""How often what has been read is shown while many are read."""
 
 MOST_CACHE_BYTES = 256 * 2**20
 """Of the file that keeps what recordings are about: a few KB for each."""
@@ -135,6 +142,9 @@ class LibraryWatcher:
         self._elsewhere: tuple[Path, ...] = ()
         self._cache: dict[Path, Kept] = {}
         self._saved: dict[Path, Kept] = {}
+        self._paths: dict[tuple[Path, str], Path] = {}
+        self._seen: dict[tuple[Path, bool], Seen] = {}
+        self._found: list[Seen] | None = None
         self._commands: list[Callable[[], str]] = []
         self._answers: list[str] = []
         self._condition = threading.Condition()
@@ -299,19 +309,23 @@ class LibraryWatcher:
 
     def _refresh(self) -> None:
         """Bring `library` up to date: at once with what is known, then file by file, newest first."""
-        known = {(entry.path, entry.trashed): entry for entry in (*self.library.entries, *self.library.trash)}
         found = [*self._listed(self.folder, trashed=False), *self._listed(self.trash, trashed=True)]
-        unread = []
+        unread = [item for item in found if not self._is_read(*item)]
+        if found == self._found and not unread:
+            return
+        self._found = found
+        known = {(entry.path, entry.trashed): entry for entry in (*self.library.entries, *self.library.trash)}
         for path, stamp, entry in found:
-            kept = self._cache.get(path)
-            if kept is not None and kept.stamp == stamp and not entry.written:
-                known[path, entry.trashed] = replace(entry, facts=kept.facts)
+            kept, before = self._cache.get(path), known.get((path, entry.trashed))
+            if kept is not None and self._is_read(path, stamp, entry):
+                now = replace(entry, facts=kept.facts)
             else:
-                before = known.get((path, entry.trashed))
-                known[path, entry.trashed] = replace(entry, facts=None if before is None else before.facts)
-                unread.append((path, stamp, entry))
+                now = replace(entry, facts=None if before is None else before.facts)
+            if now != before:  # else the same object stays, so that who shows many of them sees soon what is new
+                known[path, entry.trashed] = now
         places = [(path, entry.trashed) for path, _stamp, entry in found]
         self._show([known[place] for place in places], reading=bool(unread))
+        shown_at = time.monotonic()
         for number, (path, stamp, entry) in enumerate(unread, 1):
             facts = read_facts(path, WRITTEN_PEAK_S if entry.written else PEAK_S, lambda: self._closed)
             if self._closed:
@@ -319,8 +333,14 @@ class LibraryWatcher:
             known[path, entry.trashed] = replace(entry, facts=facts)
             if not entry.written:
                 self._cache[path] = Kept(stamp, facts)
-            self._show([known[place] for place in places], reading=number < len(unread))
+            if number == len(unread) or time.monotonic() - shown_at >= SHOWN_S:
+                self._show([known[place] for place in places], reading=number < len(unread))
+                shown_at = time.monotonic()
         self._keep_cache({path for path, _stamp, _entry in found})
+
+    def _is_read(self, path: Path, stamp: Stamp, entry: LibraryEntry) -> bool:
+        kept = self._cache.get(path)
+        return kept is not None and kept.stamp == stamp and not entry.written
 
     def _keep_cache(self, there: set[Path]) -> None:
         self._cache = {path: kept for path, kept in self._cache.items() if path in there}
@@ -334,25 +354,61 @@ class LibraryWatcher:
         if library != self.library:
             self.library = library
 
-    def _listed(self, folder: Path, *, trashed: bool) -> list[tuple[Path, Stamp, LibraryEntry]]:
+    def _listed(self, folder: Path, *, trashed: bool) -> list[Seen]:
         """The recordings in ``folder``, newest first, without what they are about."""
-        found = []
-        traced = any(folder.glob(f"*{TRACE_SUFFIX}"))
-        for path in (*folder.glob(f"*{SUFFIX}"), *(() if trashed else self._elsewhere)):
+        there: dict[str, os.stat_result] = {}
+        with suppress(OSError), os.scandir(folder) as found:
+            for file in found:
+                with suppress(OSError):
+                    there[file.name] = file.stat()
+        traced = any(name.endswith(TRACE_SUFFIX) for name in there)
+        listed = []
+        for name, status in there.items():
+            if name.endswith(SUFFIX):
+                path = self._path(folder, name)
+                log = there.get(f"{name}{LOG_SUFFIX}")
+                traces = traces_of(path) if traced else ()
+                listed.append(self._entry(path, status, log, traces, trashed=trashed))
+        for path in () if trashed else self._elsewhere:
             with suppress(OSError):
-                status = path.stat()
-                log = log_files(path)[0]
-                log_status = None
-                if log.exists():
-                    log_status = log.stat()
-                size = status.st_size + (log_status.st_size if log_status is not None else 0)
-                size += sum(trace.stat().st_size for trace in (traces_of(path) if traced else ()))
-                changed = max(status.st_mtime_ns, log_status.st_mtime_ns if log_status is not None else 0)
-                stamp = Stamp(changed, status.st_ctime_ns, size)
-                kept = self._cache.get(path)  # nobody goes on writing a recording that was ended when it was read
-                written = not (trashed or (kept is not None and kept.stamp == stamp)) and being_written(path)
-                found.append((path, stamp, LibraryEntry(path, None, size, changed / 1e9, written, trashed)))
-        return sorted(found, key=lambda item: item[2].changed_s, reverse=True)
+                log_path = log_files(path)[0]
+                log = log_path.stat() if log_path.exists() else None
+                listed.append(self._entry(path, path.stat(), log, traces_of(path), trashed=trashed))
+        return sorted(listed, key=lambda item: item[2].changed_s, reverse=True)
+
+    def _path(self, folder: Path, name: str) -> Path:
+        """The same object each time: of ten thousand, making and hashing them takes longer than all else."""
+        path = self._paths.get((folder, name))
+        if path is None:
+            path = self._paths[folder, name] = folder / name
+        return path
+
+    def _entry(
+        self,
+        path: Path,
+        status: os.stat_result,
+        log: os.stat_result | None,
+        traces: Sequence[Path],
+        *,
+        trashed: bool,
+    ) -> Seen:
+        """What is seen of a recording from outside; the same object as before where that has not changed."""
+        size, changed = status.st_size, status.st_mtime_ns
+        if log is not None:
+            size += log.st_size
+            changed = max(changed, log.st_mtime_ns)
+        for trace in traces:
+            with suppress(OSError):
+                size += trace.stat().st_size
+        stamp = Stamp(changed, status.st_ctime_ns, size)
+        before = self._seen.get((path, trashed))
+        if before is not None and before[1] == stamp and not before[2].written:
+            return before
+        kept = self._cache.get(path)  # nobody goes on writing a recording that was ended when it was read
+        written = not (trashed or (kept is not None and kept.stamp == stamp)) and being_written(path)
+        seen = path, stamp, LibraryEntry(path, None, size, changed / 1e9, written, trashed)
+        self._seen[path, trashed] = seen
+        return seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,6 +418,10 @@ class Stamp:
     changed_ns: int
     status_ns: int
     bytes: int
+
+
+Seen = tuple[Path, Stamp, LibraryEntry]
+"""A recording as it is seen from outside, without what it is about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,7 +434,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class _Cache:
-    """The file that keeps it; `version` is that of the gpudash that wrote it."""
+    """The file that keeps it; `version` is that of the gpudash that wrote it, and of the form."""
 
     version: str
     files: Mapping[Path, Kept]
@@ -390,20 +450,24 @@ def _in_json() -> TypeAdapter[_Cache]:
 def load_cache() -> dict[Path, Kept]:
     """What was kept; nothing where it cannot be read or another version of gpudash kept it."""
     try:
-        found = _in_json().validate_python(json.loads(read_regular(_file(), MOST_CACHE_BYTES)))
+        found = _in_json().validate_json(read_regular(_file(), MOST_CACHE_BYTES))
     except (OSError, ValueError):
         return {}
-    return dict(found.files) if found.version == gpudash.__version__ else {}
+    return dict(found.files) if found.version == _version() else {}
 
 
 def save_cache(kept: Mapping[Path, Kept]) -> None:
     """Keep what was read; where nothing can be written, it is read again the next time."""
-    known = _in_json().dump_python(_Cache(gpudash.__version__, kept), mode="json")
+    known = _in_json().dump_python(_Cache(_version(), kept), mode="json")
     target = _file()
     with suppress(OSError):
         make_private_folder(target.parent)
         with written_whole(target, private=True) as part:
             part.write_text(json.dumps(known), encoding="utf-8")  # which has words for NaN and infinities
+
+
+def _version() -> str:
+    return f"{gpudash.__version__}, {CACHE_FORM}"
 
 
 def _file() -> Path:

@@ -1,6 +1,6 @@
 """Two or more runs beside one another: figures with their noise, specs, curves. Pure: it reads no file."""
 
-from gpudash.telemetry.comparing.comparison import MOST_RUNS, Comparison, FieldPair, compare
+from gpudash.telemetry.comparing.comparison import MOST_RUNS, Comparison, Field, compare
 from gpudash.telemetry.comparing.curves import ComparedRun, Curve, RunMark, StepColumns
 from gpudash.telemetry.comparing.figures import FigureDifference, Judgement, Verdict
 
@@ -9,7 +9,7 @@ __all__ = [
     "ComparedRun",
     "Comparison",
     "Curve",
-    "FieldPair",
+    "Field",
     "FigureDifference",
     "Judgement",
     "RunMark",

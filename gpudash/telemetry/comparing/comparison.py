@@ -4,12 +4,13 @@ all of that in words."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gpudash.devices.names import badged_name
 from gpudash.devices.simulated_cards import card_label, exact_text
+from gpudash.specs import workloads
 from gpudash.telemetry.comparing.curves import ComparedRun
 from gpudash.telemetry.comparing.figures import LOSS, FigureDifference, are_different_cards, figures
 from gpudash.telemetry.runs import RATES
@@ -53,27 +54,36 @@ _NAMED = 3
 
 FIGURE_TITLES = ("figure", "A", "B", MINUS, OVER, "verdict", "noise")
 
-SPEC_TITLES = ("asked and where", "", "A", "B")
+LETTERS = "ABCDEF"
+"""What the runs are called, `MOST_RUNS` of them."""
 
 
 @dataclass(frozen=True, slots=True)
-class FieldPair:
-    """What was asked of, or is known of, both runs; ``None`` where one has no such field."""
+class Field:
+    """What was asked of, or is known of, each of several runs; ``None`` where one has no such field."""
 
-    field: str
-    a: Any
-    b: Any
+    name: str
+    values: tuple[Any, ...]
+    size: bool = False
 
     @property
     def differs(self) -> bool:
-        return bool(self.a != self.b)
+        return any(value != self.values[0] for value in self.values)
 
-    def label(self, value: Any) -> str:
-        """One of both values as a person reads it."""
-        if self.field == "simulate" and isinstance(value, list | tuple):
+    @property
+    def labels(self) -> list[str]:
+        """The values as a person reads them."""
+        return [self._label(value) for value in self.values]
+
+    def _label(self, value: Any) -> str:
+        if self.name == "simulate" and isinstance(value, list | tuple):
             return " ".join(map(_card_text, value)) or NO_VALUE
-        if self.field == "device" and isinstance(value, str):
+        if self.name == "simulate":
+            return _card_text(value)
+        if self.name == "device" and isinstance(value, str):
             return badged_name(value)
+        if self.size and isinstance(value, int) and not isinstance(value, bool):
+            return format_bytes(value)
         return field_text(value)
 
 
@@ -92,14 +102,14 @@ class Comparison:
     a: ComparedRun
     b: ComparedRun
     differences: Sequence[FigureDifference]
-    specs: Sequence[FieldPair]
-    machine: Sequence[FieldPair]
+    specs: Sequence[Field]
+    machine: Sequence[Field]
     notes: Sequence[str]
 
     @property
-    def changed(self) -> list[FieldPair]:
+    def changed(self) -> list[Field]:
         """What was asked of B and not of A, or otherwise."""
-        return [pair for pair in self.specs if pair.differs]
+        return [field for field in self.specs if field.differs]
 
     def worse(self, tolerance: float = 0.0) -> list[str]:
         """Names of what counts and is worse in B by more than ``tolerance``, a share of A, and more than the noise."""
@@ -132,7 +142,7 @@ class Comparison:
             "b": _run(self.b),
             "figures": [_figure(difference) for difference in self.differences],
             "specs": _pairs(self.changed),
-            "machine": _pairs(pair for pair in self.machine if pair.differs),
+            "machine": _pairs(field for field in self.machine if field.differs),
             "worse": self.worse(tolerance or 0.0),
             "unclear": self.unclear(tolerance or 0.0),
             "tolerance": tolerance,
@@ -151,8 +161,8 @@ def compare(a: ComparedRun, b: ComparedRun) -> Comparison:
             for name, figure in of_a.items()
             if name in of_b and (figure.unit not in RATES or _item(a) == _item(b))
         ],
-        _field_pairs(_spec_fields(a), _spec_fields(b)),
-        _field_pairs(a.machine, b.machine),
+        asked((a, b)),
+        machines((a, b)),
         [*_limits(a, b), *_crowds(a, b), *_own(a, b)],
     )
 
@@ -162,9 +172,30 @@ def _spec_fields(run: ComparedRun) -> Mapping[str, Any]:
     return {"workload": view.workload, "device": view.device, "simulated": view.simulated, **view.spec}
 
 
-def _field_pairs(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[FieldPair]:
-    pairs = [FieldPair(name, a.get(name), b.get(name)) for name in (*a, *(name for name in b if name not in a))]
-    return sorted(pairs, key=lambda pair: not pair.differs)
+def asked(runs: Sequence[ComparedRun]) -> list[Field]:
+    """What was asked of the runs, what differs first."""
+    sizes = {name for run in runs for name in _sizes(run.view.workload)}
+    return _fields([_spec_fields(run) for run in runs], sizes)
+
+
+def machines(runs: Sequence[ComparedRun]) -> list[Field]:
+    """Where the runs ran, what differs first."""
+    return _fields([run.machine for run in runs], ())
+
+
+def _fields(told: Sequence[Mapping[str, Any]], sizes: Collection[str]) -> list[Field]:
+    names = dict.fromkeys(name for fields in told for name in fields)
+    found = [Field(name, tuple(fields.get(name) for fields in told), name in sizes) for name in names]
+    return sorted(found, key=lambda field: not field.differs)
+
+
+def _sizes(workload: str) -> Iterator[str]:
+    """Names of the fields of a workload that count bytes."""
+    spec = workloads().get(workload)
+    for name, field in spec.model_fields.items() if spec is not None else ():
+        extra = field.json_schema_extra
+        if isinstance(extra, dict) and extra.get("unit") == "bytes":
+            yield name
 
 
 def _item(run: ComparedRun) -> tuple[str, Any]:
@@ -244,8 +275,8 @@ def _figure(difference: FigureDifference) -> dict[str, Any]:
     }
 
 
-def _pairs(pairs: Sequence[FieldPair] | Iterator[FieldPair]) -> list[dict[str, Any]]:
-    return [{"field": pair.field, "a": pair.a, "b": pair.b} for pair in pairs]
+def _pairs(fields: Iterable[Field]) -> list[dict[str, Any]]:
+    return [{"field": field.name, "a": field.values[0], "b": field.values[1]} for field in fields]
 
 
 def headline(comparison: Comparison) -> str:
@@ -268,11 +299,27 @@ def headline(comparison: Comparison) -> str:
     return " ".join(sentences)
 
 
-def _spec_text(changed: Sequence[FieldPair]) -> str:
+def _spec_text(changed: Sequence[Field]) -> str:
     if not changed:
         return "Both were asked the same."
-    pairs = [f"{pair.field} ({pair.label(pair.a)} in A, {pair.label(pair.b)} in B)" for pair in changed]
-    return f"They differ in {_listed(pairs)}."
+    return f"They differ in {_listed(_told(changed))}."
+
+
+def _told(changed: Sequence[Field]) -> list[str]:
+    """Each field with its value in each of the runs."""
+    told = []
+    for field in changed:
+        values = ", ".join(f"{label} in {letter}" for label, letter in zip(field.labels, LETTERS, strict=False))
+        told.append(f"{field.name.replace('_', ' ')} ({values})")
+    return told
+
+
+def differences_text(runs: Sequence[ComparedRun]) -> str:
+    """In what more than two runs differ, in a sentence."""
+    changed = [field for field in asked(runs) if field.differs]
+    if not changed:
+        return f"All {len(runs)} were asked the same."
+    return f"The {len(runs)} runs differ in {_listed([field.name.replace('_', ' ') for field in changed])}."
 
 
 def _change(difference: FigureDifference) -> str:
@@ -374,6 +421,6 @@ def _card_text(card: Any) -> str:
     return size or field_text(card)
 
 
-def specs_row(pair: FieldPair) -> list[str]:
-    """Field, whether both differ in it, A and B."""
-    return [pair.field, "differs" if pair.differs else "same", pair.label(pair.a), pair.label(pair.b)]
+def field_row(field: Field) -> list[str]:
+    """Field, whether the runs differ in it, and each run's value."""
+    return [field.name.replace("_", " "), "differs" if field.differs else "same", *field.labels]

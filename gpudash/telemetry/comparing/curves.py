@@ -73,6 +73,7 @@ class ComparedRun:
         machine: fact → words: processor, GPU, torch and so on.
         crowding: share of the processor, 0 to 1, that other programs took from the run (see `noise.crowding`).
         notes: sentences on what limits the comparison.
+        began_wall_s: when it began, seconds since the epoch; ``None`` where its recording does not say.
     """
 
     label: str
@@ -85,6 +86,7 @@ class ComparedRun:
     machine: Mapping[str, str] = field(default_factory=dict)
     crowding: float = 0.0
     notes: Sequence[str] = ()
+    began_wall_s: float | None = None
 
     @property
     def began_s(self) -> float:

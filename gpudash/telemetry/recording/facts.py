@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -47,8 +48,14 @@ MOST_NOTES = 64
 MOST_FIELDS, LONGEST_TEXT = 60, 300
 """Fields of a spec that are kept, and characters of one: a recording may come from anybody."""
 
+OUTLINE_PARTS, OUTLINE_ROWS = 32, 8192
+"""Parts of a run's time of which an outline of its memory tells the highest, and rows that are read for all of them."""
+
 _LENGTHS = ("host", "gpu", "event")
 """Tables whose last row tells how long a recording is."""
+
+_DEVICE = re.compile(r"[\w:.-]{1,80}")
+"""What may stand in a statement as the name of a device."""
 
 _RUN_EVENTS = tuple(name for name, kind in EVENTS.items() if kind in (RunStarted, RunEnd))
 
@@ -97,6 +104,8 @@ class RunFacts:
             GPU has; ``None`` where unknown.
         own_peak_bytes: most that PyTorch's allocator had allocated for it; ``None`` where nothing tells, as on the CPU.
         loss: the last one; ``None`` without one.
+        outline: its memory over its time: the highest of each part, in hundredths of the highest of all; ``None`` where
+            a part has no reading; empty where nothing was read.
         label: what the user says of it.
     """
 
@@ -111,6 +120,7 @@ class RunFacts:
     peak_bytes: int | None = None
     own_peak_bytes: int | None = None
     loss: float | None = None
+    outline: tuple[int | None, ...] = ()
     label: RunText = field(default_factory=RunText)
 
 
@@ -180,6 +190,7 @@ def _runs(recording: Recording, stopped: Callable[[], bool]) -> tuple[RunFacts, 
             peak_bytes=_peak(recording, view, uuids.get(view.device), last, stopped),
             own_peak_bytes=view.peak_allocated_bytes,
             loss=view.metrics["loss"].last if "loss" in view.metrics else None,
+            outline=_outline(recording, view, uuids.get(view.device), last, stopped),
             label=run_text(recording.meta, number),
         )
         for number, view in enumerate(views, 1)
@@ -237,6 +248,67 @@ def _peak(
     if found and isinstance(found[0], int):
         return found[0]
     return None
+
+
+def _outline(
+    recording: Recording, view: RunView, uuid: str | None, last: schema.Rows, stopped: Callable[[], bool]
+) -> tuple[int | None, ...]:
+    """What the run's own memory was, in outline: what PyTorch had allocated, else all that its GPU had in use."""
+    if view.device == "cpu":
+        wanted: list[tuple[str, str, str | None]] = [("host", "process_bytes", None)]
+    else:
+        wanted = [("allocator", "allocated_bytes", view.device), ("gpu", "used_bytes", uuid)]
+    for table, column, device in wanted:
+        if device is not None and not _DEVICE.fullmatch(device):
+            continue
+        if table == "gpu" and device is None:
+            continue
+        highest = _highest_of_parts(recording, view, (table, column, device), last, stopped)
+        known = [value for value in highest if value is not None]
+        if known and max(known) > 0:
+            return tuple(None if value is None else round(100 * value / max(known)) for value in highest)
+    return ()
+
+
+def _highest_of_parts(
+    recording: Recording,
+    view: RunView,
+    key: tuple[str, str, str | None],
+    last: schema.Rows,
+    stopped: Callable[[], bool],
+) -> list[int | None]:
+    """The highest reading of each part of a run's rows. Of a long run every part is told by its first rows."""
+    table, column, device = key
+    rows = {table: last.get(table, 0)}
+    first = recording.rows_at(view.began_s, rows)[table] + 1
+    until = rows[table]
+    if view.ended_s is not None:
+        until = recording.rows_at(view.ended_s, rows)[table]
+    count = until - first + 1
+    if count < 1:
+        return []
+    of_device = "" if device is None else f"AND device = '{device}'"
+    parts = min(OUTLINE_PARTS, count)
+    highest: list[int | None] = [None] * parts
+    if count <= OUTLINE_ROWS:
+        statement = (
+            f"SELECT (rowid - {first}) * {parts} / {count}, max({column}) FROM {table} "
+            f"WHERE rowid BETWEEN {first} AND {until} {of_device} GROUP BY 1"
+        )
+        for part, value in map(tuple, recording.select(statement, stopped)):
+            if isinstance(part, int) and 0 <= part < parts and isinstance(value, int):
+                highest[part] = value
+        return highest
+    for part in range(parts):
+        begin = first + part * count // parts
+        statement = (
+            f"SELECT max({column}) FROM {table} "
+            f"WHERE rowid BETWEEN {begin} AND {begin + OUTLINE_ROWS // parts - 1} {of_device}"
+        )
+        found = [row[0] for row in recording.select(statement, stopped)]
+        if found and isinstance(found[0], int):
+            highest[part] = found[0]
+    return highest
 
 
 def _uuids(recording: Recording) -> dict[str, str]:

@@ -55,6 +55,9 @@ _writing: dict[tuple[int, int], Recorder] = {}
 beside SQLite: closing any descriptor of a file drops all of the process's POSIX locks on it
 (sqlite.org/howtocorrupt.html, section 2.2)."""
 
+LOG_SUFFIX = "-wal"
+"""What SQLite puts behind a file's name for its write-ahead log."""
+
 PAGE_ROWS = 4096
 """Rows of a page. A series keeps at least its newest 7168 samples as they came, so that none is missed."""
 
@@ -432,7 +435,7 @@ def _why_taken(path: Path) -> str:
 
 def log_files(path: Path) -> tuple[Path, Path]:
     """SQLite's write-ahead log and its index beside an open or abandoned recording."""
-    return path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")
+    return path.with_name(path.name + LOG_SUFFIX), path.with_name(path.name + "-shm")
 
 
 def _cause(error: Exception) -> str:

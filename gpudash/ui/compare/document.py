@@ -1,19 +1,18 @@
 """A comparison in a tab: read first, in a thread of its own; then the row that says what is laid over what, curves
-at the left, figures and specs at the right.
+and figures at the left, what was asked at the right.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QColor, QGuiApplication, QPalette, QStandardItem, QStandardItemModel
+from PySide6.QtGui import QColor, QGuiApplication, QPalette, QResizeEvent, QStandardItem, QStandardItemModel
 from PySide6.QtWidgets import (
     QApplication,
     QDoubleSpinBox,
@@ -27,19 +26,30 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.session.recordings.comparison_loader import CancelledError, load_run, split_run
-from gpudash.telemetry.comparing import MOST_RUNS, ComparedRun, Comparison, FieldPair, FigureDifference, compare
-from gpudash.telemetry.comparing.comparison import FIGURE_TITLES, SPEC_TITLES, figure_row, headline, specs_row
+from gpudash.telemetry.comparing import MOST_RUNS, ComparedRun, Comparison, Field, FigureDifference, compare
+from gpudash.telemetry.comparing.comparison import (
+    FIGURE_TITLES,
+    LETTERS,
+    asked,
+    differences_text,
+    field_row,
+    figure_row,
+    headline,
+    machines,
+)
 from gpudash.telemetry.comparing.curves import Alignment, common_marks
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.ui.colours import Palette, mixed
 from gpudash.ui.compare.overlay import Laying, Overlay
-from gpudash.ui.compare.plots import LETTERS, LetterLegend, run_row
+from gpudash.ui.compare.plots import LetterLegend, run_row
 from gpudash.ui.dashboard.document import Document
 from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.labels import worded_button
 from gpudash.ui.widgets.layouts import in_column, in_halves
+from gpudash.ui.widgets.moments import told_apart
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.tables import Column, Index, Table
+from gpudash.ui.widgets.text_size import scaled
 
 logger = logging.getLogger(__name__)
 
@@ -162,8 +172,10 @@ class Controls(QWidget):
 LEAST_STRENGTH = 0.35
 """Share of full colour that even the smallest difference beyond the noise gets."""
 
-WIDEST_FIELD = 180
-"""Width of a column of specs; a longer text is cut, and whole in its tooltip."""
+LEAST_FIELD, MOST_MARKED = 70, 3
+"""Logical pixels of a run's column of what was asked, at least; and runs beside whose columns there is room for a word
+that says whether they differ, as their order and weight do too.
+"""
 
 _CHANGE, _VERDICT = FIGURE_TITLES.index("B minus A"), FIGURE_TITLES.index("verdict")
 
@@ -239,14 +251,14 @@ class ChangedMarks(QStyledItemDelegate):
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
-        self.pairs: Sequence[FieldPair] = ()
+        self.fields: Sequence[Field] = ()
         self.palette: Palette | None = None
 
     def initStyleOption(self, option: QStyleOptionViewItem, index: Index) -> None:
         super().initStyleOption(option, index)
-        if self.palette is None or index.row() >= len(self.pairs):
+        if self.palette is None or index.row() >= len(self.fields):
             return
-        differs = self.pairs[index.row()].differs
+        differs = self.fields[index.row()].differs
         option.font.setBold(differs)
         colour = QColor(self.palette.text if differs else self.palette.muted)
         option.palette.setColor(QPalette.ColorRole.Text, colour)
@@ -254,28 +266,44 @@ class ChangedMarks(QStyledItemDelegate):
 
 
 class SpecsTable(Table):
-    """One field a row, those that differ first; below them the machine."""
+    """One field a row, those that differ first; below them the machine. A column a run."""
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
-        columns = [Column(title) for title in SPEC_TITLES]
-        super().__init__("What was asked of both runs", columns, "Nothing is known of what was asked.", parent)
+        super().__init__("What was asked of the runs", _asked_columns(2), "Nothing is known of what was asked.", parent)
         self.marks = ChangedMarks(self)
         self.marks.palette = palette
         self.view.setItemDelegate(self.marks)
 
-    def show_comparison(self, comparison: Comparison) -> None:
-        """Show what was asked of two runs, and where they ran."""
-        pairs = sorted((*comparison.specs, *comparison.machine), key=lambda pair: not pair.differs)
-        self.marks.pairs = pairs
-        self.show_rows([specs_row(pair) for pair in pairs])
-        for column in range(len(SPEC_TITLES)):
-            self.view.setColumnWidth(column, min(self.view.columnWidth(column), WIDEST_FIELD))
+    def show_runs(self, runs: Sequence[ComparedRun]) -> None:
+        """Show what was asked of the runs, and where they ran."""
+        fields = sorted((*asked(runs), *machines(runs)), key=lambda field: not field.differs)
+        self.marks.fields = fields
+        self.begin_again(_asked_columns(len(runs)))
+        self.show_rows([field_row(field) for field in fields])
+        self._fit_columns()
         self.view.viewport().update()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._fit_columns()
+
+    def _fit_columns(self) -> None:
+        """Let the runs share the room beside the names of the fields; what is cut is whole in its tooltip."""
+        runs = len(self.model.columns) - 2
+        self.view.setColumnHidden(1, runs > MOST_MARKED)
+        room = self.view.viewport().width() - sum(self.view.columnWidth(column) for column in (0, 1))
+        width = max(scaled(LEAST_FIELD), room // runs)
+        for column in range(2, len(self.model.columns)):
+            self.view.setColumnWidth(column, width)
 
     def set_palette(self, palette: Palette) -> None:
         """Draw in other colours."""
         self.marks.palette = palette
         self.view.viewport().update()
+
+
+def _asked_columns(runs: int) -> list[Column]:
+    return [Column(title) for title in ("asked and where", "", *LETTERS[:runs])]
 
 
 Load = Callable[[Path, int | None, Callable[[], bool]], ComparedRun]
@@ -333,28 +361,36 @@ class LoadingRuns(threading.Thread):
             logger.exception("runs could not be compared")
             self.problem = f"{self.reading} cannot be compared ({type(error).__name__}: {error})."
         else:
-            self.runs = _distinguished(runs, self._paths)
+            self.runs = distinguished(runs, self._paths)
 
 
-def _distinguished(runs: Sequence[ComparedRun], paths: Sequence[Path]) -> list[ComparedRun]:
-    """Runs of the same name with their places as well."""
-    counts = Counter(run.label for run in runs)
-    return [
-        run if counts[run.label] == 1 else replace(run, label=f"{run.label} ({path.name.replace('.gpudash', '')})")
-        for run, path in zip(runs, paths, strict=True)
-    ]
+def distinguished(runs: Sequence[ComparedRun], paths: Sequence[Path]) -> list[ComparedRun]:
+    """Runs of the same name with when they began as well, or where that tells nothing apart, with their places."""
+    labels = [run.label for run in runs]
+    for name in {run.label for run in runs}:
+        places = [place for place, run in enumerate(runs) if run.label == name]
+        if len(places) == 1:
+            continue
+        began = [runs[place].began_wall_s for place in places]
+        moments = told_apart([moment for moment in began if moment is not None])
+        for number, place in enumerate(places):
+            if moments is None or None in began:
+                labels[place] = f"{name} ({paths[place].name.replace('.gpudash', '')})"
+            else:
+                labels[place] = f"{name}, {moments[number]}"
+    return [replace(run, label=label) for run, label in zip(runs, labels, strict=True)]
 
 
 LEAVING_S = 2.0
 """How long closing waits for the thread that reads."""
 
 
-TABLES_PX = 860
-"""Widest that the tables get; the rest is for the plots."""
+TABLES_SHARE = 1 / 3
+"""Widest that the tables get, as a share of the whole; the rest is for the plots."""
 
-PLOTS_SHARE = 0.46
-"""Width of the plots as a share of the tables' while there is not room for both; at 1280 px every column is seen, and
-the whole name of every figure."""
+
+FIGURES_SHARE = 0.3
+"""Of the height beside what was asked, the most that the figures get below the plots."""
 
 
 def comparison_title(names: Sequence[str]) -> str:
@@ -407,7 +443,7 @@ def _common(a: Sequence[str], b: Sequence[str]) -> int:
 
 
 class CompareDocument(Document):
-    """Two to six runs. The first is A and the second B, whose figures stand beside A's; more are drawn as well.
+    """Two to six runs, all drawn, with what was asked of each; B's figures stand beside A's, those of the first.
 
     Args:
         paths: recordings, each ``FILE`` or ``FILE#N``.
@@ -424,17 +460,20 @@ class CompareDocument(Document):
         if not 2 <= len(paths) <= MOST_RUNS:
             raise ValueError(f"A comparison is of 2 to {MOST_RUNS} recordings; {len(paths)} were chosen.")
         super().__init__(parent)
-        self._names = [path.name.replace(".gpudash", "") for path in paths]
-        self.title = comparison_title(self._names)
+        self._names: list[str] = []
+        self.title = f"Comparison of {len(paths)} runs"
         self.comparison: Comparison | None = None
         self.runs: list[ComparedRun] = []
         self._palette = palette
+        self._dragged = False
         self._build(palette)
         self.label.setText("Reading…")
         self._loading: LoadingRuns | None = LoadingRuns(paths, load)
         self._loading.start()
 
     def title_within(self, longest: int) -> str:
+        if not self._names:
+            return ""
         return short_title(self._names, longest)
 
     def _build(self, palette: Palette) -> None:
@@ -470,19 +509,38 @@ class CompareDocument(Document):
         return page
 
     def _laid_out(self) -> QWidget:
-        tables = in_halves((self.figures, 3), (self.specs, 2), across=False)
-        right = QWidget()
-        right.setMaximumWidth(TABLES_PX)
-        in_column(self.headline, (tables, 1), self.notes, parent=right, margins=(0, 0, 0, 0), spacing=8)
+        self._left = in_halves((self.overlay, 1), (self.figures, 0), across=False)
+        self._left.setHandleWidth(8)
+        self._left.splitterMoved.connect(self._dragged_by_hand)
+        self._right = QWidget()
+        in_column(self.headline, (self.specs, 1), self.notes, parent=self._right, margins=(0, 0, 0, 0), spacing=8)
         halves = QSplitter(Qt.Orientation.Horizontal)
         halves.setChildrenCollapsible(False)
         halves.setHandleWidth(12)
-        halves.addWidget(self.overlay)
-        halves.addWidget(right)
-        halves.setSizes([round(PLOTS_SHARE * TABLES_PX), TABLES_PX])
+        halves.addWidget(self._left)
+        halves.addWidget(self._right)
+        halves.setSizes([2000, 1000])
+        halves.setStretchFactor(0, 2)
+        halves.setStretchFactor(1, 1)
         page = QWidget()
         in_column(self.legend, self.controls, (halves, 1), parent=page, margins=(12, 8, 12, 8), spacing=8)
         return page
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._right.setMaximumWidth(int(self.width() * TABLES_SHARE))
+        self._share_height()
+
+    def _share_height(self) -> None:
+        """Give the figures what they need, up to their share, until it is dragged; the rest is for the plots."""
+        if self._dragged:
+            return
+        height = self._left.height()
+        figures = min(self.figures.height_of_all, round(height * FIGURES_SHARE))
+        self._left.setSizes([height - figures, figures])
+
+    def _dragged_by_hand(self) -> None:
+        self._dragged = True
 
     def refresh(self) -> None:
         """Draw what is new; called by the window's timer while it is in front."""
@@ -514,8 +572,10 @@ class CompareDocument(Document):
         for plot in self.overlay.plots.values():
             plot.gestures.moved.connect(self.controls.move_by)
         self.controls.set_runs(self.runs)
+        self.specs.show_runs(self.runs)
         self._laying_changed()
         self._layers.setCurrentWidget(self._page)
+        self._share_height()
         self._names = [run.label for run in self.runs]
         self.title = comparison_title(self._names)
         self.title_tip = "\n".join(
@@ -549,11 +609,13 @@ class CompareDocument(Document):
 
     def _show_comparison(self, comparison: Comparison) -> None:
         self.figures.show_comparison(comparison)
-        self.specs.show_comparison(comparison)
-        self.headline.setText(headline(comparison))
+        said = headline(comparison)
+        if len(self.runs) > 2:
+            said = f"{differences_text(self.runs)} B beside A: {said[:1].lower()}{said[1:]}"
+        self.headline.setText(said)
         self.notes.setText("\n".join(comparison.notes))
         self.notes.setVisible(bool(comparison.notes))
-        self.setAccessibleDescription(headline(comparison))
+        self.setAccessibleDescription(said)
 
     def set_palette(self, palette: Palette) -> None:
         """Draw in other colours."""

@@ -11,11 +11,11 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QWidget
 
 from gpudash.drawing.axes import Unit
 from gpudash.telemetry.comparing import ComparedRun, Curve
-from gpudash.telemetry.comparing.comparison import MINUS
+from gpudash.telemetry.comparing.comparison import LETTERS, MINUS
 from gpudash.telemetry.comparing.curves import EMPTY, MEMORY, Alignment, Quantity, aligned, difference, shared_memory
 from gpudash.telemetry.runs import item_of
 from gpudash.ui.colours import Palette
-from gpudash.ui.compare.plots import LETTERS, OverlayPlot, draw_together
+from gpudash.ui.compare.plots import OverlayPlot, draw_together
 from gpudash.ui.plots.time_axis import TimeAxis
 from gpudash.ui.plots.view import SharedAxis
 from gpudash.ui.widgets.fields import ChoiceField

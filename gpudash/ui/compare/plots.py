@@ -11,12 +11,12 @@ from PySide6.QtCore import QSize, Signal
 from PySide6.QtGui import QColor, QMouseEvent, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QGridLayout, QWidget
 
-from gpudash.devices.names import shown_name
 from gpudash.drawing.axes import Autoscale, Style, Ticks, Unit, format_value, value_ticks
 from gpudash.telemetry.comparing import MOST_RUNS, ComparedRun, Curve
-from gpudash.telemetry.comparing.comparison import MINUS
+from gpudash.telemetry.comparing.comparison import LETTERS, MINUS, value_text
 from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec
 from gpudash.ui.colours import Palette
+from gpudash.ui.forms.run_progress import ENDINGS
 from gpudash.ui.plots.canvas import Drag, Gestures
 from gpudash.ui.plots.geometry import Geometry
 from gpudash.ui.plots.overlay import PEN_STYLES
@@ -26,6 +26,7 @@ from gpudash.ui.plots.time_axis import TimeAxis
 from gpudash.ui.plots.view import SharedAxis, TimeView
 from gpudash.ui.widgets.labels import discard
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
+from gpudash.units import format_bytes
 
 _LINE = QSize(46, 14)
 
@@ -90,12 +91,18 @@ class LetterLegend(QWidget):
 
 
 def run_row(run: ComparedRun) -> LegendRow:
-    """What stands behind the letter of a run: its recording, and how it ended."""
-    status = run.view.status.replace("_", " ")
-    return LegendRow(run.label, f"{run.view.workload} on {shown_name(run.view.device)}, {status}", run.recording)
+    """What stands behind the letter of a run: its recording, how it ended and what it came to."""
+    view = run.view
+    more = [ENDINGS.get(view.status, view.status).lower()]
+    peak = view.peak_allocated_bytes
+    if peak is None:
+        peak = view.memory.used_bytes
+    if peak is not None:
+        more.append(f"peak {format_bytes(peak)}")
+    if "loss" in view.metrics:
+        more.append(f"loss {value_text('', view.metrics['loss'].last)}")
+    return LegendRow(run.label, " · ".join(more), run.recording)
 
-
-LETTERS = "ABCDEF"
 
 _CURVES = ("allocated", "loss", "h2d", "d2h", "link", "capacity")
 """Names in `Palette.curves` whose colours lie far apart, also for the colour-blind."""

@@ -35,6 +35,7 @@ from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.banner import Banner
 from gpudash.ui.dashboard.cards import CardContent, DeviceCards, device_rows, gpu_card, host_card
 from gpudash.ui.dashboard.footer import Footer
+from gpudash.ui.dashboard.left_column import LeftColumn
 from gpudash.ui.dashboard.plots_page import PlotsPage
 from gpudash.ui.dashboard.result_page import ResultPage
 from gpudash.ui.dashboard.tabs.lower_tabs import LowerTabs
@@ -77,6 +78,7 @@ class Dashboard(PlotsPage):
         tabs: the tables; new ones where they are not given. They are what takes longest to make.
 
     Attributes:
+        left: the column at the left, of which the panel is one face.
         footer: the status line, and the strips over it.
         fit: predicts what the panel holds; ``None`` over a recording.
         result: what the last run came to, over the plots; Esc takes it away.
@@ -141,7 +143,8 @@ class Dashboard(PlotsPage):
         upper = QWidget()
         in_column(self.view_bar, (self.plots, 1), parent=upper, margins=(0, 0, 0, 0), spacing=PLOTS_GAP)
         self.splitter = in_halves((upper, 1), (self.tabs, 0), across=False)
-        middle = in_row(self.panel, (self.splitter, 1), spacing=10)
+        self.left = LeftColumn(self.panel)
+        middle = in_row(self.left, (self.splitter, 1), spacing=10)
         whole = QWidget()
         whole.setLayout(self.rows)
         self.rows.addWidget(self.cards)
@@ -189,8 +192,8 @@ class Dashboard(PlotsPage):
         self.tabs.leave_out_runs()
 
     def show_panel(self, shown: bool) -> None:
-        """Show the panel at the left, or hide it; where nothing can be run it stays away."""
-        self.panel.setVisible(shown and self._has_runs)
+        """Show the column at the left, or hide it; where nothing can be run it stays away."""
+        self.left.setVisible(shown and self._has_runs)
 
     def select_device(self, key: str) -> None:
         """Show the device with this key ("host" or a GPU's UUID) in the plots, and run on it where torch can."""
@@ -264,12 +267,16 @@ class Dashboard(PlotsPage):
         """A program of the user's begins: its output comes to the front; as does a run's result at its end."""
         if isinstance(event, RunEnd):
             self.ending = event
+            if self.live and event.time_s > self._opened_s:
+                self._hold_run()
             if self.results_in_front and (event.time_s > self._opened_s if self.live else is_comparison(event.result)):
                 self.show_result(requested=False)
         elif isinstance(event, RemediesFound) and not self.result.isHidden():
             self._fill_result()
         elif isinstance(event, RunStarted):
             self.plots.cover(covered=False)
+            if self.view.held:
+                self.view.follow()
         if isinstance(event, RunStarted) and event.workload == WATCH:
             self.tabs.output.begin(elsewhere="pid" in event.spec)
             self.tabs.show_output(requested=False)
@@ -280,6 +287,27 @@ class Dashboard(PlotsPage):
                 self._awaited_device = event.device  # a program's card says nothing of a run on another
         elif isinstance(event, Note) and event.topic == Topic.DEVICE and self._follows_program():
             self._awaited_device = event.details.get("device")
+
+    def _hold_run(self) -> None:
+        """Let the run that has ended stay in view, whole; a paused view shows what somebody asked for."""
+        with self.session.store.lock:
+            run = self.session.store.run
+        if run is not None and run.ended_s is not None and self.view.following:
+            self.view.hold(*_span_of(run, run.ended_s))
+
+    def hold_run(self, number: int) -> None:
+        """Show a run of the session, counted from 1, whole, with its device, until something new begins."""
+        with self.session.store.lock:
+            runs = list(self.session.store.runs)
+        if not 1 <= number <= len(runs):
+            return
+        run = runs[number - 1]
+        keys = {device.name: device.uuid or "host" for device in self.session.devices()}
+        self._selected = keys.get(run.device, self._selected)
+        if run.ended_s is None:
+            self.view.follow()
+        else:
+            self.view.hold(*_span_of(run, run.ended_s))
 
     def show_result(self, *, requested: bool = True) -> None:
         """Bring what the last run came to in front of the plots, and let Esc mean it unless somebody is typing.
@@ -394,10 +422,10 @@ class Dashboard(PlotsPage):
     def ghost(self) -> GhostView | None:
         """What is predicted of the run that is about to start, where the memory plot shows that.
 
-        It is there while nothing runs and the view follows; going back in time, or selecting of it, shows what was
-        measured.
+        It is there while nothing runs and the view follows or holds the last run; going back in time, or selecting of
+        it, shows what was measured.
         """
-        if not self.view.following or self.view.selection is not None:
+        if not (self.view.following or self.view.held) or self.view.selection is not None:
             return None
         return self._prediction
 
@@ -569,8 +597,7 @@ class Dashboard(PlotsPage):
             end = newest
         else:
             end = run.ended_s
-        margin = min(MARGIN_S, (end - run.began_s) * MARGIN_RATIO)
-        self.view.show(max(0.0, run.began_s - margin), end + margin)
+        self.view.show(*_span_of(run, end))
         self.panel.show_spec(run.workload, run.device, run.spec)
 
     def copy_values(self) -> None:
@@ -631,6 +658,12 @@ class Dashboard(PlotsPage):
     def _balanced_by_hand(self) -> None:
         if not self.tabs.collapsed:
             self._tables_height = self.splitter.sizes()[1]
+
+
+def _span_of(run: RunView, end_s: float) -> tuple[float, float]:
+    """Session time in which a run that reaches to ``end_s`` is seen whole, with a margin."""
+    margin = min(MARGIN_S, (end_s - run.began_s) * MARGIN_RATIO)
+    return max(0.0, run.began_s - margin), end_s + margin
 
 
 GHOST_STRETCH = 6

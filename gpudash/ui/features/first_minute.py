@@ -115,7 +115,8 @@ class FirstMinute(QObject):
         workspace, panel = self._workspace, self._workspace.dashboard.panel
         workspace.show_dashboard()
         workspace.show_panels(True)
-        panel.setVisible(True)
+        workspace.dashboard.show_panel(True)
+        workspace.dashboard.left.show_form()
         if panel.watching:
             panel.workload.setCurrentIndex(panel.workload.findData(DEFAULT_WORKLOAD))
         simulated = (

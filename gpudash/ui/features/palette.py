@@ -122,6 +122,7 @@ def _of_the_form(workspace: Workspace) -> Iterator[PaletteEntry]:
         def put() -> None:
             workspace.show_dashboard()
             workspace.show_panels(True)
+            workspace.dashboard.left.show_form()
             act()
 
         return put
@@ -229,7 +230,8 @@ class RecordedRuns:
 
     def _entries(self, entry: LibraryEntry) -> Iterator[tuple[float, str, PaletteEntry]]:
         """When each run of a recording began, what is looked for in it, and what the palette lists."""
-        from gpudash.ui.recordings.library_table import LibraryRow, moment_text, name_of, runs_of
+        from gpudash.ui.recordings.library_table import LibraryRow, name_of, runs_of
+        from gpudash.ui.widgets.moments import moment_text
 
         if entry.path == self._workspace.session.recording:
             return  # its runs are listed as those of this session

@@ -10,17 +10,23 @@ from typing import TYPE_CHECKING
 
 from gpudash.ui.window.menus import Command
 from gpudash.ui.window.workspace import Workspace
+from gpudash.units import format_count
 
 if TYPE_CHECKING:
     from gpudash.ui.compare.document import CompareDocument
     from gpudash.ui.recordings.library import LibraryDocument
+
+RUNS = "Runs"
+"""What the tab of the last runs says, with their number."""
 
 KEY = "recordings"
 """The library's among the documents of a window."""
 
 
 def commands(workspace: Workspace) -> list[Command]:
-    """File > Session Library, and Analyse > Compare With."""
+    """File > Session Library, and Analyse > Compare With; and the runs at the left of the live dashboard."""
+    if workspace.live:
+        _add_runs(workspace)
     return [
         Command(
             "File",
@@ -40,6 +46,33 @@ def commands(workspace: Workspace) -> list[Command]:
             id="analyse.compare",
         ),
     ]
+
+
+def _add_runs(workspace: Workspace) -> None:
+    """Put the last runs behind a tab beside the form; the folder is looked at once torch has been loaded."""
+    from gpudash.ui.recordings.runs_column import RunsColumn
+
+    session, dashboard = workspace.session, workspace.dashboard
+    runs = RunsColumn(session, workspace.colours)
+    dashboard.left.add_face(runs, RUNS)
+
+    def refresh() -> None:
+        if session.live is not None and session.live.torch_ready:
+            runs.begin()
+        runs.refresh()
+
+    def show_own(number: int) -> None:
+        workspace.show_dashboard()
+        dashboard.hold_run(number)
+
+    runs.opened.connect(lambda path, number: workspace.open(path, run=number))
+    runs.own_chosen.connect(show_own)
+    runs.compare.connect(partial(open_comparison, workspace))
+    runs.library_wanted.connect(partial(open_library, workspace))
+    runs.counted.connect(lambda count: dashboard.left.name_face(runs, f"{RUNS} {format_count(count)}"))
+    workspace.refreshed.connect(refresh)
+    workspace.colours_changed.connect(lambda: runs.set_palette(workspace.colours))
+    workspace.at_close(runs.close_watcher)
 
 
 def open_library(workspace: Workspace) -> LibraryDocument:

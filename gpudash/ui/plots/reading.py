@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from gpudash.drawing.axes import format_value
 from gpudash.drawing.shaping import Points
-from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec
+from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec, run_in_view
 from gpudash.telemetry.readings import Key
 from gpudash.telemetry.series import Series, Statistics
 from gpudash.telemetry.store import Store
@@ -27,6 +27,9 @@ ALL_SAMPLES = 1 << 40
 
 STALE_S = 2.0
 """How long after its newest sample a curve still has a value: longer, and nothing is drawn there."""
+
+MARGIN_SHARE = 0.06
+"""Share of the range shown that may lie behind a run's end and still belong to it."""
 
 
 @dataclass(slots=True)
@@ -142,7 +145,10 @@ def read_row(store: Store, curve: CurveSpec, time_s: float | None, smoothing: Sm
     if series is None:
         return Row(curve, None, None)
     smoothed = smoothing.of(curve, series)
-    newest = time_s is None
+    ended_s = None
+    if store.run is not None:
+        ended_s = store.run.ended_s
+    newest = time_s is None or time_s == ended_s
     if time_s is None:
         time_s = store.newest_s
     value = math.nan if newest and _ended_in_nan(store, curve) else value_at(series, time_s)
@@ -323,10 +329,15 @@ class PlotRequest:
 
 @dataclass(frozen=True, slots=True)
 class FrameData:
-    """One frame. `statistics` and `descriptions` are ``None`` when they are not due."""
+    """One frame.
+
+    `groups` are of the moment `read_s`, ``None`` for the newest. `statistics` and `descriptions` are ``None`` when they
+    are not due.
+    """
 
     plots: list[PlotData]
     groups: list[Group]
+    read_s: float | None
     marks: list[Mark]
     statistics: tuple[list[CurveSpec], list[Statistics | None]] | None
     descriptions: list[str] | None
@@ -407,16 +418,39 @@ class FrameReader:
         span = self._view.range()
         data = [self._read_plot(plot, span) for plot in drawn]
         hidden = {plot.spec.id: plot.hidden for plot in plots}
-        groups = visible_rows(self._store, [plot.spec for plot in plots], hidden, self._view.cursor_s, self.smoothing)
+        read_s = self._read_s(span)
+        groups = visible_rows(self._store, [plot.spec for plot in plots], hidden, read_s, self.smoothing)
         self.marks_kept.follow()
         curves = [curve for plot in plots for curve in plot.curves]
         return FrameData(
             data,
             groups,
+            read_s,
             self.marks_kept.shown,
             self._statistics(curves, force=force) if measure else None,
             self._descriptions(drawn, data, force=force),
         )
+
+    def _read_s(self, span: tuple[float, float]) -> float | None:
+        """Whose values the readout shows: those at the cursor, else the last ones of the range shown; ``None`` for now.
+
+        Behind a run's end little of it is left: where the margin of the range lies there, they are those of the end.
+        """
+        if self._view.cursor_s is not None:
+            return self._view.cursor_s
+        if self._view.following:
+            return None
+        left, right = span
+        run = run_in_view(self._store, span)
+        if (
+            run is not None
+            and run.ended_s is not None
+            and right - (right - left) * MARGIN_SHARE <= run.ended_s <= right
+        ):
+            return run.ended_s
+        if right >= self._store.newest_s:
+            return None
+        return right
 
     def _read_plot(self, plot: PlotRequest, span: tuple[float, float]) -> PlotData:
         data = read_plot(self._store, plot.spec, plot.hidden, span, plot.columns, self.smoothing)

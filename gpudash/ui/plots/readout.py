@@ -78,25 +78,25 @@ class Readout(QWidget):
         cursor_s: float | None,
         now_s: float,
         groups: Sequence[tuple[PlotSpec, Sequence[Row]]],
+        read_s: float | None = None,
         *,
         live: bool = True,
     ) -> None:
         """Show these values.
 
         Args:
-            cursor_s: session time of the cursor; ``None`` shows the newest values.
+            cursor_s: session time of the cursor; ``None`` without one.
             now_s: time of the newest reading.
             groups: per plot its rows.
+            read_s: session time of the values without a cursor; ``None`` for the newest.
             live: whether the newest reading is of now.
         """
-        if live:
-            newest = "now"
-        else:
-            newest = f"at {_time_text(now_s)}"
-        if cursor_s is None:
-            title = newest
-        else:
+        if cursor_s is not None:
             title = f"at {_time_text(cursor_s)} ({cursor_s - now_s:+.1f} s)"
+        elif read_s is None and live:
+            title = "now"
+        else:
+            title = f"at {_time_text(now_s if read_s is None else read_s)}"
         shown = [(spec.title, [(row, row_text(row)) for row in rows]) for spec, rows in groups if rows]
         if title != self._title or _written(shown) != _written(self._groups):
             self._title, self._groups = title, shown

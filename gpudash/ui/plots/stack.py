@@ -591,7 +591,7 @@ class PlotStack(QFrame):
             if plot.geometry_now is not None:
                 self.axis.show_ticks(plot.geometry_now, plot.time_ticks)
         self._place_mark_field()
-        self.readout.show_rows(cursor, newest, groups, live=self.view.live)
+        self.readout.show_rows(cursor, newest, groups, frame.read_s, live=self.view.live)
         self.strip.show_range(self.view.selection, self.view.range())
         if frame.statistics is not None:
             self.strip.card.show_statistics(*frame.statistics)
@@ -611,6 +611,7 @@ class PlotStack(QFrame):
         left, right = self._axes[0] + 2, max(self._axes[1], 10.0) + 2
         for position, plot in enumerate(self.plots):
             plot.set_frame(left, right, shows_mark_labels=position == 0)
+        self._column.settle()
         self.overview.set_insets(left, self._scroll.width() - self._column.width() + right)
 
     def _outline(self, *, force: bool) -> None:
@@ -730,6 +731,7 @@ class PlotColumn(QSplitter):
         self._topic: str | None = None
         self._dragged: dict[str, float] = {}
         self._meanwhile: dict[str, float] | None = None
+        self._least: list[int] = []
         self.splitterMoved.connect(self._keep_heights)
 
     def turn_to(self, topic: str | None) -> None:
@@ -753,6 +755,11 @@ class PlotColumn(QSplitter):
                 self._meanwhile = {}
             else:
                 self._meanwhile = None
+            self._share()
+
+    def settle(self) -> None:
+        """Share the height anew where a plot has come to need more: labels of marks that stand over it."""
+        if [plot.least_height for plot in self._shown] != self._least:
             self._share()
 
     def begin_again(self) -> None:
@@ -807,7 +814,8 @@ class PlotColumn(QSplitter):
         self._set_least()
         weights = self._weights(specs)
         room = self.height() - HANDLE_PX * (len(weights) - 1)
-        heights = iter(max(1, round(room * weight / sum(weights))) for weight in weights)
+        least = [plot.minimumHeight() or plot.minimumSizeHint().height() for plot in self._shown]
+        heights = iter(shared_out(room, weights, least))
         shown = set(self._shown)
         self.setSizes([next(heights) if self.widget(place) in shown else 0 for place in range(self.count())])
 
@@ -818,7 +826,7 @@ class PlotColumn(QSplitter):
             return
         shares = [0.0 if self._heights else plot.spec.least_share for plot in self._shown]
         promised = [round(share * viewport.height()) for share in shares]
-        least = [plot.least_height for plot in self._shown]
+        least = self._least = [plot.least_height for plot in self._shown]
         lacking = sum(map(max, least, promised)) + self.handleWidth() * (len(least) - 1) - viewport.height()
         low = [plot for plot, own, given in zip(self._shown, least, promised, strict=True) if own > given]
         for plot, given in zip(self._shown, promised, strict=True):
@@ -840,3 +848,21 @@ class PlotColumn(QSplitter):
                 others = sum(weights) - weights[place]
                 weights[place] = max(weights[place], others * spec.least_share / (1 - spec.least_share))
         return weights
+
+
+def shared_out(room: int, weights: Sequence[float], least: Sequence[int]) -> list[int]:
+    """Pixels of ``room`` by weight; what would have less than its least has that, and the others share the rest.
+
+    A splitter would take what is missing from a neighbour, by the sizes there were before.
+    """
+    heights = dict(enumerate(least))
+    sharing = set(heights)
+    while sharing:
+        left = room - sum(height for place, height in heights.items() if place not in sharing)
+        unit = left / sum(weights[place] for place in sharing)
+        short = {place for place in sharing if weights[place] * unit < least[place]}
+        if not short:
+            heights.update({place: round(weights[place] * unit) for place in sharing})
+            break
+        sharing -= short
+    return [max(1, heights[place]) for place in range(len(weights))]

@@ -55,6 +55,8 @@ class TimeView(QObject):
         self.least_s, self.most_s = MIN_WINDOW_S, MAX_WINDOW_S
         self._window_s = self._clamped(window_s)
         self._following = True
+        self._held = False
+        self._window_to_follow_s: float | None = None
         self._now_s = 0.0
         self._right_s = 0.0
         self._lead_s = 0.0
@@ -69,6 +71,11 @@ class TimeView(QObject):
     def following(self) -> bool:
         """Whether the right edge tracks the newest reading."""
         return self._following
+
+    @property
+    def held(self) -> bool:
+        """Whether the range shown is the one that `hold` was given: nobody has moved the view since."""
+        return self._held and not self._following
 
     @property
     def window_s(self) -> float:
@@ -111,6 +118,8 @@ class TimeView(QObject):
             text = f"{behind:.0f} s"
         else:
             text = format_duration(behind)
+        if self.held:
+            return f"Last run, {text} ago - still recording"
         return f"Paused {text} behind - still recording"
 
     def set_now(self, newest_s: float) -> None:
@@ -130,6 +139,7 @@ class TimeView(QObject):
     def set_window(self, window_s: float) -> None:
         """Show ``window_s`` seconds, the right edge held."""
         self._remember("window")
+        self._window_to_follow_s = None
         self._window_s = self._clamped(window_s)
         self.changed.emit()
 
@@ -147,6 +157,8 @@ class TimeView(QObject):
         if not self._following:
             self._remember("follow")
             self._following = True
+            if self._window_to_follow_s is not None:
+                self._window_s, self._window_to_follow_s = self._window_to_follow_s, None
             self.changed.emit()
 
     def toggle(self) -> None:
@@ -187,6 +199,17 @@ class TimeView(QObject):
         """Show exactly this range, paused."""
         self._remember("show")
         start_s, end_s = min(start_s, end_s), max(start_s, end_s)
+        self.pause()
+        self._window_s = self._clamped(end_s - start_s)
+        self._right_s = end_s
+        self.changed.emit()
+
+    def hold(self, start_s: float, end_s: float) -> None:
+        """Show exactly this range, paused; `follow` goes back to as much time as was shown before."""
+        self._remember("hold")
+        if self._following:
+            self._window_to_follow_s = self._window_s
+        self._held = True
         self.pause()
         self._window_s = self._clamped(end_s - start_s)
         self._right_s = end_s
@@ -286,6 +309,7 @@ class TimeView(QObject):
 
     def _remember(self, move: str) -> None:
         """Keep the view before a move; a row of equal small moves (wheel, drag) counts as one."""
+        self._held = False
         repeated = move == self._last_move and move in ("zoom", "pan", "window", "resize")
         self._last_move = move
         if not repeated:
@@ -301,6 +325,8 @@ class TimeView(QObject):
             return
         target.append(self._place())
         place = source.pop()
+        self._held = False
+        self._window_to_follow_s = None
         if not place.following:
             self._pin_cursor(self.cursor_s)
         self._following, self._window_s, self._right_s = place.following, place.window_s, place.right_s

@@ -29,7 +29,7 @@ from gpudash.telemetry.recording.retention import KEPT_S
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.document import Document
 from gpudash.ui.recordings.library_details import Details
-from gpudash.ui.recordings.library_table import LibraryRow, RunsTable, name_of, runs_of
+from gpudash.ui.recordings.library_table import LibraryRow, RunsTable, name_of, place_of, runs_of
 from gpudash.ui.widgets.labels import title_label, worded_button
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.notice import Notice
@@ -293,7 +293,7 @@ class LibraryDocument(Document):
         """Compare the ticked runs, the oldest as A; the selected ones where fewer than two are ticked."""
         rows = self._to_compare()
         if 2 <= len(rows) <= MOST_RUNS:
-            self._compare([_place_of(row) for row in rows])
+            self._compare([place_of(row) for row in rows])
 
     def _to_compare(self) -> list[LibraryRow]:
         ticked = self.table.runs.ticked
@@ -450,14 +450,6 @@ def _named(entries: Sequence[LibraryEntry]) -> str:
     if len(entries) == 1:
         return entries[0].title
     return f"{len(entries)} Recordings"
-
-
-def _place_of(row: LibraryRow) -> Path:
-    """A run as a comparison is given it: ``FILE``, or ``FILE#N`` where its recording has several."""
-    several = row.run is not None and len(runs_of(row.entry)) > 1
-    if several and row.run is not None:
-        return Path(f"{row.entry.path}#{row.run.number}")
-    return row.entry.path
 
 
 BAR_PX = 180

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from gpudash.system.spreadsheet_cells import tab_separated
 from gpudash.telemetry.comparing.comparison import value_text
 from gpudash.telemetry.recording.facts import RunFacts
 from gpudash.ui.colours import Palette
+from gpudash.ui.widgets.moments import moment_text
 from gpudash.ui.widgets.tables import ARROW_ROOM, Column, Index, RowsModel
 from gpudash.units import format_bytes, format_duration
 
@@ -31,9 +32,6 @@ UNREAD, UNKNOWN = "…", "–"
 
 _ENDINGS = {"out_of_memory": "out of memory", "cancelled": "stopped", "running": "broken off"}
 """A run's status, where it is not said as it is kept. "running" without a session that writes it was killed."""
-
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-"""Not the locale's, so that the words of the table are of one language."""
 
 RunKey = tuple[Path, int]
 """A recording and the number of a run in it; 0 is the session's own row."""
@@ -70,6 +68,14 @@ def runs_of(entry: LibraryEntry) -> tuple[RunFacts, ...]:
     return entry.facts.runs
 
 
+def place_of(row: LibraryRow) -> Path:
+    """A run as a comparison is given it: ``FILE``, or ``FILE#N`` where its recording has several."""
+    several = row.run is not None and len(runs_of(row.entry)) > 1
+    if several and row.run is not None:
+        return Path(f"{row.entry.path}#{row.run.number}")
+    return row.entry.path
+
+
 def name_of(row: LibraryRow) -> str:
     """What a run is called; that of a session's only run may be the session's own, given by the user."""
     if row.run is None:
@@ -79,19 +85,6 @@ def name_of(row: LibraryRow) -> str:
     if facts is not None and len(facts.runs) == 1:
         session = facts.title
     return row.run.label.title or session or run_name(row.run)
-
-
-def moment_text(seconds: float) -> str:
-    """A moment in local time: "today 14:05", "yesterday 18:02", "3 Mar 09:30", "3 Mar 2025"."""
-    moment, now = datetime.fromtimestamp(seconds).astimezone(), datetime.now().astimezone()
-    clock = f"{moment:%H:%M}"
-    for text, day in (("today", now), ("yesterday", now - timedelta(days=1))):
-        if moment.date() == day.date():
-            return f"{text} {clock}"
-    date = f"{moment.day} {_MONTHS[moment.month - 1]}"
-    if moment.year == now.year:
-        return f"{date} {clock}"
-    return f"{date} {moment.year}"
 
 
 def date_of(row: LibraryRow) -> str:

@@ -230,6 +230,13 @@ class Table(QWidget):
         self.view.setContextMenuPolicy(Qt.ContextMenuPolicy.ActionsContextMenu)
         self._widths: list[int] = []
 
+    def begin_again(self, columns: Sequence[Column]) -> None:
+        """Have other columns, and no rows until they are shown."""
+        self.model.beginResetModel()
+        self.model.columns, self.model.rows = columns, []
+        self.model.endResetModel()
+        self._widths = []
+
     def set_empty_text(self, text: str) -> None:
         """Say ``text`` in place of rows."""
         self._empty.setText(text)

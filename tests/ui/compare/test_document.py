@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +20,8 @@ from gpudash.session.recordings.comparison_loader import CancelledError
 from gpudash.telemetry.comparing import ComparedRun, Curve
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.ui.colours import DARK, LIGHT, Palette, contrast
-from gpudash.ui.compare.document import CompareDocument, comparison_title, figure_colour, short_title
-from gpudash.ui.compare.plots import OverlayPlot, run_pen
+from gpudash.ui.compare.document import CompareDocument, comparison_title, distinguished, figure_colour, short_title
+from gpudash.ui.compare.plots import OverlayPlot, run_pen, run_row
 from gpudash.ui.plots.canvas import ZOOM_PER_NOTCH
 from gpudash.ui.plots.overlay import PEN_STYLES
 from tests.unit.telemetry.comparing.made import MADE, Made
@@ -95,6 +97,7 @@ def test_figures_spell_the_sign_and_specs_begin_with_what_differs(open_runs: Ope
     assert rows["throughput, median"][3:6] == ["−800 items/s", "0.50×", "less, worse"]
     assert rows["peak allocated"][5] == "same"
     assert list(document.specs.model.rows[0]) == ["precision", "differs", "fp32", "bf16"]
+    assert document._right.width() <= document.width() / 3, "the plots have the rest"
     assert "precision (fp32 in A, bf16 in B)" in document.headline.text()
 
 
@@ -300,6 +303,32 @@ def test_three_runs_are_drawn_and_the_compared_one_is_chosen(open_runs: Open) ->
     assert document.controls.compared.itemText(0) == "B: c"
     document.swap()
     assert [run.label for run in document.runs] == ["c", "a", "b"]
+
+
+def test_what_was_asked_of_every_run_has_its_column(open_runs: Open) -> None:
+    document = open_runs(A, B, MADE.but(spec={"model": "mlp", "precision": "fp16"}))
+    assert [column.title for column in document.specs.model.columns] == ["asked and where", "", "A", "B", "C"]
+    assert list(document.specs.model.rows[0]) == ["precision", "differs", "fp32", "bf16", "fp16"]
+    assert document.headline.text().startswith("The 3 runs differ in precision. B beside A: they differ in precision")
+
+
+def test_runs_of_one_name_are_told_apart_by_when_they_began(open_runs: Open) -> None:
+    day = 1_760_000_000.0
+    runs = [replace(MADE.run("training on sim:0"), began_wall_s=day + minutes * 60) for minutes in (0, 4)]
+    labels = [run.label for run in distinguished(runs, [Path("/r/a.gpudash"), Path("/r/b.gpudash")])]
+    clocks = [f"{datetime.fromtimestamp(day + minutes * 60).astimezone():%H:%M}" for minutes in (0, 4)]
+    assert labels == [f"training on sim:0, {clock}" for clock in clocks]
+    assert comparison_title(labels) == f"{labels[0]} vs {labels[1]}"
+    unknown = [replace(run, began_wall_s=None) for run in runs]
+    assert [run.label for run in distinguished(unknown, [Path("/r/a.gpudash"), Path("/r/b.gpudash")])] == [
+        "training on sim:0 (a)",
+        "training on sim:0 (b)",
+    ]
+
+
+def test_a_run_says_how_it_ended_in_the_library_s_words_and_what_it_came_to() -> None:
+    row = run_row(MADE.but(ending="cancelled").run())
+    assert row.more.startswith("stopped · peak ") and "loss" in row.more
 
 
 def test_runs_without_curves_show_their_figures(open_runs: Open) -> None:

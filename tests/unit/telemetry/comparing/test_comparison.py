@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from gpudash.telemetry.comparing import ComparedRun, Comparison, FigureDifference, compare
 from gpudash.telemetry.comparing.comparison import (
     MINUS,
-    FieldPair,
+    Field,
+    asked,
+    differences_text,
+    field_row,
     headline,
     signed,
-    specs_row,
     value_text,
     verdict_text,
 )
@@ -107,8 +109,8 @@ def test_swapping_flips_signs_and_nothing_else(a: Made, b: Made) -> None:
         assert (difference.ratio is None) == (other.ratio is None)
         if difference.ratio is not None and other.ratio is not None:
             assert difference.ratio * other.ratio == pytest.approx(1.0)
-    pairs = {(pair.field, repr(pair.a), repr(pair.b)) for pair in there.specs}
-    assert pairs == {(pair.field, repr(pair.b), repr(pair.a)) for pair in back.specs}
+    asked_of_both = {(field.name, *map(repr, field.values)) for field in there.specs}
+    assert asked_of_both == {(field.name, *map(repr, reversed(field.values))) for field in back.specs}
 
 
 @settings(max_examples=20, deadline=None)
@@ -223,7 +225,17 @@ def test_what_was_reserved_on_different_cards_is_neither_better_nor_worse() -> N
 def test_a_simulated_card_is_told_by_its_size_and_not_by_a_count_of_bytes() -> None:
     comparison = compare(on_card(24, "a"), on_card(1, "b"))
     assert "They differ in simulate (24 GiB in A, 1 GiB in B)." in headline(comparison)
-    assert specs_row(FieldPair("simulate", [25769803776], ["h100"])) == ["simulate", "differs", "24 GiB", "h100"]
+    told = Field("simulate", ([25769803776], ["h100"], 25769803776))
+    assert field_row(told) == ["simulate", "differs", "24 GiB", "h100", "24 GiB"]
+
+
+def test_what_was_asked_of_several_runs_is_told_run_by_run_and_sizes_as_sizes() -> None:
+    runs = [MADE.but(workload="pressure", spec={"step": step * MIB, "rate": 4.0}).run() for step in (64, 64, 128)]
+    fields = {field.name: field for field in asked(runs)}
+    assert next(iter(fields)) == "step" and field_row(fields["step"])[1:] == ["differs", "64 MiB", "64 MiB", "128 MiB"]
+    assert field_row(fields["rate"])[1:] == ["same", "4.0", "4.0", "4.0"]
+    assert differences_text(runs) == "The 3 runs differ in step."
+    assert differences_text([runs[0], runs[0], runs[1]]) == "All 3 were asked the same."
 
 
 def test_memory_in_use_counts_only_where_the_allocator_tells_nothing() -> None:
@@ -261,8 +273,8 @@ def test_a_run_that_is_still_on_has_figures_so_far() -> None:
 def test_what_was_asked_differently_comes_first_and_is_named() -> None:
     bf16 = MADE.but(spec={"model": "mlp", "precision": "bf16", "extra": 1})
     comparison = compare(MADE.run(), bf16.run("b"))
-    assert [pair.field for pair in comparison.changed] == ["precision", "extra"]
-    assert comparison.specs[0].field == "precision"
+    assert [field.name for field in comparison.changed] == ["precision", "extra"]
+    assert comparison.specs[0].name == "precision"
     assert comparison.document()["specs"][0] == {"field": "precision", "a": "fp32", "b": "bf16"}
     assert "precision (fp32 in A, bf16 in B)" in headline(comparison)
 
@@ -285,7 +297,7 @@ def test_different_workloads_are_said_and_their_items_are_not_compared() -> None
 def test_a_simulated_gpu_is_said() -> None:
     comparison = compare(MADE.run(), MADE.but(device="sim:0", simulated=True).run("b"))
     assert "B ran on a simulated GPU, whose speed is not that of a GPU." in comparison.notes
-    assert [pair.field for pair in comparison.changed] == ["device", "simulated"]
+    assert [field.name for field in comparison.changed] == ["device", "simulated"]
 
 
 def test_runs_without_a_common_figure_say_so() -> None:

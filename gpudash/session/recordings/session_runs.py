@@ -1,0 +1,102 @@
+"""The runs of a session as they are now, told as the library tells those of a recording."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+
+from gpudash.session.recordings.library import LibraryEntry
+from gpudash.session.source import DashboardSource
+from gpudash.telemetry.readings import Key
+from gpudash.telemetry.recording.facts import OUTLINE_PARTS, Facts, RunFacts, RunText
+from gpudash.telemetry.runs import RunView
+from gpudash.telemetry.store import Store
+
+NOWHERE = Path()
+"""Of the runs of a session that is not recorded."""
+
+
+class SessionRuns:
+    """Looks at a session now and then; what has ended is looked at once.
+
+    Args:
+        session: whose runs they are.
+    """
+
+    def __init__(self, session: DashboardSource) -> None:
+        self._session = session
+        self._ended: dict[int, RunFacts] = {}
+        self._rewound = session.store.rewound
+
+    def entry(self) -> LibraryEntry:
+        """The session with its runs, at the place where it is recorded."""
+        session, store = self._session, self._session.store
+        with store.lock:
+            if store.rewound != self._rewound:
+                self._rewound = store.rewound
+                self._ended.clear()
+            runs = tuple(self._facts(number, view) for number, view in enumerate(store.runs, 1))
+            newest_s = store.newest_s
+        facts = Facts(began_wall_s=session.began_wall_s, runs=runs, duration_s=newest_s)
+        return LibraryEntry(session.recording or NOWHERE, facts, 0, session.began_wall_s + newest_s, written=True)
+
+    def _facts(self, number: int, view: RunView) -> RunFacts:
+        """What the run comes to; called under the store's lock."""
+        title = self._session.run_title(number)
+        known = self._ended.get(number)
+        if known is not None and known.label.title == title:
+            return known
+        facts = RunFacts(
+            number=number,
+            workload=view.workload,
+            device=view.device,
+            spec=view.spec,
+            simulated=view.simulated,
+            status=view.status,
+            began_s=view.began_s,
+            seconds=view.seconds,
+            peak_bytes=view.memory.used_bytes,
+            own_peak_bytes=view.peak_allocated_bytes,
+            loss=view.metrics["loss"].last if "loss" in view.metrics else None,
+            outline=_outline(self._session.store, view),
+            label=RunText(title=title),
+        )
+        if not view.running:
+            self._ended[number] = facts
+        return facts
+
+
+def _outline(store: Store, view: RunView) -> tuple[int | None, ...]:
+    """As `RunFacts.outline`, of what the store holds; called under its lock."""
+    end_s = view.ended_s
+    if end_s is None:
+        end_s = store.newest_s
+    if end_s <= view.began_s:
+        return ()
+    for key in _memory_keys(store, view.device):
+        series = store.series(*key)
+        if series is None:
+            continue
+        times, values = series.window(view.began_s, end_s, OUTLINE_PARTS)
+        known = np.isfinite(values) & (times >= view.began_s) & (times <= end_s)
+        if not known.any() or values[known].max() <= 0:
+            continue
+        parts = ((times[known] - view.began_s) / (end_s - view.began_s) * (OUTLINE_PARTS - 1)).astype(int)
+        highest = np.full(OUTLINE_PARTS, math.nan)
+        np.fmax.at(highest, parts, values[known])
+        return tuple(None if math.isnan(one) else round(one) for one in 100 * highest / values[known].max())
+    return ()
+
+
+def _memory_keys(store: Store, device: str) -> list[Key]:
+    """Where the memory of a run on ``device`` is read, the most telling first."""
+    if device == "cpu":
+        return [("host", "process_bytes", None)]
+    uuids = (key[2] for key, _series in store.curves() if key[0] == "gpu" and key[2] is not None)
+    uuid = next((uuid for uuid in uuids if store.torch_name(uuid) == device), None)
+    own: Key = ("allocator", "allocated_bytes", device)
+    if uuid is None:
+        return [own]
+    return [own, ("gpu", "used_bytes", uuid)]

@@ -1,0 +1,182 @@
+"""The second face of the column at the left: the last runs of this session and of the folder of recordings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QFrame, QStackedLayout, QWidget
+
+from gpudash.session.recordings.library import Library, LibraryEntry, LibraryWatcher
+from gpudash.session.recordings.session_runs import NOWHERE, SessionRuns
+from gpudash.session.source import DashboardSource
+from gpudash.telemetry.comparing import MOST_RUNS
+from gpudash.ui.colours import Palette
+from gpudash.ui.recordings.library_table import LibraryRow, place_of
+from gpudash.ui.recordings.runs_list import RunsList, rows_of, unreadable
+from gpudash.ui.widgets.labels import worded_button
+from gpudash.ui.widgets.layouts import in_column, in_row
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
+from gpudash.units import format_count
+
+EMPTY = "Every run appears here, with its memory and how it ended. F5 starts one."
+READING = "Reading the recordings…"
+COMPARE_TIP = "Lay the ticked runs over one another, the oldest as A"
+TICK_TIP = "Tick two or more runs to lay them over one another"
+TOO_MANY = f"At most {MOST_RUNS} runs are laid over one another; tick fewer"
+
+LOOK_S = 0.5
+"""How often the session's own runs are looked at."""
+
+
+class RunsColumn(QFrame):
+    """The runs, newest first; ticked ones are compared.
+
+    Args:
+        session: whose own runs are in the list as well.
+        watch: begins to watch the folder of recordings.
+        clock: monotonic seconds.
+
+    Signals:
+        opened: a recording, and the number of its run that is to be seen.
+        own_chosen: the number of a run of the session that is to be seen.
+        compare: runs that are to be compared, each ``FILE`` or ``FILE#N``.
+        library_wanted: the whole list, with its names, tags and notes.
+        counted: how many runs there are.
+    """
+
+    opened = Signal(object, int)
+    own_chosen = Signal(int)
+    compare = Signal(list)
+    library_wanted = Signal()
+    counted = Signal(int)
+
+    def __init__(
+        self,
+        session: DashboardSource,
+        palette: Palette,
+        watch: Callable[[], LibraryWatcher] = LibraryWatcher,
+        parent: QWidget | None = None,
+        *,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        super().__init__(parent)
+        self.setProperty("role", "panel")
+        self._session = session
+        self._own = SessionRuns(session)
+        self._watch = watch
+        self._watcher: LibraryWatcher | None = None
+        self._clock = clock
+        self._looked_at = float("-inf")
+        self._shown: tuple[LibraryEntry, ...] = ()
+        self._library: Library | None = None
+        self._recorded: list[LibraryRow] = []
+        self.list = RunsList(palette)
+        self.empty = PlainLabel(EMPTY, role="muted", wraps=True)
+        self.problem = PlainLabel(role="muted", wraps=True)
+        self.compare_button = worded_button("Compare", TICK_TIP, self._compare)
+        self.all_button = worded_button("All recordings…", "Name, tag, lock and delete recorded runs", self._all)
+        self._build()
+        self.list.activated.connect(lambda index: self.open_row(self.list.runs.rows[index.row()]))
+        self.list.runs.ticked_changed.connect(self._show_ticked)
+        self._show_ticked()
+
+    def _build(self) -> None:
+        pages = QWidget()
+        self._pages = QStackedLayout(pages)
+        nothing = QWidget()
+        in_column(self.empty, 1, parent=nothing, margins=(14, 14, 14, 14))
+        self._pages.addWidget(self.list)
+        self._pages.addWidget(nothing)
+        buttons = in_row(self.compare_button, 1, self.all_button, margins=(10, 0, 10, 0), spacing=8)
+        self.problem.setContentsMargins(10, 0, 10, 0)
+        self.problem.hide()
+        in_column((pages, 1), self.problem, buttons, parent=self, margins=(1, 4, 1, 10), spacing=8)
+
+    def begin(self) -> None:
+        """Watch the folder of recordings from now on, every second while the list is seen."""
+        if self._watcher is None:
+            self._watcher = self._watch()
+            self._watcher.watch(self.isVisible())
+
+    def refresh(self) -> None:
+        """Show what is new; called by the window's timer."""
+        if self._clock() - self._looked_at < LOOK_S:
+            return
+        self._looked_at = self._clock()
+        if self.isVisible():
+            self.begin()
+        if self._watcher is not None:
+            self._watcher.watch(self.isVisible())
+        own = self._own.entry()
+        library = self._watcher.library if self._watcher is not None else Library()
+        if library is not self._library:
+            self._library = library
+            self._take(library, own.path)
+        rows = rows_of([own])
+        if rows and self._recorded and rows[-1].began_s < self._recorded[0].began_s:
+            rows = sorted([*rows, *self._recorded], key=lambda row: row.began_s, reverse=True)
+        else:
+            rows = [*rows, *self._recorded]
+        self.list.show_rows(rows)
+        self._pages.setCurrentIndex(0 if rows else 1)
+        reading = self._watcher is not None and library.reading
+        self.empty.setText(READING if reading else EMPTY)
+        unread = sum(1 for entry in library.entries if entry.facts is None)
+        said = library.problem
+        if not said and rows and reading and unread:
+            said = f"Reading {format_count(unread)} more…"
+        self.problem.setText(said)
+        self.problem.setVisible(bool(said))
+        self.counted.emit(len(rows))
+
+    def _take(self, library: Library, own: Path) -> None:
+        """Keep the rows of what is recorded; those of this session are the session's to tell."""
+        entries = tuple(entry for entry in library.entries if entry.path != own)
+        if entries != self._shown:
+            self._shown = entries
+            self._recorded = rows_of(entries)
+
+    def open_row(self, row: LibraryRow) -> None:
+        """Bring a run into view: one of this session in the plots, any other in a tab."""
+        if row.run is None:
+            self.problem.setText(unreadable(row.entry))
+            self.problem.show()
+        elif row.entry.path == (self._session.recording or NOWHERE):
+            self.own_chosen.emit(row.run.number)
+        else:
+            self.opened.emit(row.entry.path, row.run.number)
+
+    def ticked(self) -> list[LibraryRow]:
+        """The runs that are ticked, the oldest first."""
+        rows = [row for row in self.list.runs.rows if row.key in self.list.runs.ticked]
+        return sorted(rows, key=lambda row: row.began_s)
+
+    def _compare(self) -> None:
+        rows = self.ticked()
+        if 2 <= len(rows) <= MOST_RUNS:
+            self.compare.emit([place_of(row) for row in rows])
+
+    def _all(self) -> None:
+        self.library_wanted.emit()
+
+    def _show_ticked(self) -> None:
+        count = len(self.list.runs.ticked)
+        self.compare_button.setText(f"Compare {count} runs" if count > 1 else "Compare")
+        self.compare_button.setEnabled(2 <= count <= MOST_RUNS)
+        tip = COMPARE_TIP
+        if count < 2:
+            tip = TICK_TIP
+        elif count > MOST_RUNS:
+            tip = TOO_MANY
+        self.compare_button.setToolTip(plain_tip(tip))
+
+    def set_palette(self, palette: Palette) -> None:
+        """Draw in other colours."""
+        self.list.set_palette(palette)
+
+    def close_watcher(self) -> bool:
+        """Watch no longer; false where the thread did not end in time."""
+        return self._watcher is None or self._watcher.close()

@@ -1,0 +1,372 @@
+"""The list of the last runs: each with its name, an outline of its memory, how it ended, its peak and when it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from PySide6.QtCore import (
+    QAbstractItemModel,
+    QAbstractListModel,
+    QEvent,
+    QModelIndex,
+    QObject,
+    QPointF,
+    QRect,
+    QSize,
+    Qt,
+    Signal,
+)
+from PySide6.QtGui import QColor, QFont, QFontMetrics, QMouseEvent, QPainter, QPen, QPolygonF
+from PySide6.QtWidgets import QAbstractItemView, QListView, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
+
+from gpudash.session.recordings.library import LibraryEntry
+from gpudash.session.recordings.session_runs import NOWHERE
+from gpudash.ui.colours import Palette
+from gpudash.ui.recordings.library_table import (
+    UNKNOWN,
+    LibraryRow,
+    RunKey,
+    duration_of,
+    ending_of,
+    name_of,
+    peak_of,
+    runs_of,
+)
+from gpudash.ui.widgets.moments import moment_text
+from gpudash.ui.widgets.plain_text import plain_tip
+from gpudash.ui.widgets.tables import Index
+from gpudash.ui.widgets.text_size import scaled, text_scale
+
+ROW_PX, TICK_PX, MARGIN_PX, BOX_PX = 66, 34, 10, 15
+"""Logical pixels: height of a row, width of the place where it is ticked, room around words, the box that is ticked."""
+
+OUTLINE_PX = (72, 30)
+"""Width and height of the outline of a run's memory."""
+
+SMALL_PT = 8.0
+"""Points of what is looked up."""
+
+ROW_ROLE = Qt.ItemDataRole.UserRole
+"""Under which a view finds the `LibraryRow`."""
+
+_SIGNS = {
+    "finished": ("✓", "good"),
+    "out of memory": ("✕", "critical"),
+    "failed": ("✕", "critical"),
+    "stopped": ("■", "muted"),
+    "running now": ("▶", "accent"),
+    "broken off": ("!", "warn"),
+}
+"""How a run ended → its sign, and the colour of both in `Palette`."""
+
+
+def unreadable(entry: LibraryEntry) -> str:
+    """Why nothing of a recording can be read, in a sentence; "" where something can, or nobody has tried yet."""
+    facts = entry.facts
+    if facts is None or facts.runs or facts.duration_s is not None:
+        return ""
+    return facts.damage
+
+
+def rows_of(entries: Sequence[LibraryEntry]) -> list[LibraryRow]:
+    """The runs of these, and those of them that cannot be read, the newest first."""
+    rows = []
+    for entry in entries:
+        if unreadable(entry):
+            rows.append(LibraryRow(entry))
+            continue
+        rows.extend(LibraryRow(entry, run) for run in runs_of(entry))
+    rows.sort(key=lambda row: row.began_s, reverse=True)
+    return rows
+
+
+class RunsListModel(QAbstractListModel):
+    """Runs, of which nothing is put into words before somebody looks.
+
+    Signals:
+        ticked_changed: a run was ticked, or is no longer.
+
+    Attributes:
+        rows: from the top down.
+        ticked: the runs that are ticked.
+    """
+
+    ticked_changed = Signal()
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.rows: Sequence[LibraryRow] = ()
+        self.ticked: set[RunKey] = set()
+
+    def rowCount(self, parent: Index | None = None) -> int:
+        if parent is not None and parent.isValid():
+            return 0
+        return len(self.rows)
+
+    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        row = self.rows[index.row()]
+        if role == ROW_ROLE:
+            return row
+        if role == Qt.ItemDataRole.DisplayRole:
+            return name_of(row)
+        if role == Qt.ItemDataRole.AccessibleTextRole:
+            return sentence(row)
+        if role == Qt.ItemDataRole.ToolTipRole:
+            return plain_tip(_tip(row))
+        if role == Qt.ItemDataRole.CheckStateRole and tickable(row):
+            return Qt.CheckState.Checked if row.key in self.ticked else Qt.CheckState.Unchecked
+        return None
+
+    def flags(self, index: Index) -> Qt.ItemFlag:
+        flags = super().flags(index)
+        if tickable(self.rows[index.row()]):
+            return flags | Qt.ItemFlag.ItemIsUserCheckable
+        return flags
+
+    def setData(self, index: Index, value: Any, role: int = Qt.ItemDataRole.EditRole) -> bool:
+        if role != Qt.ItemDataRole.CheckStateRole or not tickable(self.rows[index.row()]):
+            return False
+        key = self.rows[index.row()].key
+        if Qt.CheckState(value) is Qt.CheckState.Checked:
+            self.ticked.add(key)
+        else:
+            self.ticked.discard(key)
+        self.dataChanged.emit(index, index)
+        self.ticked_changed.emit()
+        return True
+
+    def show_rows(self, rows: Sequence[LibraryRow]) -> None:
+        """Show these; what is ticked and gone is ticked no more."""
+        before, new = self.rows, len(rows) - len(self.rows)
+        if rows == before:
+            return
+        keys, keys_before = [row.key for row in rows], [row.key for row in before]
+        if keys == keys_before:
+            self.rows = rows
+            self.dataChanged.emit(self.index(0), self.index(len(rows) - 1))
+            return
+        if new > 0 and keys[new:] == keys_before:  # new ones on top: the view stays where it is
+            self.beginInsertRows(QModelIndex(), 0, new - 1)
+            self.rows = rows
+            self.endInsertRows()
+            return
+        self.beginResetModel()
+        self.rows = rows
+        self.endResetModel()
+        if not self.ticked <= set(keys):
+            self.ticked &= set(keys)
+            self.ticked_changed.emit()
+
+
+def tickable(row: LibraryRow) -> bool:
+    """Whether a run can be compared: it is recorded."""
+    return row.run is not None and row.entry.path != NOWHERE
+
+
+def sentence(row: LibraryRow) -> str:
+    """A row in words."""
+    if row.run is None:
+        return f"{name_of(row)}, cannot be read: {unreadable(row.entry)}"
+    return f"{name_of(row)}, {ending_of(row)}, peak {peak_of(row)}, {_when(row)}"
+
+
+def _tip(row: LibraryRow) -> str:
+    if row.run is None:
+        return unreadable(row.entry)
+    where = "not recorded" if row.entry.path == NOWHERE else str(row.entry.path)
+    return f"{name_of(row)}\n{ending_of(row)}, peak {peak_of(row)}\n{_when(row)}\n{where}"
+
+
+def _when(row: LibraryRow) -> str:
+    length = duration_of(row)
+    if length == UNKNOWN:
+        return moment_text(row.began_s)
+    return f"{moment_text(row.began_s)} · {length}"
+
+
+class RunDelegate(QStyledItemDelegate):
+    """Draws a run in three lines, with the outline of its memory beside them; a click at the left ticks it.
+
+    Attributes:
+        palette: colours in force.
+    """
+
+    def __init__(self, palette: Palette, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.palette = palette
+
+    def sizeHint(self, option: QStyleOptionViewItem, index: Index) -> QSize:
+        return QSize(0, scaled(ROW_PX))
+
+    def editorEvent(self, event: QEvent, model: QAbstractItemModel, option: QStyleOptionViewItem, index: Index) -> bool:
+        if isinstance(event, QMouseEvent):
+            state = index.data(Qt.ItemDataRole.CheckStateRole)
+            inside = event.position().x() - option.rect.left() < scaled(TICK_PX)
+            if state is None or not inside:
+                return False
+            if event.type() is QEvent.Type.MouseButtonRelease:
+                ticked = Qt.CheckState(state) is Qt.CheckState.Checked
+                wanted = Qt.CheckState.Unchecked if ticked else Qt.CheckState.Checked
+                model.setData(index, wanted, Qt.ItemDataRole.CheckStateRole)
+            return True
+        return super().editorEvent(event, model, option, index)
+
+    def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
+        row: LibraryRow = index.data(ROW_ROLE)
+        painter.save()
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        rect = option.rect
+        if option.state & QStyle.StateFlag.State_Selected:
+            painter.fillRect(rect, QColor(self.palette.button_hover))
+            painter.fillRect(QRect(rect.left(), rect.top(), 3, rect.height()), QColor(self.palette.accent))
+        elif option.state & QStyle.StateFlag.State_MouseOver:
+            painter.fillRect(rect, QColor(self.palette.button))
+        painter.fillRect(QRect(rect.left(), rect.bottom(), rect.width(), 1), QColor(self.palette.grid))
+        if tickable(row):
+            ticked = Qt.CheckState(index.data(Qt.ItemDataRole.CheckStateRole)) is Qt.CheckState.Checked
+            self._draw_box(painter, rect, ticked)
+        inner = rect.adjusted(scaled(TICK_PX), scaled(7), -scaled(MARGIN_PX), -scaled(7))
+        if row.run is None:
+            self._draw_unreadable(painter, inner, option.font, row)
+        else:
+            self._draw_run(painter, inner, option.font, row)
+        painter.restore()
+
+    def _draw_box(self, painter: QPainter, rect: QRect, ticked: bool) -> None:
+        side = scaled(BOX_PX)
+        box = QRect(rect.left() + scaled(MARGIN_PX), rect.top() + scaled(8), side, side)
+        ground = self.palette.accent if ticked else self.palette.field
+        painter.setPen(QPen(QColor(self.palette.accent if ticked else self.palette.muted), 1))
+        painter.setBrush(QColor(ground))
+        painter.drawRoundedRect(box, 3, 3)
+        if ticked:
+            painter.setPen(QPen(QColor(self.palette.on_accent), 2))
+            x, y = float(box.left()), float(box.top())
+            corners = ((0.22, 0.52), (0.42, 0.72), (0.80, 0.30))
+            painter.drawPolyline(QPolygonF([QPointF(x + a * side, y + b * side) for a, b in corners]))
+
+    def _draw_run(self, painter: QPainter, inner: QRect, font: QFont, row: LibraryRow) -> None:
+        bold, small = QFont(font), QFont(font)
+        bold.setBold(True)
+        small.setPointSizeF(SMALL_PT * text_scale())
+        left, width, line = inner.left(), inner.width(), inner.height() // 3
+        self._write(painter, bold, self.palette.text, QRect(left, inner.top(), width, line), name_of(row))
+        width -= scaled(OUTLINE_PX[0]) + scaled(8)
+        second = QRect(left, inner.top() + line, width, line)
+        ending = ending_of(row)
+        sign, colour = _SIGNS.get(ending, ("–", "muted"))
+        written = f"{sign} {ending}"
+        self._write(painter, font, getattr(self.palette, colour), second, written)
+        taken = QFontMetrics(font).horizontalAdvance(written)
+        peak = peak_of(row).partition(" (")[0]
+        if peak != UNKNOWN:
+            self._write(painter, font, self.palette.text, second.adjusted(taken, 0, 0, 0), f" · {peak}")
+        third = QRect(left, inner.top() + 2 * line, width, line)
+        self._write(painter, small, self.palette.muted, third, _when(row))
+        assert row.run is not None
+        room = QRect(0, 0, scaled(OUTLINE_PX[0]), scaled(OUTLINE_PX[1]))
+        room.moveBottomRight(inner.bottomRight())
+        self._draw_outline(painter, room, row.run.outline)
+
+    def _draw_unreadable(self, painter: QPainter, inner: QRect, font: QFont, row: LibraryRow) -> None:
+        line = inner.height() // 3
+        top = QRect(inner.left(), inner.top(), inner.width(), line)
+        self._write(painter, font, self.palette.muted, top, name_of(row))
+        small = QFont(font)
+        small.setPointSizeF(SMALL_PT * text_scale())
+        painter.setFont(small)
+        painter.setPen(QColor(self.palette.muted))
+        words = QFontMetrics(small).elidedText(_reason(row.entry), Qt.TextElideMode.ElideRight, 2 * inner.width() - 40)
+        below = QRect(inner.left(), inner.top() + line, inner.width(), inner.height() - line)
+        painter.drawText(below, int(Qt.AlignmentFlag.AlignVCenter | Qt.TextFlag.TextWordWrap), words)
+
+    def _write(self, painter: QPainter, font: QFont, colour: str, room: QRect, text: str) -> None:
+        painter.setFont(font)
+        painter.setPen(QColor(colour))
+        shown = QFontMetrics(font).elidedText(text, Qt.TextElideMode.ElideRight, room.width())
+        painter.drawText(room, int(Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft), shown)
+
+    def _draw_outline(self, painter: QPainter, room: QRect, outline: Sequence[int | None]) -> None:
+        """The memory over the run's time; a part without a reading stays empty."""
+        painter.fillRect(QRect(room.left(), room.bottom(), room.width(), 1), QColor(self.palette.border))
+        if not outline:
+            return
+        step = room.width() / len(outline)
+        fill = QColor(self.palette.curves["allocated"])
+        fill.setAlphaF(0.3)
+        pen = QPen(QColor(self.palette.curves["allocated"]), 1.2)
+        for place, heights in _stretches(outline):
+            line = QPolygonF()
+            for number, value in enumerate(heights, place):
+                y = room.bottom() - room.height() * value / 100
+                line.append(QPointF(room.left() + number * step, y))
+                line.append(QPointF(room.left() + (number + 1) * step, y))
+            area = QPolygonF(line)
+            area.append(QPointF(line.last().x(), room.bottom()))
+            area.append(QPointF(line.first().x(), room.bottom()))
+            painter.setPen(Qt.PenStyle.NoPen)
+            painter.setBrush(fill)
+            painter.drawPolygon(area)
+            painter.setPen(pen)
+            painter.drawPolyline(line)
+
+
+def _stretches(outline: Sequence[int | None]) -> Iterator[tuple[int, list[int]]]:
+    """The parts without a gap: where each begins, and its heights."""
+    begin, heights = 0, list[int]()
+    for place, value in enumerate((*outline, None)):
+        if value is not None:
+            heights.append(value)
+            continue
+        if heights:
+            yield begin, heights
+        begin, heights = place + 1, []
+
+
+def _reason(entry: LibraryEntry) -> str:
+    """Why it cannot be read, without the path that its name stands for already."""
+    reason = unreadable(entry).replace(f"{entry.path} ", "").strip()
+    return f"{reason[:1].upper()}{reason[1:]}"
+
+
+class RunsList(QListView):
+    """The view: arrows move, Space ticks, Enter or a double click opens."""
+
+    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.runs = RunsListModel(self)
+        self.delegate = RunDelegate(palette, self)
+        self.setModel(self.runs)
+        self.setItemDelegate(self.delegate)
+        self.setAccessibleName("Last runs")
+        self.setUniformItemSizes(True)
+        self.setMouseTracking(True)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
+        self.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
+        self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+
+    def show_rows(self, rows: Sequence[LibraryRow]) -> None:
+        """Show these; the current row stays the current one, at its place in the view."""
+        current = self.current()
+        place = self.verticalScrollBar().value()
+        self.runs.show_rows(rows)
+        if current is None or self.currentIndex().isValid():
+            return
+        found = next((number for number, row in enumerate(rows) if row.key == current.key), None)
+        if found is not None:
+            self.setCurrentIndex(self.runs.index(found))
+            self.verticalScrollBar().setValue(place)
+
+    def current(self) -> LibraryRow | None:
+        """The row that keys act on."""
+        place = self.currentIndex().row()
+        if 0 <= place < len(self.runs.rows):
+            return self.runs.rows[place]
+        return None
+
+    def set_palette(self, palette: Palette) -> None:
+        """Draw in other colours."""
+        self.delegate.palette = palette
+        self.viewport().update()

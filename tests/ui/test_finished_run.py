@@ -1,0 +1,120 @@
+"""A run that has ended stays in view until a new one begins or somebody goes back to live."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from gpudash.telemetry.records import RunStarted
+from gpudash.ui.dashboard.dashboard import Dashboard
+from gpudash.ui.window.main_window import MainWindow
+from tests.ui.conftest import OpenWindow, settle
+from tests.ui.fake_session import FakeSession
+
+OpenRun = Callable[[], MainWindow]
+
+
+@pytest.fixture
+def session() -> FakeSession:
+    """Five seconds in which nothing ran."""
+    return FakeSession().feed(5)
+
+
+@pytest.fixture
+def ended(open_window: OpenWindow, session: FakeSession) -> MainWindow:
+    """A window in which a training of ten seconds has ended two minutes ago."""
+    window = open_window(session, size=(1280, 800))
+    session.start()
+    session.train(10)
+    settle(window)
+    session.end()
+    settle(window)
+    session.feed(120)
+    settle(window)
+    return window
+
+
+def _plots(dashboard: Dashboard) -> list[str]:
+    return [plot.spec.id for plot in dashboard.plots.plots]
+
+
+def test_its_plots_and_its_range_stay_when_time_goes_on(ended: MainWindow) -> None:
+    dashboard = ended.workspace.dashboard
+    assert _plots(dashboard) == ["loss", "memory", "utilisation", "throughput"]
+    left, right = dashboard.view.range()
+    assert 4.4 <= left <= 5 and 15 <= right <= 15.6 and dashboard.view.held
+    assert dashboard.view.status() == "Last run, 2 min 00 s ago - still recording"
+
+
+def test_the_readout_shows_its_last_values(ended: MainWindow) -> None:
+    readout = ended.workspace.dashboard.plots.readout
+    assert readout.title == "at 15.00 s"
+    values = dict(readout.rows())
+    assert values["loss"] not in ("-", "") and values["this process"] not in ("-", "")
+
+
+def test_one_click_goes_back_to_live_with_as_much_time_as_before(ended: MainWindow, session: FakeSession) -> None:
+    dashboard = ended.workspace.dashboard
+    dashboard.view_bar.pause.click()
+    settle(ended)
+    assert dashboard.view.following and dashboard.view.window_s == session.settings.window_s
+    assert _plots(dashboard) == ["memory", "utilisation"] and dashboard.plots.readout.title == "now"
+
+
+def test_the_next_run_is_followed(ended: MainWindow, session: FakeSession) -> None:
+    session.running = True
+    session.apply(RunStarted(time_s=session.now_s, run_id=2, workload="training", device="cpu", spec={}))
+    settle(ended)
+    view = ended.workspace.dashboard.view
+    assert view.following and view.window_s == session.settings.window_s
+
+
+def test_a_view_that_somebody_paused_stays_where_it_is(open_window: OpenWindow, session: FakeSession) -> None:
+    window = open_window(session)
+    session.start()
+    session.train(5)
+    settle(window)
+    view = window.workspace.dashboard.view
+    view.show(2.0, 6.0)
+    session.end()
+    settle(window)
+    assert view.range() == (2.0, 6.0) and not view.held
+
+
+def test_a_run_that_had_ended_before_the_window_opened_is_not_brought_back(
+    open_window: OpenWindow, session: FakeSession
+) -> None:
+    session.start()
+    session.train(5)
+    session.end()
+    window = open_window(session)
+    assert window.workspace.dashboard.view.following
+
+
+def test_a_moved_view_is_no_longer_that_of_the_run(ended: MainWindow) -> None:
+    view = ended.workspace.dashboard.view
+    view.pan(-1.0)
+    assert not view.held and view.status().startswith("Paused")
+
+
+def test_a_run_that_came_to_no_number_still_says_so(open_window: OpenWindow, session: FakeSession) -> None:
+    window = open_window(session)
+    session.start()
+    session.train(3, loss=float("nan"))
+    session.end()
+    session.feed(30)
+    settle(window)
+    assert dict(window.workspace.dashboard.plots.readout.rows())["loss"] == "NaN"
+
+
+def test_a_run_that_failed_stays_as_well(open_window: OpenWindow, session: FakeSession) -> None:
+    window = open_window(session)
+    session.start()
+    session.train(5)
+    settle(window)
+    session.end(replace(session.failure(), time_s=session.now_s))
+    session.feed(90)
+    settle(window)
+    assert window.workspace.dashboard.view.held
