@@ -37,6 +37,7 @@ EXCEPTIONS = {
     "agent/attach/attach_socket.py _received": KERNEL,
     "agent/attach/attach_socket.py _may_enter": KERNEL,
     "agent/attach/attach_socket.py _capabilities": KERNEL,
+    "agent/edited.py": "runs the user's script in the user's Python, which opens it as this does",
     "agent/memory/simulating.py find_spec": SHIPPED,
     "agent/predicting.py _lend": SHIPPED,
     "memory/snapshot/reading/stored.py load": OURS,

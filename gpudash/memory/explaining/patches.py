@@ -10,7 +10,7 @@ import ast
 import difflib
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
@@ -136,12 +136,82 @@ def merged(one: str, other: str, read: Callable[[str], bytes]) -> str:
     return b"".join(parts).decode()
 
 
+def edited_files(patch: str, read: Callable[[str], bytes]) -> dict[str, bytes]:
+    """The files that a diff changes, by the names it gives them, with their content after it.
+
+    Args:
+        patch: with paths relative to a folder.
+        read: gives the content of such a file, or raises OSError or ValueError.
+
+    Raises:
+        ValueError: one sentence, when a file cannot be read or has other lines than the diff knows.
+    """
+    found = {}
+    for name, hunks in _files_of(patch):
+        try:
+            after = _with_hunks(read(name).decode("utf-8"), hunks)
+        except OSError as error:
+            raise ValueError(f"{name} cannot be read: {error.strerror or error}.") from None
+        except ValueError:
+            raise ValueError(f"{name} is no text in UTF-8, so that it cannot be changed here.") from None
+        if after is None:
+            raise ValueError(f"{name} has other lines than the run had; run it once more for a change that fits it.")
+        found[name] = after.encode()
+    if not found:
+        raise ValueError("There is no change of a file to be made.")
+    return found
+
+
+@dataclass(frozen=True)
+class LineChange:
+    """Lines of a file that a diff takes away, and those it puts in their place.
+
+    Attributes:
+        file: as the diff names it.
+        line: number of the first that goes, or of the one behind which lines are put.
+        removed, added: the lines; one of both may be empty.
+    """
+
+    file: str
+    line: int
+    removed: tuple[str, ...]
+    added: tuple[str, ...]
+
+
+def line_changes(patch: str) -> list[LineChange]:
+    """What a diff changes, in its order."""
+    found = []
+    for name, hunks in _files_of(patch):
+        for begin, end, rows in _changes(hunks):
+            removed = tuple(row[1:] for row in rows if row[0] == "-")
+            added = tuple(row[1:] for row in rows if row[0] == "+")
+            found.append(LineChange(name, begin + (end > begin), removed, added))
+    return found
+
+
+def kept_lines(patch: str) -> dict[tuple[str, int], str]:
+    """The lines that a diff shows of its files as they were: file and number → text."""
+    found = {}
+    for name, hunks in _files_of(patch):
+        number = 0
+        for row in hunks:
+            hunk = _HUNK.match(row)
+            if hunk is not None:
+                number = int(hunk["begin"])
+            elif row[:1] != "+":
+                found[name, number] = row[1:]
+                number += 1
+    return found
+
+
 def _files_of(patch: str) -> Iterator[tuple[str, Sequence[str]]]:
     """The files of a diff, with the rows of their hunks."""
     name = ""
     rows: list[str] = []
     old_left = new_left = 0
     for row in patch.split("\n"):
+        if row.startswith("\\"):
+            continue  # says of the row before that no newline ends it
         # a line that is taken away may look like a header: what belongs to a hunk is known by its counts
         if old_left > 0 or new_left > 0:
             old_left -= row[:1] != "+"

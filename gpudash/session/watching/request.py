@@ -7,13 +7,16 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import dropwhile
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from gpudash.devices.names import SimulatedCard, written
+from gpudash.devices.names import SimulatedCard, read_card, written
 from gpudash.session.watching.printed_metrics import check_pattern
+
+if TYPE_CHECKING:
+    from gpudash.telemetry.explanation import Remedy
 
 Echo = Literal["nowhere", "in place", "stderr"]
 """Where what is printed goes besides the log: nowhere, where ours goes, or both to our standard error."""
@@ -56,6 +59,8 @@ class WatchRequest:
             every line that it prints; "" to find them by the names of fields.
         find_need: whether the program is run again on a larger simulated GPU after an out-of-memory on one, to find
             out what it needs; ``None`` where that takes little time and writes nothing.
+        edit: a unified diff with paths relative to the folder, with which the program runs from copies of its files,
+            which stay as they are; "" for none.
     """
 
     command: Sequence[str]
@@ -69,6 +74,38 @@ class WatchRequest:
     metric_pattern: str = ""
     as_cuda: bool = False
     find_need: bool | None = None
+    edit: str = ""
+
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, Any]) -> WatchRequest:
+        """The request that a run's spec was made of, as far as it tells; of a spec of something else an empty one."""
+        environment = spec.get("environment") or {}
+        return cls(
+            command=tuple(str(word) for word in spec.get("command") or ()),
+            folder=Path(str(spec["folder"])) if spec.get("folder") else None,
+            environment={str(name): str(value) for name, value in environment.items()},
+            simulate=tuple(card for one in spec.get("simulate") or () if (card := read_card(one)) is not None),
+            simulate_others=int(spec.get("simulate_others") or 0),
+            memory_history=bool(spec.get("memory_history", True)),
+            metric_pattern=str(spec.get("metric_pattern") or ""),
+            as_cuda=bool(spec.get("as_cuda")),
+            edit=str(spec.get("edit") or ""),
+        )
+
+    def with_remedy(self, remedy: Remedy) -> WatchRequest:
+        """The same with a change of the program, its command or its variables.
+
+        What is tried is tried once: if it runs out of memory as well, no rerun looks for what it needs.
+        """
+        from gpudash.memory.explaining.whole_need import variables_of
+
+        return replace(
+            self,
+            command=remedy.command or self.command,
+            environment={**self.environment, **variables_of(remedy)},
+            edit=remedy.patch,
+            find_need=False,
+        )
 
     def spec(self) -> dict[str, Any]:
         """The request as a run's spec."""
@@ -85,6 +122,8 @@ class WatchRequest:
             spec["as_cuda"] = True
         if self.metric_pattern:
             spec["metric_pattern"] = self.metric_pattern
+        if self.edit:
+            spec["edit"] = self.edit
         return spec
 
 

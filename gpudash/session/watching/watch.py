@@ -22,6 +22,7 @@ import gpudash
 from gpudash.devices.names import kind_of, written
 from gpudash.memory.predicting.estimate import Target
 from gpudash.session.predicting.estimates import architecture_of
+from gpudash.session.watching.edited_copy import EditedCopy
 from gpudash.session.watching.ending import EndedRun, ending_of
 from gpudash.session.watching.hearing import LAST_MESSAGES_S, TICK_S, Hearing
 from gpudash.session.watching.need.failed_run import FailedRun
@@ -111,9 +112,12 @@ class Watching:
         self._hearing = Hearing(run_id, self._name, wiring, request.spec, lambda: self._environment)
         self._server, self._reports = self._hearing.server, self._hearing.reports
         self._table = _new_table()
+        self._copy: EditedCopy | None = None
         try:
+            if request.edit:
+                self._copy = EditedCopy(request)
             self._environment = self._watched_environment()
-            self._program = Program(request, self._environment)
+            self._program = Program(self._started_request(), self._environment)
         except ValueError:
             self._clean_up()
             raise
@@ -334,7 +338,7 @@ class Watching:
         newest = self._reports.newest
         if found is None or newest is None or self._hurried:
             return ending
-        if self._request.find_need is False or found.verdict == "leak":
+        if self._request.find_need is False or self._request.edit or found.verdict == "leak":
             return ending  # what leaks needs more with every step, and what fits is known
         torch = self._news.torch or {}
         search = NeedSearch(
@@ -458,6 +462,12 @@ class Watching:
         elif ended and self._news.step_source == COUNTED and not self._news.reads_metrics:
             self._news.note(Topic.PROGRAM, COUNTED_STEPS)
 
+    def _started_request(self) -> WatchRequest:
+        """What the system is given to start: of a program with an edit its copy."""
+        if self._copy is None:
+            return self._request
+        return replace(self._request, command=self._copy.command)
+
     def _started(self) -> RunStarted:
         return RunStarted(
             time_s=self._began_s,
@@ -483,6 +493,7 @@ class Watching:
         return {
             **environment,
             **({} if self._table is None else {VARIABLE: self._table.path}),
+            **({} if self._copy is None else self._copy.environment),
             "GPUDASH_SOCKET": str(self._hearing.path),
             "GPUDASH_AGENT": json.dumps(agent),
             "PYTHONPATH": os.pathsep.join(part for part in path if part),
@@ -501,6 +512,8 @@ class Watching:
 
     def _clean_up(self) -> None:
         self._hearing.close()
+        if self._copy is not None:
+            self._copy.remove()
 
 
 def _new_table() -> ProcessTable | None:

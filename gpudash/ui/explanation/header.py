@@ -81,6 +81,7 @@ class RemediesView(QWidget):
         self._remedies: Sequence[Remedy] = ()
         self._widgets: list[QLabel | QPushButton] = []
         self._commanding = self._stacked = self._looking = False
+        self._runnable: Sequence[Remedy] = ()
         self._lead = worded_label("muted", wraps=False)
         self.more = _button_with_menu()
         self.note = wrapping_label("muted")
@@ -90,7 +91,13 @@ class RemediesView(QWidget):
         in_column(self._line, self.note, parent=self, margins=(0, 0, 0, 0), spacing=3)
 
     def show_remedies(
-        self, remedies: Sequence[Remedy], note: str = "", *, commanding: bool = False, looking: bool = False
+        self,
+        remedies: Sequence[Remedy],
+        note: str = "",
+        *,
+        commanding: bool = False,
+        looking: bool = False,
+        runnable: Sequence[Remedy] = (),
     ) -> None:
         """Show them.
 
@@ -99,9 +106,11 @@ class RemediesView(QWidget):
             note: why there are none, or what they rest on.
             commanding: whether a remedy can be applied here.
             looking: whether remedies are still looked for.
+            runnable: those with which a program of the user's can be run here.
         """
         self._looking = looking
         self._remedies = remedies
+        self._runnable = runnable
         for widget in (*self._widgets, self.more):
             self._row.removeWidget(widget)
             widget.hide()
@@ -124,7 +133,7 @@ class RemediesView(QWidget):
         if so_far is None or not self._looking:
             return
         if so_far.found != tuple(self._remedies):
-            self.show_remedies(so_far.found, commanding=self._commanding, looking=True)
+            self.show_remedies(so_far.found, commanding=self._commanding, looking=True, runnable=self._runnable)
         if so_far.found:
             self.note.setText(so_far.progress_text)
             self.note.show()
@@ -211,12 +220,15 @@ class RemediesView(QWidget):
         for remedy in remedies:
             action = menu.addAction(without_mnemonics(remedy_text(remedy)))
             action.setToolTip(plain_tip(remedy_tip(remedy)))
-            action.setEnabled(self._commanding and applicable(remedy))
+            action.setEnabled(self._applies(remedy, self._commanding))
             action.triggered.connect(lambda _checked=False, remedy=remedy: self.applied.emit(remedy))
+
+    def _applies(self, remedy: Remedy, commanding: bool) -> bool:
+        return commanding and (applicable(remedy) or remedy in self._runnable)
 
     def _shown(self, remedy: Remedy, commanding: bool) -> QLabel | QPushButton:
         text, tip = remedy_text(remedy), remedy_tip(remedy)
-        if not (commanding and applicable(remedy)):
+        if not self._applies(remedy, commanding):
             label = wrapping_label("figure-small")
             label.setText(text)
             label.setToolTip(plain_tip(tip))

@@ -13,15 +13,18 @@ from PySide6.QtWidgets import QFrame, QPushButton, QWidget
 from gpudash.devices.names import SIMULATED_PRODUCT, shown_name
 from gpudash.memory.allocator.trace import WORKSPACE
 from gpudash.memory.explaining.explanation_text import evidence_text, growth_text, place, report, total_text
+from gpudash.memory.explaining.whole_need import room_of
 from gpudash.memory.explaining.wording import innermost
-from gpudash.telemetry.explanation import Explanation, Owner, short
+from gpudash.telemetry.explanation import Explanation, Owner, Remedy, short
 from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec
+from gpudash.telemetry.runs import RunView
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import Palette
 from gpudash.ui.explanation.bar import PartsBar
 from gpudash.ui.explanation.call_site_table import COUNT, OWN, TOTAL, WHERE, CallSiteArrangement, CallSiteTable
+from gpudash.ui.explanation.comparison import ComparisonPanel, course_of
 from gpudash.ui.explanation.header import CauseHeader
-from gpudash.ui.explanation.stack import StackPanel
+from gpudash.ui.explanation.program import MOST_STACK_PX, OwnProgram, ProgramPanel
 from gpudash.ui.plots.menu import PlotMenu
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
@@ -46,8 +49,11 @@ FORWARD_TABLE, TABLE_WIDTH = 0.4, 690
 CURVE_WIDTH = 320
 """Logical pixels below which the curve says nothing."""
 
-MOST_STACK_PX = 240
-"""Logical pixels of the stack's pane; what a taller page has beyond it is the table's and the curve's."""
+UNLIMITED_PX = 2**24 - 1
+"""Height of a widget that has no greatest one (Qt, QWIDGETSIZE_MAX)."""
+
+STACK_ROWS, SOURCE_ROWS = (3, 2), (2, 3)
+"""Heights of table and curve, and of the stack or the source below them, in proportion."""
 
 COLUMNS = (
     OWN,
@@ -70,18 +76,24 @@ class ExplanationPage(QWidget):
     Signals:
         applied: the `Remedy` to run again with.
         closed: back to the plots.
+        stop_wanted: the run with a change is to be stopped.
     """
 
     applied = Signal(object)
     closed = Signal()
+    stop_wanted = Signal()
 
     def __init__(self, store: Store, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.explanation: Explanation | None = None
+        self._store = store
         self.header = ExplanationHeader()
         self.bar = PartsBar(palette)
         self.owners = OwnersPanel()
-        self.stack = StackPanel()
+        self.program = ProgramPanel(palette)
+        self.stack = self.program.stack
+        self.comparison = ComparisonPanel(palette)
+        self._allocator = ""
         self.view = TimeView(parent=self)
         self.plots = PlotStack(store, self.view, palette)
         self._plot_menu = PlotMenu(self.plots)
@@ -100,11 +112,10 @@ class ExplanationPage(QWidget):
         self.middle = in_halves((self.owners, 3), (self.plots, 2), across=True)
         self.middle.setSizes([SHARES[0], SHARES[1]])
         self.plots.setMinimumWidth(CURVE_WIDTH)
-        outer = in_column(
-            self.header, filled, (self.middle, 3), (self.stack, 2), parent=self, margins=(12, 6, 12, 6), spacing=6
-        )
-        self.stack.setMaximumHeight(MOST_STACK_PX)
-        outer.addWidget(self._evidence)
+        rows = (self.header, filled, self.middle, self.comparison, self.program, self._evidence)
+        self._rows = in_column(*rows, parent=self, margins=(12, 6, 12, 6), spacing=6)
+        self.comparison.hide()
+        self._share_rows(sourced=False)
 
     def _connect(self) -> None:
         self.header.applied.connect(self.applied)
@@ -112,10 +123,14 @@ class ExplanationPage(QWidget):
         self.header.copy_requested.connect(self.copy_report)
         self.bar.chosen.connect(self.owners.set_category)
         self.owners.category_cleared.connect(self._clear)
-        self.owners.owner_changed.connect(self.stack.show_owner)
-        panes = (self.bar, self.owners.table.view, self.plots, self.stack.text)
+        self.owners.owner_changed.connect(self.program.show_owner)
+        self.program.sourced.connect(lambda sourced: self._share_rows(sourced=sourced))
+        self.program.change.run_wanted.connect(self.applied)
+        self.program.change.stop_wanted.connect(self.stop_wanted)
+        panes = (self.bar, self.owners.table.view, self.plots)
         for number, pane in enumerate(panes, 1):
             self._key(str(number), lambda pane=pane: pane.setFocus(Qt.FocusReason.ShortcutFocusReason))
+        self._key("4", lambda: self.program.text.setFocus(Qt.FocusReason.ShortcutFocusReason))
         self._key("/", lambda: self.owners.search.setFocus(Qt.FocusReason.ShortcutFocusReason))
         self._key("T", self.owners.total.toggle)
         self._key("Esc", self.leave)
@@ -135,6 +150,7 @@ class ExplanationPage(QWidget):
         looking: bool,
         rank: int | None = None,
         allocator: str = "",
+        program: OwnProgram | None = None,
     ) -> None:
         """Explain.
 
@@ -146,18 +162,51 @@ class ExplanationPage(QWidget):
             looking: whether remedies are still looked for.
             rank: whose memory it is, in a run with ranks.
             allocator: what the device is called in readings, where that is not as the run calls it.
+            program: the user's own that is explained; ``None`` where it is a run of ours.
         """
         same = self.explanation is not None and self.explanation.with_remedies(()) == found.with_remedies(())
         self.explanation = found
-        self.header.show_explanation(found, commanding=commanding, looking=looking, rank=rank)
+        self._allocator = allocator or found.device
+        self.header.show_explanation(found, commanding=commanding, looking=looking, rank=rank, program=program)
+        self._compare(False)
         if same:
+            self.program.show_program(found, program)
             return
         self._total.setText(total_text(found))
         self.bar.show_parts(found)
         self.owners.show_owners(found)
         evidence = evidence_text(found.evidence)
         self._evidence.setText(f"Evidence: {evidence}" if evidence else "")
-        self._show_when(found, began_s, uuid, allocator or found.device)
+        self._show_when(found, began_s, uuid, self._allocator)
+        # last: the table's first row is one of the file that holds most, and a change may be in another
+        self.program.show_program(found, program)
+
+    def show_trial(self, before: RunView, after: RunView) -> None:
+        """Show what a run with the change has come to beside the run that is explained.
+
+        Args:
+            before: the run that is explained.
+            after: with the change.
+        """
+        found = self.explanation
+        if found is None:
+            return
+        with self._store.lock:
+            courses = [course_of(self._store, run, self._allocator) for run in (before, after)]
+            self.program.change.show_trial(after, before.step)
+            self.comparison.show_courses(courses[0], courses[1], room_of(found), (before, after))
+        self._compare(True)
+
+    def _compare(self, shown: bool) -> None:
+        """Put the two runs in the place of the table and the curve, or take them away."""
+        self.comparison.setVisible(shown)
+        self.middle.setVisible(not shown)
+
+    def _share_rows(self, *, sourced: bool) -> None:
+        above, below = SOURCE_ROWS if sourced else STACK_ROWS
+        for part, share in ((self.middle, above), (self.comparison, above), (self.program, below)):
+            self._rows.setStretchFactor(part, share)
+        self.program.setMaximumHeight(UNLIMITED_PX if sourced else MOST_STACK_PX)
 
     def _show_when(self, found: Explanation, began_s: float, uuid: str | None, allocator: str) -> None:
         curves = (
@@ -194,8 +243,8 @@ class ExplanationPage(QWidget):
         """Give the curve most of the width, and the height of what only who looks closer reads: the stack and the
         evidence.
         """
-        if forward != self.stack.isHidden():
-            for part in (self.stack, self._evidence):
+        if forward != self.program.isHidden():
+            for part in (self.program, self._evidence):
                 part.setVisible(not forward)
             if forward:
                 self._share_forward()
@@ -210,7 +259,7 @@ class ExplanationPage(QWidget):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        if self.stack.isHidden():
+        if self.program.isHidden():
             self._share_forward()
 
     def refresh(self) -> None:
@@ -219,8 +268,8 @@ class ExplanationPage(QWidget):
 
     def set_palette(self, palette: Palette) -> None:
         """Redraw in other colours."""
-        self.bar.set_palette(palette)
-        self.plots.set_palette(palette)
+        for part in (self.bar, self.plots, self.comparison, self.program):
+            part.set_palette(palette)
 
     def copy_report(self) -> None:
         """Put the explanation on the clipboard as text."""
@@ -256,13 +305,22 @@ class ExplanationHeader(CauseHeader):
         super().__init__((copy, close), parent)
         self.remedies.applied.connect(self.applied)
 
-    def show_explanation(self, found: Explanation, *, commanding: bool, looking: bool, rank: int | None = None) -> None:
+    def show_explanation(
+        self,
+        found: Explanation,
+        *,
+        commanding: bool,
+        looking: bool,
+        rank: int | None = None,
+        program: OwnProgram | None = None,
+    ) -> None:
         """Show what ``found`` says.
 
         Args:
             commanding: whether a remedy can be applied here.
             looking: whether remedies are still looked for.
             rank: whose memory it is, in a run with ranks.
+            program: the user's own that is explained; its first change is shown beside its source.
         """
         if rank is None:
             whose = ""
@@ -276,8 +334,20 @@ class ExplanationHeader(CauseHeader):
         else:
             product = f" · {found.product}"
         self.show_cause(found, f"{what} {format_clock(found.time_s)} · {whose}{shown_name(found.device)}{product}")
-        self.remedies.show_remedies(found.remedies, found.remedies_note, commanding=commanding, looking=looking)
-        self.remedies.setVisible(found.requested_bytes is not None)
+        self._show_remedies(found, program, commanding=commanding, looking=looking)
+
+    def _show_remedies(
+        self, found: Explanation, program: OwnProgram | None, *, commanding: bool, looking: bool
+    ) -> None:
+        remedies, note = found.remedies, found.remedies_note
+        runnable: Sequence[Remedy] = ()
+        if program is not None:
+            runnable = program.runnable
+        if program is not None and program.offer is not None:
+            remedies = tuple(remedy for remedy in remedies if remedy != program.offer.remedy)
+            note = ""
+        self.remedies.show_remedies(remedies, note, commanding=commanding, looking=looking, runnable=runnable)
+        self.remedies.setVisible(found.requested_bytes is not None and bool(remedies or note or looking))
 
 
 class OwnersPanel(QFrame):

@@ -11,12 +11,18 @@ from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from gpudash.devices.names import Device
 from gpudash.devices.simulated_cards import address_of
+from gpudash.memory.explaining.annotated_source import change_of
+from gpudash.memory.explaining.whole_need import changes_the_run
 from gpudash.session.source import DashboardSource
+from gpudash.session.watching.edited_copy import why_no_copy
+from gpudash.session.watching.request import WatchRequest
 from gpudash.telemetry.explanation import Explanation, Remedy
 from gpudash.telemetry.ranks.rows import failed_rank, places_of
 from gpudash.telemetry.records import Event, MemoryExplained, RemediesFound
-from gpudash.telemetry.runs import RunView
+from gpudash.telemetry.runs import WATCH, RunView, run_of
 from gpudash.ui.colours import Palette
+from gpudash.ui.explanation.change import Offer
+from gpudash.ui.explanation.program import OwnProgram
 from gpudash.ui.forms.workload_panel import WorkloadPanel
 
 if TYPE_CHECKING:
@@ -47,6 +53,8 @@ class ExplanationView(QStackedWidget):
         self._panel = panel
         self._palette = palette
         self._live = session.live is not None
+        self._explained: RunView | None = None
+        self._trial_id: int | None = None
         self.addWidget(parts)
 
     @cached_property
@@ -58,6 +66,7 @@ class ExplanationView(QStackedWidget):
         self.addWidget(page)
         page.closed.connect(self.close_page)
         page.applied.connect(self.apply)
+        page.stop_wanted.connect(self._stop)
         return page
 
     @property
@@ -81,7 +90,10 @@ class ExplanationView(QStackedWidget):
     def refresh(self) -> None:
         """Draw what is new, while it is looked at."""
         if self.open:
-            self.page.header.remedies.setEnabled(not self._session.running)
+            running = self._session.running
+            self.page.header.remedies.setEnabled(not running)
+            self._refresh_trial()
+            self.page.program.change.set_startable(not running)
             self.page.refresh()
 
     def take(self, events: Iterable[Event]) -> None:
@@ -134,7 +146,17 @@ class ExplanationView(QStackedWidget):
         rank = None
         if run is not None and places_of(run):
             rank = failed_rank(run)
-        self.page.show_explanation(found, began_s, uuid, commanding=live, looking=looking, rank=rank, allocator=name)
+        self._explained, self._trial_id = run, None
+        self.page.show_explanation(
+            found,
+            began_s,
+            uuid,
+            commanding=live,
+            looking=looking,
+            rank=rank,
+            allocator=name,
+            program=own_program(run, found, live=live),
+        )
         if not self.open:
             self.setCurrentWidget(self.page)
             self.page.owners.table.view.setFocus()
@@ -145,15 +167,48 @@ class ExplanationView(QStackedWidget):
         self.window().setFocus()
 
     def apply(self, remedy: Remedy) -> None:
-        """Put the run into the form, with the change, and start it."""
+        """Put the run into the form, with the change, and start it; a program of the user's is started as it was."""
         session = self._session
         with session.store.lock:
-            run = session.store.run
+            run = self._explained or session.store.run
         if run is None or session.running:
+            return
+        if run.workload == WATCH:
+            self._try(run, remedy)
             return
         self.close_page()
         self._put_in_form(run, remedy)
         self.start_requested.emit()
+
+    def _try(self, run: RunView, remedy: Remedy) -> None:
+        """Run a program with a change; what comes of it is shown beside the run that is explained."""
+        live = self._session.live
+        if live is None:
+            return
+        try:
+            self._trial_id = live.watch(WatchRequest.from_spec(run.spec).with_remedy(remedy))
+        except (ValueError, RuntimeError) as error:
+            self.reported.emit(str(error))
+            self.page.program.change.say(str(error))
+            return
+        self.refresh()
+
+    def _refresh_trial(self) -> None:
+        before = self._explained
+        if self._trial_id is None or before is None:
+            return
+        with self._session.store.lock:
+            trial = run_of(self._session.store.runs, self._trial_id)
+        if trial is None or trial is before:
+            return
+        self.page.show_trial(before, trial)
+        if not trial.running and not self._session.running:
+            self._trial_id = None
+
+    def _stop(self) -> None:
+        live = self._session.live
+        if live is not None:
+            live.stop_run("Stop")
 
     def _put_in_form(self, run: RunView, remedy: Remedy) -> None:
         panel = self._panel
@@ -162,6 +217,37 @@ class ExplanationView(QStackedWidget):
             panel.workload.setCurrentIndex(row)
         panel.take_device(remedy.device or run.device)
         panel.change_fields({**run.spec, **remedy.fields})
+
+
+def own_program(run: RunView | None, found: Explanation, *, live: bool) -> OwnProgram | None:
+    """The user's program that a run is of, with what can be tried of it; ``None`` of a run of ours.
+
+    Args:
+        run: that is explained.
+        found: its explanation.
+        live: whether anything can be run from here.
+    """
+    if run is None or run.workload != WATCH:
+        return None
+    folder = str(run.spec.get("folder") or "")
+    reasons = {id(remedy): _why_not_tried(run, remedy) for remedy in found.remedies}
+    runnable = tuple(remedy for remedy in found.remedies if changes_the_run(remedy) and not reasons[id(remedy)])
+    change = change_of(found)
+    if change is None:
+        return OwnProgram(folder, None, runnable)
+    why_not = ""
+    if live:
+        why_not = reasons[id(change)]
+    return OwnProgram(folder, Offer(change, runs=live, why_not=why_not), runnable)
+
+
+def _why_not_tried(run: RunView, remedy: Remedy) -> str:
+    """Why a program cannot be run with a change, in a sentence; "" where it can."""
+    if "pid" in run.spec or not run.spec.get("command"):
+        return "It was watched while it ran: how it was started is not known, so that it cannot be run once more."
+    if remedy.patch:
+        return why_no_copy(WatchRequest.from_spec(run.spec).with_remedy(remedy))
+    return ""
 
 
 def device_of(found: Explanation, devices: Sequence[Device]) -> Device | None:

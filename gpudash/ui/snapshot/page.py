@@ -29,7 +29,6 @@ from gpudash.ui.explanation.header import CauseHeader
 from gpudash.ui.explanation.stack import StackPanel
 from gpudash.ui.snapshot.call_sites import ComparePane, WhoPane
 from gpudash.ui.snapshot.drawing.views import BlocksPane, icicle_pane, treemap_pane
-from gpudash.ui.snapshot.editor import open_in_editor
 from gpudash.ui.snapshot.events_pane import EventsPane
 from gpudash.ui.snapshot.panels import FilledPanel, Panel, WhenPanel
 from gpudash.ui.snapshot.rows import ChangeRow, Holder, signed
@@ -37,6 +36,7 @@ from gpudash.ui.snapshot.selection import Path as CallPath
 from gpudash.ui.snapshot.selection import Selection, Selector
 from gpudash.ui.snapshot.study import Step, Study, device_names
 from gpudash.ui.snapshot.what_if_pane import WhatIfPane
+from gpudash.ui.widgets.editor import open_in_editor
 from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.labels import worded_button
 from gpudash.ui.widgets.layouts import in_column

@@ -46,6 +46,15 @@ def worded_button(text: str, tip: str, act: Callable[[], object]) -> QPushButton
     return button
 
 
+def set_role(widget: QWidget, role: str) -> None:
+    """Give a widget another of the style sheet's looks."""
+    if widget.property("role") == role:
+        return
+    widget.setProperty("role", role)
+    widget.style().unpolish(widget)
+    widget.style().polish(widget)
+
+
 def search_field(placeholder: str, name: str, tip: str = "") -> QLineEdit:
     """A field that what is shown is searched or narrowed by; ``name`` is read out to who cannot see it."""
     field = QLineEdit()

@@ -1,8 +1,8 @@
 """The style sheet of the window, filled from a palette.
 
-Widgets ask for a look by the property ``role``: card, panel, banner, title, muted, figure, figure-small, verdict,
-error, badge, chip, primary, danger. A banner's ground follows its property ``level`` (note, forecast, warning,
-critical, passed).
+Widgets ask for a look by the property ``role``: card, panel, banner, title, muted, figure, figure-good, figure-bad,
+figure-small, good-small, bad-small, verdict, error, badge, chip, primary, danger. A banner's ground follows its
+property ``level`` (note, forecast, warning, critical, passed).
 """
 
 from __future__ import annotations
@@ -41,9 +41,13 @@ QLabel[role="title"] { color: $muted; font-weight: bold; font-size: 8pt; }
 QLabel[role="muted"] { color: $muted; }
 QLabel[role="legend"] { color: $muted; font-size: 8pt; }
 QFrame[role="rule"] { background: $border; }
-QLabel[role="figure"] { font-size: 15pt; font-weight: bold; }
+QLabel[role="figure"], QLabel[role="figure-good"], QLabel[role="figure-bad"] { font-size: 15pt; font-weight: bold; }
+QLabel[role="figure-good"] { color: $good; }
+QLabel[role="figure-bad"] { color: $critical; }
 QLabel[role="verdict"] { font-size: 20pt; font-weight: bold; }
 QLabel[role="figure-small"] { font-weight: bold; }
+QLabel[role="good-small"] { color: $good; font-weight: bold; }
+QLabel[role="bad-small"] { color: $critical; font-weight: bold; }
 QLabel[role="error"] { color: $critical; }
 QLabel[role="bubble"] { color: $critical; background: $panel; border: 1px solid $critical; border-radius: 4px;
     padding: 1px 5px; }

@@ -1,0 +1,244 @@
+"""A program's source with what its lines held when memory ran out, the way of what grows, and a change under its line.
+
+The file is read as it is now. Where it has other lines by now than the run had, the lines that the run kept are shown
+in its place: those of its call sites, and those around its change.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Literal
+
+from gpudash.memory.allocator.trace import WORKSPACE
+from gpudash.memory.explaining.patches import MOST_SOURCE_BYTES, LineChange, kept_lines, line_changes
+from gpudash.memory.explaining.whole_need import changes_the_run
+from gpudash.memory.frames import Frame, is_library
+from gpudash.system.foreign_files import LONGEST_LINE, read_regular
+from gpudash.telemetry.explanation import Explanation, Remedy, short
+
+MOST_ROWS = 20_000
+"""Lines that are shown of a file."""
+
+GROWS_SHARE = 0.01
+"""Part of the fastest growth below which a line is not said to grow: beside it, that would be no news."""
+
+RowKind = Literal["line", "removed", "added", "gap"]
+
+
+@dataclass(frozen=True)
+class SourceRow:
+    """A row of the page.
+
+    Attributes:
+        number: of the line in the file, 0 of one that a change puts in, and of a gap.
+        text: without what Qt would take for the end of a line.
+        kind: whether a change takes the line away or puts it in; a gap stands for lines that nobody kept.
+        bytes: that the line held.
+        growth: bytes that it keeps of every step, 0.0 for none.
+        remark: what happened here, in two or three words.
+    """
+
+    number: int
+    text: str
+    kind: RowKind = "line"
+    bytes: int = 0
+    growth: float = 0.0
+    remark: str = ""
+
+
+@dataclass(frozen=True)
+class AnnotatedSource:
+    """One file of a program.
+
+    Attributes:
+        file: its path.
+        rows: what is shown of it.
+        way: rows of the line that allocates what grows, and of the one that keeps it; ``None`` where they are one or
+            lie elsewhere.
+        note: what has to be known of the text, in a sentence; "" for nothing.
+        front: the row that is looked at first.
+    """
+
+    file: str
+    rows: tuple[SourceRow, ...]
+    way: tuple[int, int] | None = None
+    note: str = ""
+    front: int = 0
+
+    @property
+    def most_bytes(self) -> int:
+        """Of the line that held the most."""
+        return max((row.bytes for row in self.rows), default=0)
+
+    @property
+    def held_bytes(self) -> int:
+        """Of all lines."""
+        return sum(row.bytes for row in self.rows)
+
+
+def change_of(found: Explanation) -> Remedy | None:
+    """The first change of the program's text, command or variables: one that does before one that is not known to."""
+    changes = [remedy for remedy in found.remedies if changes_the_run(remedy)]
+    return min(changes, key=lambda remedy: (not remedy.fits, not remedy.patch), default=None)
+
+
+def asked_bytes(found: Explanation) -> int:
+    """What PyTorch would have had of the device with the request that was refused."""
+    reserved = found.part_bytes("category", "idle", "pending", "private")
+    return reserved + (found.segment_bytes or found.requested_bytes or 0)
+
+
+def source_files(found: Explanation, change: Remedy | None, folder: str) -> list[str]:
+    """Files of the program that have lines with memory, the largest first; before them the one that is changed."""
+    sizes: dict[str, int] = defaultdict(int)
+    # the file that is changed comes before whatever another one holds
+    for change_of_file in _changes(change):
+        sizes[_path(folder, change_of_file.file)] += found.capacity_bytes + 1
+    for owner in found.owners:
+        if owner.file is not None:
+            sizes[owner.file] += owner.bytes
+    sizes = {file: size for file, size in sizes.items() if _is_own(file)}
+    return sorted(sizes, key=lambda file: -sizes[file])
+
+
+def read_source(found: Explanation, file: str, change: Remedy | None, folder: str) -> AnnotatedSource | None:
+    """A file with what is known of its lines; ``None`` where it cannot be read and nothing of it was kept.
+
+    Args:
+        found: why memory ran out.
+        file: one of `source_files`.
+        change: that is shown in it.
+        folder: of the program: paths of diffs are relative to it.
+    """
+    kept = dict(_kept(found, file, change, folder))
+    text: str | None = None
+    why = f"{short(file)} is not on this computer"
+    try:
+        text = read_regular(file, MOST_SOURCE_BYTES).decode("utf-8", "replace")
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as error:
+        why = f"{short(file)} cannot be read"
+        if isinstance(error, OSError) and error.strerror:
+            why = f"{why}: {error.strerror}"
+    if text is not None:
+        lines = text.split("\n")
+        if all(number <= len(lines) and lines[number - 1].strip() == line.strip() for number, line in kept.items()):
+            if text.endswith("\n"):
+                lines.pop()
+            rows = [SourceRow(number, _shown(line)) for number, line in enumerate(lines[:MOST_ROWS], 1)]
+            return _annotated(found, file, rows, change, folder, "")
+        why = f"{short(file)} has changed since the run"
+    if not kept:
+        return None
+    rows = list(_with_gaps(kept))
+    return _annotated(found, file, rows, change, folder, f"{why}; these are the lines that the run kept.")
+
+
+def _annotated(
+    found: Explanation, file: str, rows: Sequence[SourceRow], change: Remedy | None, folder: str, note: str
+) -> AnnotatedSource:
+    held: dict[int, int] = defaultdict(int)
+    for owner in found.owners:
+        # the line only was the first to need a workspace, and does not hold it
+        if owner.file == file and owner.line is not None and owner.category != WORKSPACE:
+            held[owner.line] += owner.bytes
+    fastest = max((growth.bytes_per_step for growth in found.growing), default=0.0)
+    grows = {
+        growth.line: growth.bytes_per_step
+        for growth in found.growing
+        if growth.file == file and growth.bytes_per_step >= GROWS_SHARE * fastest
+    }
+    made = []
+    for row in rows:
+        remark = ""
+        if (
+            row.number
+            and found.requested_bytes is not None
+            and (file, row.number) == (found.where.file, found.where.line)
+        ):
+            remark = "stopped here"
+        made.append(replace(row, bytes=held.get(row.number, 0), growth=grows.get(row.number, 0.0), remark=remark))
+    changes = [one for one in _changes(change) if _path(folder, one.file) == file]
+    made = _with_changes(made, changes)
+    way = _way(made, grows)
+    heaviest = max(range(len(made)), key=lambda place: made[place].bytes, default=0)
+    front = next((place for place, row in enumerate(made) if row.kind != "line" and row.kind != "gap"), heaviest)
+    if way is not None:
+        front = min(way)
+    return AnnotatedSource(file, tuple(made), way, note, front)
+
+
+def _with_changes(rows: Sequence[SourceRow], changes: Sequence[LineChange]) -> list[SourceRow]:
+    """``rows`` with what is put in below what it takes the place of."""
+    removed = {change.line + place for change in changes for place in range(len(change.removed))}
+    added = {change.line + max(0, len(change.removed) - 1): change.added for change in changes}
+    made = []
+    for row in rows:
+        if row.number in removed:
+            row = replace(row, kind="removed")
+        made.append(row)
+        if row.number:
+            made += [SourceRow(0, _shown(text), "added") for text in added.get(row.number, ())]
+    return made
+
+
+def _way(rows: Sequence[SourceRow], grows: Mapping[int, float]) -> tuple[int, int] | None:
+    """From the row that grows fastest to the first that a change takes away."""
+    kept_at = next((place for place, row in enumerate(rows) if row.kind == "removed"), None)
+    if kept_at is None or not grows:
+        return None
+    fastest = max(grows, key=lambda number: grows[number])
+    made_at = next((place for place, row in enumerate(rows) if row.number == fastest), None)
+    if made_at is None or made_at == kept_at:
+        return None
+    return made_at, kept_at
+
+
+def _kept(found: Explanation, file: str, change: Remedy | None, folder: str) -> Iterator[tuple[int, str]]:
+    """Lines of a file as the run had them: those of call sites without the blanks before them, and those of a diff."""
+    if file == found.where.file and found.where.line is not None and found.where.text:
+        yield found.where.line, found.where.text
+    for owner in found.owners:
+        if owner.file == file and owner.line is not None and owner.text:
+            yield owner.line, owner.text
+    for growth in found.growing:
+        if growth.file == file and growth.text:
+            yield growth.line, growth.text
+    if change is not None:
+        for (name, number), text in kept_lines(change.patch).items():
+            if _path(folder, name) == file:
+                yield number, text.rstrip("\r")
+
+
+def _with_gaps(kept: Mapping[int, str]) -> Iterator[SourceRow]:
+    before = 0
+    for number in sorted(kept):
+        if number > before + 1:
+            yield SourceRow(0, "…", "gap")
+        yield SourceRow(number, _shown(kept[number]))
+        before = number
+
+
+def _changes(change: Remedy | None) -> Sequence[LineChange]:
+    if change is None:
+        return ()
+    return line_changes(change.patch)
+
+
+def _path(folder: str, name: str) -> str:
+    return str(PurePosixPath(folder or "/") / name)
+
+
+def _is_own(file: str) -> bool:
+    """Whether a file is the program's, and Python: names in a recording are chosen by whoever made it."""
+    return file.startswith("/") and file.endswith(".py") and not is_library(Frame(file, 0, ""))
+
+
+def _shown(text: str) -> str:
+    """A line as one line: what Qt or a terminal would take for its end, or act upon, is replaced."""
+    text = text.removesuffix("\r")[:LONGEST_LINE]
+    return "".join(letter if letter == "\t" or letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)

@@ -1,0 +1,241 @@
+"""The change of the program that comes first, what it saves, and what can be done with it: run it, copy it, edit."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+from PySide6.QtCore import Signal
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QFrame, QPushButton, QWidget
+
+from gpudash.memory.explaining.annotated_source import asked_bytes
+from gpudash.memory.explaining.patches import line_changes
+from gpudash.memory.explaining.whole_need import NUMBERLESS, RERUN, variables_of
+from gpudash.telemetry.explanation import Explanation, Remedy
+from gpudash.telemetry.runs import RunView
+from gpudash.ui.widgets.labels import set_role, worded_button, wrapping_label
+from gpudash.ui.widgets.layouts import in_column, in_row
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
+from gpudash.ui.widgets.text_size import scaled
+from gpudash.units import format_bytes, format_count
+
+TRIED = {
+    "replay": "By a replay of what the run asked for; your files are as they were.",
+    "dry run": "By a dry run; your files are as they were.",
+    RERUN: "The whole program was run with it; your files are as they were.",
+    NUMBERLESS: "The program was run with it, without numbers; your files are as they were.",
+    "": "Not tried yet.",
+}
+"""What is said of how a change was verified."""
+
+ON_A_COPY = "Run on a copy; your files are as they were."
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A change, and whether it can be tried.
+
+    Attributes:
+        remedy: the change.
+        runs: whether the program can be run with it from here at all.
+        why_not: why it cannot, in a sentence; "" where it can, and where nothing runs here.
+    """
+
+    remedy: Remedy
+    runs: bool = False
+    why_not: str = ""
+
+
+class ChangePanel(QFrame):
+    """What a change saves, its buttons, and why the program needs it.
+
+    Signals:
+        run_wanted: the `Remedy` to run the program with.
+        stop_wanted: that run is to be stopped.
+        edit_wanted: the line in front is to be opened in an editor.
+    """
+
+    run_wanted = Signal(object)
+    stop_wanted = Signal()
+    edit_wanted = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setProperty("role", "panel")
+        self._offer: Offer | None = None
+        self._asked = 0
+        self._trial_on = False
+        self.title = PlainLabel(role="title")
+        self.figure = PlainLabel(role="figure")
+        self.saved = wrapping_label("")
+        self.tried = wrapping_label("muted")
+        self.setting = wrapping_label("figure-small")
+        self.run_button = QPushButton()
+        self.run_button.setMinimumHeight(scaled(34))
+        self.run_button.clicked.connect(self._press)
+        self.why_not = wrapping_label("muted")
+        self.copy_button = worded_button("Copy patch", "Copy the change as a unified diff", self._copy)
+        self.edit_button = worded_button(
+            "Open in editor",
+            "Open the line in front with the editor named by VISUAL, else with the desktop's",
+            self.edit_wanted.emit,
+        )
+        self.notice = wrapping_label("muted")
+        self._rule = QFrame()
+        self._rule.setProperty("role", "rule")
+        self._rule.setFixedHeight(1)
+        self.why_title = PlainLabel(role="title")
+        self.why = wrapping_label("")
+        parts = (self.title, self.figure, self.saved, self.setting, self.tried, self.run_button, self.why_not)
+        buttons = in_row((self.copy_button, 1), (self.edit_button, 1), spacing=8)
+        rest = (buttons, self.notice, self._rule, self.why_title, self.why, 1)
+        in_column(*parts, *rest, parent=self, margins=(14, 8, 14, 8), spacing=6)
+        self.setMinimumWidth(260)
+
+    def show_offer(self, offer: Offer | None, found: Explanation) -> None:
+        """Show a change of what ``found`` explains; without one what is known of the cause alone."""
+        self._offer = offer
+        self._asked = asked_bytes(found)
+        self._trial_on = False
+        self.say("")
+        set_role(self.figure, "figure")
+        self.title.setText(_title(offer))
+        self._show_saving(offer)
+        self._show_buttons()
+        note = found.remedies_note or found.cause
+        self.why_title.setText("WHY" if offer is not None else "WHAT IS KNOWN")
+        self.why.setText(note)
+        for part in (self.why_title, self.why):
+            part.setVisible(bool(note))
+        self._rule.setVisible(bool(note) and offer is not None)
+
+    def show_trial(self, run: RunView, steps_before: int) -> None:
+        """Show what became of the change in a run with it.
+
+        Args:
+            run: with the change.
+            steps_before: that the run without it had made.
+        """
+        if run.running and not self._trial_on:
+            self.say("")
+        self._trial_on = run.running
+        peak = run.peak_reserved_bytes
+        self.figure.setText("" if peak is None else format_bytes(peak))
+        self.figure.setVisible(peak is not None)
+        role, words = _trial_words(run, self._asked, steps_before)
+        set_role(self.figure, role)
+        self.saved.setText(words)
+        self.saved.show()
+        self.tried.setText(self._tried_text())
+        self._show_buttons()
+
+    def say(self, sentence: str) -> None:
+        """Tell what came of a button; "" for nothing any more."""
+        self.notice.setText(sentence)
+        self.notice.setVisible(bool(sentence))
+
+    @property
+    def sentence(self) -> str:
+        """What the change saves, whole."""
+        return f"{self.figure.text()} {self.saved.full_text}".strip()
+
+    def set_startable(self, startable: bool) -> None:
+        """Let the program be run, or not while another run is on."""
+        self.run_button.setEnabled(startable or self._trial_on)
+
+    def _show_saving(self, offer: Offer | None) -> None:
+        peak = None if offer is None else offer.remedy.predicted_peak_bytes
+        if peak is not None:
+            self.figure.setText(format_bytes(peak))
+            self.saved.setText(f"at the peak instead of the {format_bytes(self._asked)} that were asked for.")
+        elif offer is not None:
+            self.saved.setText(offer.remedy.change)
+        self.figure.setVisible(peak is not None)
+        self.saved.setVisible(offer is not None)
+        self.tried.setText("" if offer is None else TRIED.get(offer.remedy.verified_by, ""))
+        self.tried.setVisible(bool(self.tried.full_text))
+        setting = "" if offer is None else setting_text(offer.remedy)
+        self.setting.setText(setting)
+        self.setting.setVisible(bool(setting))
+
+    def _show_buttons(self) -> None:
+        offer = self._offer
+        self.run_button.setVisible(offer is not None and offer.runs and not offer.why_not)
+        self.why_not.setText("" if offer is None else offer.why_not)
+        self.why_not.setVisible(bool(self.why_not.full_text))
+        self.copy_button.setVisible(offer is not None)
+        if offer is None:
+            return
+        self.copy_button.setText("Copy patch" if offer.remedy.patch else "Copy setting")
+        set_role(self.run_button, "danger" if self._trial_on else "primary")
+        if self._trial_on:
+            self.run_button.setText("Stop")
+            self.run_button.setToolTip("Stop the run with the change")
+            return
+        self.run_button.setText(run_text(offer.remedy))
+        tip = "Run the same command once more with it"
+        if offer.remedy.patch:
+            tip = "Run the same command once more, from a copy that has the change"
+        self.run_button.setToolTip(plain_tip(tip))
+
+    def _tried_text(self) -> str:
+        if self._offer is not None and self._offer.remedy.patch:
+            return ON_A_COPY
+        return ""
+
+    def _press(self) -> None:
+        if self._trial_on:
+            self.stop_wanted.emit()
+        elif self._offer is not None:
+            self.run_wanted.emit(self._offer.remedy)
+
+    def _copy(self) -> None:
+        if self._offer is None:
+            return
+        remedy = self._offer.remedy
+        QGuiApplication.clipboard().setText(remedy.patch or setting_text(remedy))
+        if remedy.patch:
+            self.say("Copied the change as a patch: patch -p0 takes it in the program's folder.")
+        else:
+            self.say("Copied the setting.")
+
+
+def run_text(remedy: Remedy) -> str:
+    """What the button says that runs the program with a remedy."""
+    if remedy.patch:
+        return "Run with this change"
+    return "Run with this setting"
+
+
+def setting_text(remedy: Remedy) -> str:
+    """What a remedy sets, as a shell takes it: variables, and the command where that is another; "" of an edit."""
+    words = [f"{name}={shlex.quote(value)}" for name, value in variables_of(remedy).items()]
+    return " ".join([*words, *map(shlex.quote, remedy.command)])
+
+
+def _title(offer: Offer | None) -> str:
+    if offer is None:
+        return "NO CHANGE IS KNOWN"
+    if not offer.remedy.patch:
+        return "THE CHANGE, A SETTING"
+    lines = sum(max(len(change.removed), len(change.added)) for change in line_changes(offer.remedy.patch))
+    if lines == 1:
+        return "THE CHANGE, ONE LINE"
+    return f"THE CHANGE, {format_count(lines)} LINES"
+
+
+def _trial_words(run: RunView, asked: int, steps_before: int) -> tuple[str, str]:
+    """How the figure looks, and what stands behind it."""
+    steps = f"{format_count(run.step)} step{'' if run.step == 1 else 's'}"
+    instead = f"at the peak instead of {format_bytes(asked)}"
+    if run.running:
+        return "figure", f"at the peak so far, after {steps} of a run with the change."
+    if run.status == "finished":
+        return "figure-good", f"{instead}. It ran to its end, {steps}, and not only to step {steps_before}."
+    if run.status == "cancelled":
+        return "figure", f"at the peak until it was stopped, after {steps}."
+    if run.status == "out_of_memory":
+        return "figure-bad", f"at the peak: with the change memory ran out too, after {steps}."
+    message = "" if run.error is None else f": {run.error.message}"
+    return "figure-bad", f"at the peak; with the change the program failed{message}"

@@ -1,0 +1,131 @@
+"""The fourth part of an explanation: the user's script with the change at its side, or the stack without a source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
+
+from gpudash.memory.explaining.annotated_source import read_source, source_files
+from gpudash.telemetry.explanation import Explanation, Owner, Remedy
+from gpudash.ui.colours import Palette
+from gpudash.ui.explanation.change import ChangePanel, Offer
+from gpudash.ui.explanation.source import SourcePanel
+from gpudash.ui.explanation.stack import StackPanel
+from gpudash.ui.widgets.editor import open_in_editor
+from gpudash.ui.widgets.layouts import in_halves
+
+SHARES = (1900, 1000)
+"""Widths of the source and of the change, in proportion."""
+
+MOST_STACK_PX = 240
+"""Logical pixels of the stack's pane; what a taller page has beyond it is the table's and the curve's."""
+
+
+@dataclass(frozen=True)
+class OwnProgram:
+    """A program of the user's that is explained.
+
+    Attributes:
+        folder: that it ran in; paths of diffs are relative to it.
+        offer: the change that comes first, ``None`` without any.
+        runnable: remedies with which it can be run from here.
+    """
+
+    folder: str
+    offer: Offer | None = None
+    runnable: tuple[Remedy, ...] = ()
+
+
+class ProgramPanel(QWidget):
+    """Source and change, or the stack; where there is a source, a button leads to the other and back.
+
+    Signals:
+        sourced: whether there is a source now, for which more room is needed.
+    """
+
+    sourced = Signal(bool)
+
+    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.stack = StackPanel()
+        self.source = SourcePanel(palette)
+        self.change = ChangePanel()
+        self.source_button = QPushButton("Source")
+        self.source_button.setToolTip("Show the source of the program in place of the call stack")
+        self.stack.head.addWidget(self.source_button)
+        self.halves = in_halves((self.source, 19), (self.change, 10), across=True)
+        self.halves.setSizes(SHARES)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(self.halves)
+        layout.addWidget(self.stack)
+        self._found: Explanation | None = None
+        self._program: OwnProgram | None = None
+        self._files: list[str] = []
+        self.source.stack_wanted.connect(lambda: self._show_stack(True))
+        self.source_button.clicked.connect(lambda: self._show_stack(False))
+        self.source.file_chosen.connect(self._show_file)
+        self.change.edit_wanted.connect(self._edit)
+        self._show_stack(True)
+        self.source_button.hide()
+
+    @property
+    def text(self) -> QPlainTextEdit:
+        """What is read here."""
+        return self.stack.text if self.halves.isHidden() else self.source.view
+
+    def show_program(self, found: Explanation, program: OwnProgram | None) -> None:
+        """Show the source of a program of the user's; of anything else the stack."""
+        self._found, self._program = found, program
+        change = None if program is None or program.offer is None else program.offer.remedy
+        files: list[str] = []
+        if program is not None:
+            known = source_files(found, change, program.folder)
+            files = [file for file in known if read_source(found, file, change, program.folder) is not None]
+        self._files = files
+        self.source.show_files(files)
+        self.source_button.setVisible(bool(files))
+        if files:
+            self._show_file(files[0])
+            self.change.show_offer(None if program is None else program.offer, found)
+        self._show_stack(not files)
+        self.sourced.emit(bool(files))
+
+    def show_owner(self, owner: Owner | None) -> None:
+        """Bring a call site forward, in the stack and in the source."""
+        self.stack.show_owner(owner)
+        if owner is None or owner.line is None or owner.file not in self._files:
+            return
+        source = self.source.view.source
+        if source is None or source.file != owner.file:
+            self._show_file(owner.file)
+        place = self.source.view.place_of(owner.line)
+        if place is not None:
+            self.source.view.look_at(place)
+
+    def set_palette(self, palette: Palette) -> None:
+        """Redraw in other colours."""
+        self.source.view.set_palette(palette)
+
+    def _show_stack(self, shown: bool) -> None:
+        focused = self.text.hasFocus() or self.source.stack_button.hasFocus() or self.source_button.hasFocus()
+        self.stack.setVisible(shown)
+        self.halves.setVisible(not shown)
+        if focused:
+            self.text.setFocus(Qt.FocusReason.OtherFocusReason)
+
+    def _show_file(self, file: str) -> None:
+        program = self._program
+        if self._found is None or program is None:
+            return
+        change = None if program.offer is None else program.offer.remedy
+        source = read_source(self._found, file, change, program.folder)
+        if source is not None:
+            self.source.show_source(source)
+
+    def _edit(self) -> None:
+        source = self.source.view.source
+        if source is not None:
+            self.change.say(open_in_editor(source.file, self.source.view.line_in_front()))

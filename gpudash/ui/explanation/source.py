@@ -1,0 +1,393 @@
+"""The user's script with the bytes of each line in the margin, the way of a leak, and a change under its line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import QPointF, QRect, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import (
+    QColor,
+    QFont,
+    QFontDatabase,
+    QFontMetricsF,
+    QPainter,
+    QPainterPath,
+    QPaintEvent,
+    QPen,
+    QPolygonF,
+    QResizeEvent,
+    QSyntaxHighlighter,
+    QTextBlock,
+    QTextCharFormat,
+    QTextCursor,
+    QTextDocument,
+    QTextFormat,
+)
+from PySide6.QtWidgets import QFrame, QPlainTextEdit, QPushButton, QTextEdit, QWidget
+
+from gpudash.memory.explaining.annotated_source import AnnotatedSource, SourceRow
+from gpudash.telemetry.explanation import short
+from gpudash.ui.colours import Palette, mixed
+from gpudash.ui.explanation.highlighting import Span, colours_of, spans_of
+from gpudash.ui.widgets.fields import ChoiceField
+from gpudash.ui.widgets.labels import title_label
+from gpudash.ui.widgets.layouts import in_column, in_row
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
+from gpudash.ui.widgets.text_size import scaled
+from gpudash.units import format_bytes
+
+MARGIN_PX, HEAT_PX, INSET_PX = 216, 58, 11
+"""Logical pixels: of the margin, of the bar of the line that held most in it, and from its edges."""
+
+NUMBERS_PX, SIGN_PX = 38, 16
+"""Of the line numbers, and of the signs of a change behind them."""
+
+LEAST_HEAT_PX = 3
+
+REMOVED_SHARE, ADDED_SHARE = 0.17, 0.16
+"""Of the colour in the ground of a line that a change takes away or puts in."""
+
+WAY_PX, DOT_PX, ARROW_PX, BEND_PX = 2, 3.5, 8, 8
+"""Of the way of a leak: its pen, the radius of its dot, its arrow's length and its bends."""
+
+ROWS_ABOVE = 3
+"""Rows that stay in sight above what is looked at first."""
+
+FOOT = "Bytes that each line held; workspace of libraries is nobody's."
+
+
+class SourcePanel(QFrame):
+    """A file of the program, with a chooser where there are several.
+
+    Signals:
+        file_chosen: the path of another of them.
+        stack_wanted: the stack is to be seen in its place.
+    """
+
+    file_chosen = Signal(str)
+    stack_wanted = Signal()
+
+    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setProperty("role", "panel")
+        self.files = ChoiceField()
+        self.files.setAccessibleName("File of the program")
+        self.files.activated.connect(lambda _row: self.file_chosen.emit(self.files.currentData()))
+        self.stack_button = QPushButton("Stack")
+        self.stack_button.setToolTip("Show the call stack of the row in front in place of the source")
+        self.stack_button.clicked.connect(self.stack_wanted)
+        self.note = PlainLabel(role="warn", wraps=True)
+        self.view = SourceView(palette)
+        self.foot = PlainLabel(FOOT, role="legend")
+        self._place = PlainLabel(role="muted")
+        head = in_row(title_label("4  SOURCE"), self._place, self.files, 1, self.stack_button, spacing=8)
+        parts = (head, self.note, (self.view, 1), self.foot)
+        in_column(*parts, parent=self, margins=(10, 6, 10, 6), spacing=4)
+
+    def show_files(self, files: Sequence[str]) -> None:
+        """Offer these files, the first of them in front."""
+        self.files.clear()
+        for file in files:
+            self.files.addItem(short(file), file)
+        self.files.setVisible(len(files) > 1)
+
+    def show_source(self, source: AnnotatedSource) -> None:
+        """Show a file."""
+        self.files.setCurrentIndex(self.files.findData(source.file))
+        self._place.setText("" if self.files.count() > 1 else short(source.file))
+        self._place.setToolTip(plain_tip(source.file))
+        self.note.setText(source.note)
+        self.note.setVisible(bool(source.note))
+        self.view.show_source(source)
+
+
+class SourceView(QPlainTextEdit):
+    """The rows of an `AnnotatedSource`, to be read, selected and copied.
+
+    Attributes:
+        source: what is shown, ``None`` before.
+        palette_: colours in force.
+    """
+
+    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.source: AnnotatedSource | None = None
+        self.palette_ = palette
+        self.setReadOnly(True)
+        self.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
+        self.setAccessibleName("Source of the program, with the memory of each line")
+        self.setMinimumHeight(64)
+        self.document().setDocumentMargin(0)  # else a seam shows between the margin and the ground of a change
+        self._margin = _Margin(self)
+        self._highlighter = _Highlighter(self.document(), palette)
+        self.updateRequest.connect(self._scroll_margin)
+        self._take_font()
+
+    def show_source(self, source: AnnotatedSource) -> None:
+        """Show rows, with what is looked at first in sight."""
+        if source == self.source:
+            return
+        self.source = source
+        # a change's lines are coloured by themselves, or they would open a string that the file's lines end
+        own = [row.text if row.kind == "line" or row.kind == "removed" else "" for row in source.rows]
+        spans = spans_of(own)
+        for place, row in enumerate(source.rows):
+            if row.kind == "added":
+                spans[place] = spans_of([row.text])[0]
+        self._highlighter.spans = spans
+        self.setPlainText("\n".join(row.text for row in source.rows))
+        self._mark_changes()
+        self.look_at(source.front)
+
+    def look_at(self, place: int) -> None:
+        """Bring a row into sight, with some above it."""
+        self.setTextCursor(QTextCursor(self.document().findBlockByNumber(place)))
+        self.verticalScrollBar().setValue(max(0, place - ROWS_ABOVE))
+
+    def place_of(self, line: int) -> int | None:
+        """The row of a line of the file; ``None`` where it is not shown."""
+        rows = () if self.source is None else self.source.rows
+        return next((place for place, row in enumerate(rows) if row.number == line), None)
+
+    def row_at(self, place: int) -> SourceRow | None:
+        """A row, ``None`` behind the last."""
+        if self.source is None or place >= len(self.source.rows):
+            return None
+        return self.source.rows[place]
+
+    def line_in_front(self) -> int:
+        """The line of the file that the text cursor is in; of a line that a change puts in the one before it."""
+        rows = () if self.source is None else self.source.rows[: self.textCursor().blockNumber() + 1]
+        return next((row.number for row in reversed(rows) if row.number), 1)
+
+    def set_palette(self, palette: Palette) -> None:
+        """Redraw in other colours."""
+        self.palette_ = palette
+        self._highlighter.set_palette(palette)
+        self._mark_changes()
+        self._margin.update()
+        self.viewport().update()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        inside = self.contentsRect()
+        # as far as the viewport, so that no seam shows in the ground of a line that a change is in
+        width = self.viewport().geometry().left() - inside.left()
+        self._margin.setGeometry(QRect(inside.left(), inside.top(), width, inside.height()))
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
+        if self.source is None:
+            return
+        painter = QPainter(self.viewport())
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        self._paint_way(painter)
+        self._paint_remarks(painter)
+        painter.end()
+
+    @property
+    def margin_px(self) -> int:
+        """Width of everything at the left of the code."""
+        return scaled(MARGIN_PX + NUMBERS_PX + SIGN_PX)
+
+    def block_rect(self, block: QTextBlock) -> QRectF:
+        """Where the line of a block is drawn, from the top of the viewport."""
+        rect = self.blockBoundingGeometry(block).translated(self.contentOffset())
+        rect.setHeight(QFontMetricsF(self.font()).lineSpacing())  # the last block has the document's margin besides
+        return rect
+
+    def _take_font(self) -> None:
+        font = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
+        font.setPixelSize(scaled(13))
+        self.setFont(font)
+        self.setTabStopDistance(4 * QFontMetricsF(font).horizontalAdvance(" "))
+        self.setViewportMargins(self.margin_px, 0, 0, 0)
+
+    def _scroll_margin(self, _part: QRect, pixels: int) -> None:
+        # what is painted over the code is not moved with it, and reaches from line to line
+        if pixels:
+            self.viewport().update()
+        self._margin.update()
+
+    def _mark_changes(self) -> None:
+        ground = QColor(self.palette_.field)
+        shades = {
+            "removed": mixed(ground, QColor(self.palette_.critical), REMOVED_SHARE),
+            "added": mixed(ground, QColor(self.palette_.good), ADDED_SHARE),
+        }
+        marks = []
+        for place, row in enumerate(() if self.source is None else self.source.rows):
+            if row.kind not in shades:
+                continue
+            mark = QTextEdit.ExtraSelection()
+            mark.cursor = QTextCursor(self.document().findBlockByNumber(place))
+            mark.format.setBackground(shades[row.kind])
+            mark.format.setProperty(QTextFormat.Property.FullWidthSelection, True)
+            marks.append(mark)
+        self.setExtraSelections(marks)
+
+    def _right_of(self, place: int) -> float:
+        """Where the words of a row end."""
+        row = self.row_at(place)
+        width = 0.0
+        if row is not None:
+            width = QFontMetricsF(self.font()).horizontalAdvance(row.text.expandtabs(4))
+        return self.contentOffset().x() + self.document().documentMargin() + width
+
+    def _paint_way(self, painter: QPainter) -> None:
+        """From behind the line that allocates, past the ends of those between, back to the line that keeps."""
+        if self.source is None or self.source.way is None:
+            return
+        begin, end = self.source.way
+        tops = [self.block_rect(self.document().findBlockByNumber(place)) for place in (begin, end)]
+        heights = [rect.top() + rect.height() / 2 for rect in tops]
+        if max(heights) < 0 or min(heights) > self.viewport().height():
+            return
+        gap = scaled(10)
+        right = max(self._right_of(place) for place in range(min(begin, end), max(begin, end) + 1)) + 3 * gap
+        from_, to = self._right_of(begin) + gap, self._right_of(end) + gap
+        bend = min(scaled(BEND_PX), abs(heights[1] - heights[0]) / 2)
+        down = 1 if heights[1] > heights[0] else -1
+        path = QPainterPath(QPointF(from_, heights[0]))
+        path.lineTo(right - bend, heights[0])
+        path.quadTo(right, heights[0], right, heights[0] + down * bend)
+        path.lineTo(right, heights[1] - down * bend)
+        path.quadTo(right, heights[1], right - bend, heights[1])
+        path.lineTo(to, heights[1])
+        colour = QColor(self.palette_.critical)
+        painter.setPen(QPen(colour, WAY_PX))
+        painter.setBrush(Qt.BrushStyle.NoBrush)
+        painter.drawPath(path)
+        arrow = scaled(ARROW_PX)
+        tip = QPointF(to, heights[1])
+        painter.drawPolyline(QPolygonF([tip + QPointF(arrow, -arrow / 2), tip, tip + QPointF(arrow, arrow / 2)]))
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(colour)
+        painter.drawEllipse(QPointF(from_, heights[0]), DOT_PX, DOT_PX)
+
+    def _paint_remarks(self, painter: QPainter) -> None:
+        painter.setFont(label_font(self.window()))
+        painter.setPen(QColor(self.palette_.warn))
+        block = self.firstVisibleBlock()
+        while block.isValid() and (rect := self.block_rect(block)).top() < self.viewport().height():
+            row = self.row_at(block.blockNumber())
+            if row is not None and row.remark:
+                room = QRectF(0, rect.top(), self.viewport().width() - scaled(10), rect.height())
+                width = painter.fontMetrics().horizontalAdvance(row.remark)
+                if self._right_of(block.blockNumber()) + scaled(20) < room.right() - width:
+                    painter.drawText(room, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, row.remark)
+            block = block.next()
+
+
+def label_font(window: QWidget) -> QFont:
+    """The small font of what is looked up, and not that of the code it stands beside."""
+    font = QFont(window.font())
+    font.setFamily(font.family())  # else a painter takes the family from the widget that it paints
+    font.setPixelSize(scaled(11))
+    return font
+
+
+class _Margin(QWidget):
+    """What each line held, line numbers, and the signs of a change."""
+
+    def __init__(self, view: SourceView) -> None:
+        super().__init__(view)
+        self._view = view
+
+    def sizeHint(self) -> QSize:
+        return QSize(self._view.margin_px, 0)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        view = self._view
+        if view.source is None:
+            return
+        painter = QPainter(self)
+        most = max(1, view.source.most_bytes)
+        font = label_font(view.window())
+        # the viewport begins below the frame's padding, and this at its top
+        offset = view.viewport().geometry().top() - self.geometry().top()
+        block = view.firstVisibleBlock()
+        while block.isValid() and (rect := view.block_rect(block)).top() < view.viewport().height():
+            row = view.row_at(block.blockNumber())
+            if row is not None:
+                self._paint_row(painter, row, QRectF(0, rect.top() + offset, self.width(), rect.height()), most, font)
+            block = block.next()
+        painter.setPen(QPen(QColor(view.palette_.border), 1))
+        painter.drawLine(QPointF(scaled(MARGIN_PX) - 0.5, 0), QPointF(scaled(MARGIN_PX) - 0.5, self.height()))
+        painter.end()
+
+    def _paint_row(self, painter: QPainter, row: SourceRow, at: QRectF, most: int, font: QFont) -> None:
+        palette = self._view.palette_
+        edge, margin = scaled(INSET_PX), scaled(MARGIN_PX)
+        signs = {"removed": ("−", palette.critical, REMOVED_SHARE), "added": ("+", palette.good, ADDED_SHARE)}
+        if row.kind in signs:
+            sign, colour, share = signs[row.kind]
+            ground = QRectF(margin, at.top(), at.width() - margin, at.height())
+            painter.fillRect(ground, mixed(QColor(palette.field), QColor(colour), share))
+            painter.setPen(QColor(colour))
+            painter.setFont(self._view.font())
+            painter.drawText(ground.adjusted(scaled(NUMBERS_PX), 0, 0, 0), Qt.AlignmentFlag.AlignVCenter, sign)
+        painter.setFont(font)
+        if row.number:
+            numbers = QRectF(margin, at.top(), scaled(NUMBERS_PX) - scaled(8), at.height())
+            painter.setPen(QColor(palette.muted))
+            painter.drawText(numbers, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, str(row.number))
+        if not row.bytes:
+            return
+        colour = palette.curves["weights"]
+        if row.growth:
+            colour = palette.critical
+        wide = max(LEAST_HEAT_PX, scaled(HEAT_PX) * row.bytes / most)
+        thick = round(at.height() * 0.62)
+        painter.fillRect(QRectF(edge, at.top() + (at.height() - thick) / 2, wide, thick), QColor(colour))
+        painter.setPen(QColor(palette.critical if row.growth else palette.muted))
+        words, shown = _figures(row, font, margin - 2 * edge - wide - scaled(6))
+        painter.setFont(shown)
+        figures = QRectF(edge, at.top(), margin - 2 * edge, at.height())
+        painter.drawText(figures, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, words)
+
+
+def _figures(row: SourceRow, font: QFont, room: float) -> tuple[str, QFont]:
+    """What is said of a line's memory, and its font: as much, and as heavy, as there is room for."""
+    held = format_bytes(row.bytes)
+    if not row.growth:
+        return held, font
+    bold = QFont(font)
+    bold.setBold(True)
+    rate = format_bytes(row.growth)
+    ways = [(f"{held}, +{rate} a step", bold), (f"{held}, +{rate} a step", font), (f"{held}, +{rate}/step", font)]
+    fitting = (way for way in ways if QFontMetricsF(way[1]).horizontalAdvance(way[0]) <= room)
+    return next(fitting, (held, bold))
+
+
+class _Highlighter(QSyntaxHighlighter):
+    """Colours each block by its spans.
+
+    Attributes:
+        spans: of each block; they are set before the text is.
+    """
+
+    def __init__(self, document: QTextDocument, palette: Palette) -> None:
+        super().__init__(document)
+        self.spans: Sequence[Sequence[Span]] = ()
+        self._formats = _formats(palette)
+
+    def set_palette(self, palette: Palette) -> None:
+        self._formats = _formats(palette)
+        self.rehighlight()
+
+    def highlightBlock(self, text: str) -> None:
+        place = self.currentBlock().blockNumber()
+        if place >= len(self.spans):
+            return
+        for span in self.spans[place]:
+            self.setFormat(span.begin, span.length, self._formats[span.kind])
+
+
+def _formats(palette: Palette) -> dict[str, QTextCharFormat]:
+    found = {}
+    for kind, colour in colours_of(palette).items():
+        made = QTextCharFormat()
+        made.setForeground(QColor(colour))
+        found[kind] = made
+    return found

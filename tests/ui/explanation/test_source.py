@@ -1,0 +1,328 @@
+"""The user's script in an explanation: what each line held, the way of a leak, a change and what it is good for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QPushButton, QWidget
+from pytestqt.qtbot import QtBot
+
+from gpudash.session import Replay
+from gpudash.telemetry.explanation import Remedy
+from gpudash.telemetry.recording.recorder import Recorder
+from gpudash.telemetry.records import RunEnd, RunStarted
+from gpudash.ui.colours import DARK, LIGHT, contrast
+from gpudash.ui.explanation.highlighting import colours_of, spans_of
+from gpudash.ui.explanation.page import ExplanationPage
+from gpudash.units import MIB
+from tests.ui.conftest import OpenWindow, settle
+from tests.ui.explanation.program import (
+    ALLOCATES,
+    FAILS,
+    KEEPS,
+    LEAKING,
+    STEPS,
+    change_in,
+    ended_well,
+    explained,
+    failed,
+    request_of,
+    run_of_steps,
+    script_in,
+)
+from tests.ui.fake_session import FakeSession
+from tests.ui.words import complaints
+
+SEGMENTS = Remedy(
+    "expandable segments", flags="PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", predicted_peak_bytes=160 * MIB
+)
+
+Opened = Callable[..., ExplanationPage]
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    return script_in(tmp_path)
+
+
+@pytest.fixture
+def opened(open_window: OpenWindow) -> Opened:
+    """Opens the explanation of a session's last run."""
+
+    def page(session: FakeSession | Replay, **facts: Any) -> ExplanationPage:
+        window = open_window(session, size=(1280, 800), **facts)
+        window.workspace.dashboard.explanation.explain()
+        settle(window)
+        return window.workspace.dashboard.explanation.page
+
+    return page
+
+
+def buttons(part: QWidget) -> list[str]:
+    return [button.text() for button in part.findChildren(QPushButton) if button.isVisible()]
+
+
+def again(page: ExplanationPage) -> None:
+    settle(page.window())  # type: ignore[arg-type]
+
+
+def shown(page: ExplanationPage) -> list[tuple[int, str, str]]:
+    source = page.program.source.view.source
+    assert source is not None
+    return [(row.number, row.kind, row.text) for row in source.rows]
+
+
+def test_each_line_says_what_it_held_and_what_it_keeps_of_every_step(opened: Opened, script: Path) -> None:
+    page = opened(failed(script, [change_in(script)]))
+    view = page.program.source.view
+    assert view.isVisible() and not page.stack.isVisible()
+    source = view.source
+    assert source is not None and source.file == str(script)
+    assert {row.number: row.bytes // MIB for row in source.rows if row.bytes} == {4: 32, ALLOCATES: 476}
+    assert {row.number: row.growth / MIB for row in source.rows if row.growth} == {ALLOCATES: 4.0}
+    assert [row.number for row in source.rows if row.remark == "stopped here"] == [FAILS]
+    assert "workspace" in page.program.source.foot.text(), "the 8 MiB of the last line are not its own"
+
+
+def test_the_change_stands_under_its_line_and_the_way_leads_from_what_allocates_to_what_keeps(
+    opened: Opened, script: Path
+) -> None:
+    page = opened(failed(script, [change_in(script)]))
+    rows = shown(page)
+    assert rows[KEEPS - 1 : KEEPS + 1] == [
+        (KEEPS, "removed", "    history.append(loss)"),
+        (0, "added", "    history.append(loss.item())"),
+    ]
+    view = page.program.source.view
+    assert view.source is not None and view.source.way == (ALLOCATES - 1, KEEPS - 1)
+    assert view.toPlainText().replace("    history.append(loss.item())\n", "") == LEAKING.removesuffix("\n")
+
+
+def test_what_the_change_saves_is_said_with_what_it_rests_on(opened: Opened, script: Path) -> None:
+    change = opened(failed(script, [change_in(script)])).program.change
+    assert change.title.text() == "THE CHANGE, ONE LINE"
+    assert change.sentence == "162 MiB at the peak instead of the 726 MiB that were asked for."
+    assert "By a replay" in change.tried.text()
+    assert buttons(change) == ["Run with this change", "Copy patch", "Open in editor"]
+
+
+def test_run_with_this_change_asks_for_the_same_run_with_the_patch_and_proves_it(opened: Opened, script: Path) -> None:
+    remedy = change_in(script)
+    session = failed(script, [remedy])
+    page = opened(session)
+    page.program.change.run_button.click()
+    [(_what, request)] = [asked for asked in session.requested if asked[0] == "watch"]
+    assert request.edit == remedy.patch and request.find_need is False
+    assert replace(request, edit="").spec() == request_of(script).spec()
+
+    again(page)
+    assert page.isVisible() and page.comparison.isVisible() and not page.middle.isVisible()
+    assert page.program.change.run_button.text() == "Stop"
+    page.program.change.run_button.click()
+    assert session.requested[-1] == ("stop",)
+    assert script.read_text() == LEAKING
+
+
+def finished_trial(session: FakeSession, page: ExplanationPage, **ended: Any) -> None:
+    """A run with the change, which comes to its end."""
+    view = page.window().workspace.dashboard.explanation  # type: ignore[attr-defined]
+    view._trial_id = 2  # the stand-in calls every run its first
+    session.running = True
+    spec = {"command": ["python", "leak.py"]}
+    session.apply(RunStarted(time_s=session.now_s, run_id=2, workload="watch", device="sim:0", spec=spec))
+    run_of_steps(session, 2, 400)
+    again(page)
+    assert page.program.change.sentence.startswith("162 MiB at the peak so far, after 400 steps")
+    if ended:
+        session.apply(RunEnd(time_s=session.now_s, run_id=2, seconds=40.0, steps=400, **ended))
+        session.running = False
+    else:
+        ended_well(session, 2, 400, 162 * MIB)
+    again(page)
+
+
+def test_both_peaks_and_both_plots_stand_beside_one_another_afterwards(opened: Opened, script: Path) -> None:
+    session = failed(script, [change_in(script)])
+    page = opened(session)
+    finished_trial(session, page)
+    change = page.program.change
+    assert change.sentence.startswith("162 MiB at the peak instead of 726 MiB. It ran to its end, 400 steps")
+    assert change.figure.property("role") == "figure-good" and change.run_button.text() == "Run with this change"
+    before, after = page.comparison.before, page.comparison.after
+    assert before.accessibleDescription() == "peak 638 MiB of 724 MiB"
+    assert after.accessibleDescription() == "peak 162 MiB of 724 MiB"
+    assert before._highest == after._highest and before._seconds == after._seconds
+
+
+def test_a_change_that_does_not_do_says_so(opened: Opened, script: Path) -> None:
+    session = failed(script, [change_in(script)])
+    page = opened(session)
+    finished_trial(session, page, status="out_of_memory", result={})
+    assert "with the change memory ran out too, after 400 steps." in page.program.change.sentence
+    assert page.program.change.figure.property("role") == "figure-bad"
+
+
+def test_what_cannot_be_started_is_told_in_a_sentence(opened: Opened, script: Path) -> None:
+    session = failed(script, [change_in(script)])
+    page = opened(session)
+    session.refusal = "There is no program python on PATH."
+    page.program.change.run_button.click()
+    assert page.program.change.notice.text() == "There is no program python on PATH."
+    assert page.program.change.notice.isVisible() and not page.comparison.isVisible()
+
+
+def test_the_patch_can_be_copied(opened: Opened, script: Path) -> None:
+    remedy = change_in(script)
+    page = opened(failed(script, [remedy]))
+    page.program.change.copy_button.click()
+    assert QGuiApplication.clipboard().text() == remedy.patch
+
+
+def test_the_editor_opens_the_line_in_front(
+    opened: Opened, script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, qtbot: QtBot
+) -> None:
+    noted = tmp_path / "opened"
+    editor = tmp_path / "editor"
+    editor.write_text(f'#!/bin/sh\necho "$@" > "{noted}.part"; mv "{noted}.part" "{noted}"\n')
+    editor.chmod(0o755)
+    monkeypatch.setenv("VISUAL", str(editor))
+    page = opened(failed(script, [change_in(script)]))
+    page.program.source.view.look_at(KEEPS)  # the line that is put in: the file has the one before it
+    page.program.change.edit_button.click()
+    qtbot.waitUntil(noted.exists)
+    assert noted.read_text() == f"+{KEEPS} {script}\n"
+
+
+def test_a_setting_has_its_button_and_runs_the_same_program(opened: Opened, script: Path) -> None:
+    session = failed(script, [SEGMENTS])
+    page = opened(session)
+    change = page.program.change
+    assert (change.title.text(), change.setting.text()) == ("THE CHANGE, A SETTING", SEGMENTS.flags)
+    assert buttons(change) == ["Run with this setting", "Copy setting", "Open in editor"]
+    change.run_button.click()
+    [(_what, request)] = [asked for asked in session.requested if asked[0] == "watch"]
+    assert request.environment == {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"} and not request.edit
+
+
+def test_other_changes_of_an_own_script_are_buttons_above(opened: Opened, script: Path) -> None:
+    session = failed(script, [change_in(script), replace(SEGMENTS, fits=True)])
+    page = opened(session)
+    [other] = [button for button in page.header.remedies.findChildren(QPushButton) if "expandable" in button.text()]
+    assert other.isVisible()
+    other.click()
+    assert session.requested[-1][1].environment == {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+    assert page.isVisible(), "what comes of it is shown here"
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [(["torchrun", "leak.py"], "A copy can only be run of a script"), ([], "It was watched while it ran")],
+)
+def test_where_nothing_can_be_run_a_sentence_says_why(
+    opened: Opened, script: Path, command: Sequence[str], why: str
+) -> None:
+    spec = {**request_of(script).spec(), "command": command}
+    change = opened(failed(script, [change_in(script)], spec)).program.change
+    assert change.why_not.text().startswith(why)
+    assert buttons(change) == ["Copy patch", "Open in editor"]
+
+
+def test_a_file_that_has_changed_since_says_so_and_the_lines_of_the_run_are_shown(opened: Opened, script: Path) -> None:
+    session = failed(script, [change_in(script)])
+    script.write_text("import os\n" + LEAKING)
+    page = opened(session)
+    assert page.program.source.note.text() == (
+        "leak.py has changed since the run; these are the lines that the run kept."
+    )
+    numbers = [number for number, kind, _text in shown(page) if kind != "added"]
+    assert numbers == [0, 4, 0, 8, ALLOCATES, 10, KEEPS, FAILS], "gaps stand for what nobody kept"
+    assert page.program.change.why_not.text().startswith("leak.py has other lines than the run had")
+
+
+def test_a_recording_from_elsewhere_shows_the_lines_that_it_kept(opened: Opened, script: Path, tmp_path: Path) -> None:
+    remedy, spec = change_in(script), request_of(script).spec()
+    found = explained(script, [remedy])
+    script.unlink()
+    recorder = Recorder(
+        tmp_path / "elsewhere.gpudash", meta={"wall_clock_origin": "2026-11-21T10:15:00+00:00", "host_product": "x"}
+    )
+    recorder.add(RunStarted(time_s=1.0, run_id=1, workload="watch", device="sim:0", spec=spec, simulated=True))
+    recorder.add(replace(failed_end(), explanation=found))
+    recorder.close("closed")
+    page = opened(Replay(tmp_path / "elsewhere.gpudash"))
+    assert page.program.source.note.text().startswith("leak.py is not on this computer")
+    assert buttons(page.program.change) == ["Copy patch", "Open in editor"]
+
+
+def failed_end() -> RunEnd:
+    from tests.unit.telemetry.run_ends import RAN_OUT
+
+    return replace(RAN_OUT, time_s=13.0, run_id=1, seconds=12.0, steps=STEPS)
+
+
+@pytest.mark.parametrize("kind", ["fifo", "binary"])
+def test_a_file_that_is_none_is_not_waited_for_and_never_html(opened: Opened, script: Path, kind: str) -> None:
+    session = failed(script, [change_in(script)])
+    script.unlink()
+    if kind == "fifo":
+        os.mkfifo(script)
+    else:
+        script.write_bytes(b"\xff\x00<img src=x>\xe2\x80\xa8\n" * 3)
+    page = opened(session)
+    assert [text for number, _kind, text in shown(page) if number == KEEPS] == ["    history.append(loss)"]
+
+
+def test_a_text_that_looks_like_html_is_shown_as_it_is(opened: Opened, script: Path) -> None:
+    line = '    print("<b>\u2028</b>")\x00'
+    script.write_text(LEAKING + line + "\n")
+    page = opened(failed(script, [change_in(script)]))
+    assert page.program.source.view.toPlainText().endswith('    print("<b>\ufffd</b>")\ufffd')
+
+
+def test_the_stack_is_a_key_away_and_without_a_source_it_is_all_there_is(opened: Opened, script: Path) -> None:
+    page = opened(failed(script, [change_in(script)]))
+    page.program.source.stack_button.click()
+    assert page.stack.isVisible() and f"{script}:{ALLOCATES}" in page.stack.text.toPlainText()
+    page.program.source_button.click()
+    assert page.program.source.isVisible() and not page.stack.isVisible()
+
+
+def test_a_run_of_ours_shows_the_stack(opened: Opened, script: Path) -> None:
+    session = FakeSession()
+    session.feed(1.0)
+    session.apply(RunStarted(time_s=1.0, run_id=1, workload="training", device="sim:0", spec={}, simulated=True))
+    session.apply(replace(failed_end(), explanation=explained(script)))
+    page = opened(session)
+    assert page.stack.isVisible() and not page.program.source.isVisible()
+    assert not page.program.source_button.isVisible()
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+@pytest.mark.parametrize("size", [(1280, 800), (2560, 1440)])
+def test_no_word_is_cut_or_covered(open_window: OpenWindow, script: Path, theme: Any, size: tuple[int, int]) -> None:
+    session = failed(script, [change_in(script), replace(SEGMENTS, fits=True)])
+    window = open_window(session, theme=theme, size=size)
+    window.workspace.dashboard.explanation.explain()
+    settle(window)
+    assert complaints(window) == []
+    finished_trial(session, window.workspace.dashboard.explanation.page)
+    assert complaints(window) == []
+
+
+def test_colours_follow_the_theme_and_can_be_read() -> None:
+    for palette in (DARK, LIGHT):
+        assert all(contrast(colour, palette.field) >= 4.5 for colour in colours_of(palette).values())
+
+
+def test_python_is_coloured_line_by_line_also_in_a_text_of_several_lines() -> None:
+    lines = ['name = """one', "two 🙂", 'three"""', "", "def f(): return 1  # why"]
+    kinds = [[(span.begin, span.length, span.kind) for span in line] for line in spans_of(lines)]
+    assert kinds[1] == [(0, 6, "string")], "Qt counts in units of UTF-16"
+    assert kinds[3] == []
+    assert [kind for _begin, _length, kind in kinds[4]] == ["keyword", "keyword", "number", "comment"]
