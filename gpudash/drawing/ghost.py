@@ -116,6 +116,18 @@ class Ghost:
         heights = np.diff(self.edges[:, self.peak_at], prepend=0.0)
         return dict(zip(self.names, heights.tolist(), strict=True))
 
+    def prepare(self) -> None:
+        """Find out now what takes a walk through all requests, on the thread that has the time for it."""
+        for name in ("parts", "one_step", "whole"):
+            getattr(self, name)
+
+    def step_peak(self, step: int) -> tuple[float, float]:
+        """Where in a step most is held, 0 to 1 of it, and how much that is, bytes."""
+        panel = self.step_panel(step)
+        held = self.total[panel.first : panel.behind]
+        at = int(held.argmax())
+        return (at + 0.5) / len(held), float(held[at])
+
     @property
     def steps(self) -> int:
         """Steps that are drawn."""

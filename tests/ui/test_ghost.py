@@ -154,7 +154,7 @@ def test_the_read_out_says_what_each_part_has_at_the_peak_from_the_highest_down(
 ) -> None:
     answered(window, session)
     rows = window.workspace.dashboard.plots.readout.rows()
-    assert rows[:2] == [("activations", "2.00 GiB"), ("weights", "1.00 GiB")]
+    assert rows[:4] == [("activations", "2.00"), ("weights", "1.00"), ("all", "3.00"), ("spare", "5.00")]
 
 
 def test_a_part_that_is_hidden_leaves_no_hole(window: MainWindow, session: FakeSession) -> None:

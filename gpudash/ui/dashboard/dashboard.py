@@ -44,6 +44,7 @@ from gpudash.ui.forms.fit_follower import FitFollower
 from gpudash.ui.forms.run_progress import WATCH
 from gpudash.ui.forms.workload_panel import WorkloadPanel, put_into_panel
 from gpudash.ui.plots.ghost import COLOURS, GhostView
+from gpudash.ui.plots.remedy import RemedyView
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.widgets.layouts import in_column, in_halves, in_row
 from gpudash.ui.widgets.text_size import scaled
@@ -177,6 +178,7 @@ class Dashboard(PlotsPage):
             self.fit = None
         else:
             self.fit = FitFollower(live, self.panel)
+            self.panel.fit.regarded.connect(self._show_remedy)
 
     def leave_out_runs(self, origin: str) -> None:
         """Have nothing of runs, where there can be none: neither the panel at the left nor their tables.
@@ -236,6 +238,7 @@ class Dashboard(PlotsPage):
     def _draw(self) -> None:
         self._balance()
         self.plots.set_ghost("memory", self.ghost)
+        self.plots.set_remedy("memory", self._remedy())
         self.plots.set_running_ghost("memory", self._running_ghost())
         super()._draw()
         self.explanation.refresh()
@@ -407,6 +410,17 @@ class Dashboard(PlotsPage):
         if self.fit is None or not self._shows(self.fit.device):
             return None
         return self.fit.ghost
+
+    def _remedy(self) -> RemedyView | None:
+        """What the change that is looked at would make of the ghost that is shown."""
+        if self.fit is None or self.ghost is None:
+            return None
+        return self.fit.remedy
+
+    def _show_remedy(self) -> None:
+        """At once, and not with the next frame: it is under the pointer."""
+        self.plots.set_remedy("memory", self._remedy())
+        self.plots.refresh()
 
     def _with_line(self, plots: Sequence[PlotSpec]) -> tuple[PlotSpec, ...]:
         """The plots with a line across the memory's where the run in view was predicted; under the store's lock."""

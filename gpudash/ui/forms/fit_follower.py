@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from gpudash.drawing.ghost import Ghost, RunningGhost
 from gpudash.memory.predicting.estimate import Alternative
-from gpudash.memory.predicting.prediction import AFTER_RELEASE, Prediction
+from gpudash.memory.predicting.prediction import AFTER_RELEASE, Prediction, change_text, time_text
 from gpudash.session import Answer, Session
 from gpudash.specs import Spec
 from gpudash.telemetry.plots import LineSpec
@@ -17,6 +18,7 @@ from gpudash.telemetry.runs import RunView
 from gpudash.ui.forms.fit_panel import PREDICTING
 from gpudash.ui.forms.workload_panel import WorkloadPanel
 from gpudash.ui.plots.ghost import GhostView
+from gpudash.ui.plots.remedy import RemedyView
 from gpudash.units import MIB, format_bytes
 
 DEBOUNCE_S = 0.3
@@ -55,6 +57,7 @@ class FitFollower:
         self._ghost_wanted = True
         self._run_id = self._newest_run_id()
         self._of_run: _OfRun | None = None
+        self._remedy: RemedyView | None = None
         panel.changed.connect(self.form_changed)
         panel.fit.applied.connect(self._apply)
 
@@ -72,6 +75,23 @@ class FitFollower:
         if self._ghost_wanted and not self._running:
             return self._ghost
         return None
+
+    @property
+    def remedy(self) -> RemedyView | None:
+        """The change that is looked at in the fit panel, as the plot shows it over the run's own ghost."""
+        answer, way = self._shown, self._panel.fit.way_out
+        if answer is None or answer.estimate is None or way is None or self.ghost is None:
+            return None
+        tried = answer.estimate.alternatives
+        if way.alternative not in tried:
+            return None
+        drawn = answer.remedies.get(tried.index(way.alternative))
+        if drawn is None:
+            return None
+        if self._remedy is None or self._remedy.ghost is not drawn:
+            detail = " · ".join(part for part in (way.spare, time_text(way.alternative)) if part)
+            self._remedy = RemedyView(drawn, f"with {way.change}: {way.needs}", detail)
+        return self._remedy
 
     def form_changed(self) -> None:
         """Ask anew once the form is left alone."""
@@ -226,8 +246,10 @@ class FitFollower:
             self._due = self._clock()
 
     def _apply(self, alternative: Alternative) -> None:
-        if self._running:
-            return
+        if not self._running:
+            self._panel.replace_fields(f"Apply of {change_text(alternative)}", partial(self._take, alternative))
+
+    def _take(self, alternative: Alternative) -> None:
         if alternative.device is not None:
             self._panel.take_device(alternative.device)
         if alternative.fields:

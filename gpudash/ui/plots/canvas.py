@@ -37,6 +37,7 @@ from gpudash.ui.plots.geometry import Geometry
 from gpudash.ui.plots.ghost import GhostLayer, RunningGhostLayer
 from gpudash.ui.plots.layers import Bands, PlotFrame
 from gpudash.ui.plots.overlay import FAINT_ALPHA, PEN_STYLES, PlotOverlay
+from gpudash.ui.plots.remedy import RemedyLayer
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.text_size import text_scale
 
@@ -258,11 +259,12 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
         self.frame = PlotFrame(font, palette)
         self.overlay = PlotOverlay(font, palette)
         self.ghost = GhostLayer(font, palette)
+        self.remedy = RemedyLayer(font, palette, self)
         self.running_ghost = RunningGhostLayer(palette)
         self.box = pyqtgraph.ViewBox(enableMenu=False, enableMouse=False)
         self.box.disableAutoRange()
         self.box.setDefaultPadding(0)
-        for item in (self.running_ghost, self.bands, self.frame, self.ghost, self.box, self.overlay):
+        for item in (self.running_ghost, self.bands, self.frame, self.ghost, self.remedy, self.box, self.overlay):
             self.scene().addItem(item)
         self._raw: dict[str, Line] = {}
         self._bold: dict[str, Line] = {}
@@ -283,6 +285,7 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
         self.frame.set_palette(palette)
         self.overlay.set_palette(palette)
         self.ghost.set_palette(palette)
+        self.remedy.set_palette(palette)
         self.running_ghost.set_palette(palette)
 
     def set_curves(self, curves: Sequence[CurveSpec]) -> None:
@@ -306,7 +309,7 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
         """Place the plot area."""
         area = QRectF(left, top, max(10.0, self.width() - left - right), max(10.0, self.height() - top - bottom))
         bounds = QRectF(0, 0, self.width(), self.height())
-        for layer in (self.running_ghost, self.bands, self.frame, self.ghost, self.overlay):
+        for layer in (self.running_ghost, self.bands, self.frame, self.ghost, self.remedy, self.overlay):
             layer.set_bounds(bounds)
         if area != self._area:
             self._area = area
@@ -366,6 +369,7 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
             self.frame.set_font(font)
             self.overlay.set_font(font)
             self.ghost.set_font(font)
+            self.remedy.set_font(font)
 
     def resizeEvent(self, event: QResizeEvent | None) -> None:
         super().resizeEvent(event)

@@ -136,6 +136,11 @@ class GhostLayer(Layer):
             self.labels = self._captions.labels
         self._forget_picture()
 
+    def paint_peak(self, painter: QPainter) -> None:
+        """Paint the highest point and the words beside it, over what was painted since."""
+        if self._captions is not None:
+            self._captions.paint_peak(painter, self._palette)
+
     def _forget_picture(self) -> None:
         """Let the next paint draw anew, and keep that; with nothing to show there is nothing to keep."""
         self.setVisible(self._captions is not None)
@@ -241,7 +246,7 @@ class _Ribbons:
             ground = QColor(self._palette.banner_critical)
             ground.setAlphaF(0.55)
             painter.fillRect(QRectF(place.left(), place.top(), place.width(), self._level - place.top()), ground)
-        self.paint_levels(painter, place, _corners(place, columns), columns.edges, columns.firsts)
+        self.paint_levels(painter, place, corners(place, columns), columns.edges, columns.firsts)
         painter.restore()
 
     def _paint_stages(self, painter: QPainter, place: QRectF, stages: Sequence[Stretch]) -> None:
@@ -265,13 +270,13 @@ class _Ribbons:
                 continue
             # what is hidden leaves no hole: the ribbons above it come down
             upper = below + edges[row] - (edges[row - 1] if row else 0.0)
-            top, bottom = _outline(upper, firsts, geometry), _outline(below, firsts, geometry)
+            top, bottom = outline(upper, firsts, geometry), outline(below, firsts, geometry)
             if np.any(upper[firsts] > below[firsts]):
                 self._paint_ribbon(painter, Area((x, top), (x, bottom), self._colour(row, name)), rough=rough)
             if self._short and row == self._hatched:
                 self._paint_hatching(painter, x, top, place)
             below = upper
-        self._paint_total(painter, x, _outline(below, firsts, geometry), place, rough=rough)
+        self._paint_total(painter, x, outline(below, firsts, geometry), place, rough=rough)
 
     def _colour(self, row: int, name: str) -> QColor:
         colour = QColor(self._palette.curves[COLOURS.get(name, name)])
@@ -346,7 +351,7 @@ def _placed(ghost: Ghost, area: QRectF) -> list[tuple[GhostPanel, QRectF]]:
     return [(ghost.one_step, step), (ghost.whole, QRectF(area.right() - width, area.top(), width, area.height()))]
 
 
-def _corners(place: QRectF, columns: RibbonColumns) -> Floats:
+def corners(place: QRectF, columns: RibbonColumns) -> Floats:
     """Horizontal pixels of a line that is level within a column: both ends of each stretch that shows the same."""
     count = columns.edges.shape[1]
     ends = np.append(columns.firsts[1:], count)
@@ -355,8 +360,8 @@ def _corners(place: QRectF, columns: RibbonColumns) -> Floats:
     return corners
 
 
-def _outline(values: Floats, firsts: Indices, geometry: Geometry) -> Floats:
-    """Vertical pixels at `_corners`; what lies beyond the plot area ends just behind its edge."""
+def outline(values: Floats, firsts: Indices, geometry: Geometry) -> Floats:
+    """Vertical pixels at `corners`; what lies beyond the plot area ends just behind its edge."""
     area = geometry.area
     y = area.bottom() - (values[firsts] - geometry.y_low) * area.height() / (geometry.y_high - geometry.y_low)
     clipped: Floats = np.repeat(np.clip(y, area.top() - 4, area.bottom() + 4), 2)
@@ -520,7 +525,7 @@ class _Captions:
         for label in self._captions:
             painter.drawText(label.rect, Qt.AlignmentFlag.AlignCenter, label.text)
         self._paint_limit(painter, palette)
-        self._paint_peak(painter, palette)
+        self.paint_peak(painter, palette)
 
     def _paint_strips(self, painter: QPainter, palette: Palette) -> None:
         painter.setFont(self._font)
@@ -549,7 +554,8 @@ class _Captions:
         painter.setPen(critical)
         painter.drawText(limit.rect, Qt.AlignmentFlag.AlignVCenter, limit.text)
 
-    def _paint_peak(self, painter: QPainter, palette: Palette) -> None:
+    def paint_peak(self, painter: QPainter, palette: Palette) -> None:
+        """Paint the highest point and what is written beside it."""
         roles = {"fits": palette.good, "short": palette.critical, "uncertain": palette.warn, "unknown": palette.text}
         colour = QColor(palette.muted if self._view.faded else roles[self._view.verdict])
         peak = self.peak_point

@@ -30,7 +30,9 @@ from gpudash.ui.plots.ghost import GhostView
 from gpudash.ui.plots.layers import Label
 from gpudash.ui.plots.legend import Legend, LevelName
 from gpudash.ui.plots.overlay import BETWEEN_ALPHA, Arrow, Mark, OverlayContent, PlotLevel, place
+from gpudash.ui.plots.peak_rows import peak_group
 from gpudash.ui.plots.reading import Group, PlotData, PlotRequest, Row
+from gpudash.ui.plots.remedy import RemedyView
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.text_size import scaled
@@ -65,6 +67,7 @@ class TimePlot(QWidget):
         self._scale = self._new_scale()
         self._ghost: GhostView | None = None
         self._ghost_scale = Autoscale("bytes")
+        self._remedy: RemedyView | None = None
         self._running_ghost: RunningGhost | None = None
         self._data = PlotData()
         self._stack: tuple[Floats, list[Floats | None]] = (np.empty(0), [])
@@ -153,7 +156,8 @@ class TimePlot(QWidget):
 
     def labels(self) -> list[Label]:
         """Every word on the canvas with its place, in canvas pixels."""
-        return [*self.canvas.frame.labels, *self.canvas.overlay.labels, *self.canvas.ghost.labels]
+        canvas = self.canvas
+        return [*canvas.frame.labels, *canvas.overlay.labels, *canvas.ghost.labels, *canvas.remedy.labels]
 
     def toggle_log(self) -> None:
         """Make the left axis logarithmic or linear, where the plot allows it."""
@@ -190,6 +194,16 @@ class TimePlot(QWidget):
         self._ghost = ghost
         return True
 
+    def set_remedy(self, remedy: RemedyView | None) -> bool:
+        """Draw over what is predicted what it would be with a change; ``None`` takes that away.
+
+        Returns:
+            Whether that is something else than before.
+        """
+        changed = remedy is not self._remedy
+        self._remedy = remedy
+        return changed
+
     def set_running_ghost(self, running: RunningGhost | None) -> None:
         """Draw the ghost of a run behind its readings; ``None`` takes it away."""
         self._running_ghost = running
@@ -208,11 +222,12 @@ class TimePlot(QWidget):
         """What the readout says of the plot: of a ghost what each ribbon has at the peak, the highest first."""
         if self._ghost is None:
             return spec, rows
-        parts = {}
-        if self._ghost.ghost is not None:
-            parts = self._ghost.ghost.parts
-        found = [Row(curve, parts.get(curve.name), None) for curve in reversed(self.visible_curves)]
-        return replace(spec, title="PREDICTED, at the peak"), found
+        if self._ghost.ghost is None:
+            return replace(spec, title="NOT PREDICTED"), []
+        then = None
+        if self._remedy is not None:
+            then = self._remedy.ghost
+        return peak_group(spec, self._ghost.ghost, then, [*reversed(self.visible_curves)])
 
     @property
     def has_forecast(self) -> bool:
@@ -302,6 +317,8 @@ class TimePlot(QWidget):
         self.canvas.set_range(geometry)
         self.time_ticks = self._time_ticks(geometry)
         self.canvas.ghost.show_view(self._ghost, geometry if self._ghost is not None else None, self.hidden)
+        over = self._remedy if self._ghost is not None else None
+        self.canvas.remedy.show_remedy(over, geometry, self.canvas.ghost)
         self.canvas.running_ghost.show_running_ghost(self._running_ghost if self._ghost is None else None, geometry)
         if self._ghost is not None:
             self._draw_alone(geometry)

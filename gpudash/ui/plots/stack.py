@@ -35,6 +35,7 @@ from gpudash.ui.plots.overlay import Mark
 from gpudash.ui.plots.plot import TimePlot
 from gpudash.ui.plots.reading import FrameData, FrameReader, SessionShape, session_shape
 from gpudash.ui.plots.readout import MarkField, Readout, SelectionStrip
+from gpudash.ui.plots.remedy import RemedyView
 from gpudash.ui.plots.time_axis import SessionOverview, TimeAxis
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.remembered import recall_of, remember_of
@@ -262,6 +263,12 @@ class PlotStack(QFrame):
         """Show in the plot ``name`` what is predicted, in place of readings; ``None`` shows readings."""
         plot = self._plots.get(name)
         if plot is not None and plot.set_ghost(ghost):
+            self._touch()
+
+    def set_remedy(self, name: str, remedy: RemedyView | None) -> None:
+        """Draw in the plot ``name`` what its ghost would be with a change; ``None`` takes that away."""
+        plot = self._plots.get(name)
+        if plot is not None and plot.set_remedy(remedy):
             self._touch()
 
     def set_hidden_marks(self, categories: Iterable[str]) -> None:
