@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from PySide6.QtCore import QPointF
 from PySide6.QtGui import QColor, QImage
 from PySide6.QtWidgets import QLineEdit
 
@@ -177,7 +178,7 @@ def test_while_a_newer_answer_is_on_its_way_the_earlier_one_stays_at_half_streng
         settle(window, 1)
         assert [columns.edges.tobytes() for _, _, columns in plot.canvas.ghost.drawn] == shapes
         assert plot.ghost is not None and plot.ghost.faded
-        assert "predicting…" in words(plot)
+        assert "asking for batch 17" in words(plot)
         clock.now += DEBOUNCE_S
     answered(window, session, 4 * GIB)
     assert plot.ghost is not None and not plot.ghost.faded
@@ -303,3 +304,39 @@ def test_readings_draw_themselves_into_the_ghost_whose_steps_have_the_ends_of_th
     settle(window)
     assert plot.canvas.running_ghost._running_ghost is not None and plot.canvas.running_ghost._running_ghost.over
     assert window.workspace.dashboard.view.lead_s == 0
+
+
+def parted(window: MainWindow, session: FakeSession, reserved: list[int]) -> TimePlot:
+    """The plot of a run of steps of two seconds that were read to have reserved so much, 2 GiB being predicted."""
+    plot = answered(window, session)
+    spec = window.workspace.dashboard.panel.spec()
+    assert spec is not None
+    session.start_run(spec, "cuda:0")
+    settle(window)
+    for step, size in enumerate(reserved, 1):
+        for _ in range(20):
+            session.feed(0.1)
+            figures = {"peak_allocated_bytes": size, "peak_reserved_bytes": size, "reserved_bytes": size}
+            session.apply(Sample(session.now_s, "allocator", "cuda:0", figures))
+        session.apply(StepFinished(time_s=session.now_s, run_id=1, step=step, steps=9, seconds=2.0, loss=4.0 - step))
+        settle(window, 2)
+    session.feed(0.1)
+    session.apply(Sample(session.now_s, "allocator", "cuda:0", {"peak_reserved_bytes": reserved[-1]}))
+    settle(window)
+    return plot
+
+
+def test_a_step_that_leaves_the_ghost_has_a_mark_with_the_difference_and_the_pointer_is_told_more(
+    window: MainWindow, session: FakeSession, palette: Palette
+) -> None:
+    plot = parted(window, session, [3 * GIB, 3 * GIB, 3 * GIB + 80 * MIB])
+    layer = plot.canvas.partings
+    assert [parting.label for parting, _ in layer.marks] == ["+80 MiB"] == [label.text for label in layer.labels]
+    _, at = layer.marks[0]
+    assert layer.text_at(at).startswith("at step 3 the run held 80 MiB more than predicted: its tensors")
+    assert layer.text_at(at + QPointF(40, 0)) == ""
+    assert picture(plot).pixelColor(round(at.x()), round(at.y())).name() == QColor(palette.warn).name()
+
+
+def test_a_run_as_it_was_predicted_has_no_mark(window: MainWindow, session: FakeSession) -> None:
+    assert parted(window, session, [3 * GIB, 3 * GIB]).canvas.partings.marks == []

@@ -20,6 +20,7 @@ from gpudash.drawing.ghost import Floats, Ghost, GhostPanel, Indices, RibbonColu
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.geometry import Geometry
 from gpudash.ui.plots.layers import Area, Label, Layer, paint_area
+from gpudash.ui.plots.peak_handle import ROUND_PX, Sized
 from gpudash.ui.widgets.text_size import scaled
 
 GhostVerdict = Literal["fits", "short", "uncertain", "unknown"]
@@ -57,6 +58,7 @@ class GhostView:
         verdict: decides the headline's colour.
         faded: whether it is of other values than those that are asked about.
         steps: that the run takes; 0 where that is not known.
+        sized: what a drag of the peak changes; ``None`` for nothing.
     """
 
     ghost: Ghost | None
@@ -66,6 +68,7 @@ class GhostView:
     verdict: GhostVerdict = "unknown"
     faded: bool = False
     steps: int = 0
+    sized: Sized | None = None
 
     @property
     def reach(self) -> float:
@@ -82,6 +85,14 @@ class GhostView:
         """All of it in words."""
         parts = [] if self.ghost is None else [f"{name} {size:.0f} bytes" for name, size in self.ghost.parts.items()]
         return "; ".join(text for text in ("predicted", self.headline, self.detail, self.limit_text, *parts) if text)
+
+
+def verdict_colour(view: GhostView, palette: Palette) -> str:
+    """The colour of what is said at the peak."""
+    if view.faded:
+        return palette.muted
+    roles = {"fits": palette.good, "short": palette.critical, "uncertain": palette.warn, "unknown": palette.text}
+    return roles[view.verdict]
 
 
 class GhostLayer(Layer):
@@ -135,6 +146,11 @@ class GhostLayer(Layer):
             self._captions = _Captions(view, geometry, self.drawn, self._font, self._bold)
             self.labels = self._captions.labels
         self._forget_picture()
+
+    @property
+    def peak_point(self) -> QPointF | None:
+        """Where the highest point is drawn; ``None`` while none is."""
+        return None if self._captions is None else self._captions.peak_point
 
     def paint_peak(self, painter: QPainter) -> None:
         """Paint the highest point and the words beside it, over what was painted since."""
@@ -478,9 +494,10 @@ class _Captions:
         assert peak is not None
         place = self._panels[0][1]
         widest = max(metrics.horizontalAdvance(text) for text, metrics in lines) + 2
-        left = peak.x() + 12
+        away = 12 if view.sized is None else scaled(ROUND_PX) / 2 + 8
+        left = peak.x() + away
         if left + widest > place.right() - 4:
-            left = peak.x() - 12 - widest
+            left = peak.x() - away - widest
         left = max(left, place.left() + 4)
         height = sum(metrics.height() for text, metrics in lines if text)
         # below the peak's height, for above it are the limit and its words
@@ -556,10 +573,9 @@ class _Captions:
 
     def paint_peak(self, painter: QPainter, palette: Palette) -> None:
         """Paint the highest point and what is written beside it."""
-        roles = {"fits": palette.good, "short": palette.critical, "uncertain": palette.warn, "unknown": palette.text}
-        colour = QColor(palette.muted if self._view.faded else roles[self._view.verdict])
+        colour = QColor(verdict_colour(self._view, palette))
         peak = self.peak_point
-        if peak is not None:
+        if peak is not None and self._view.sized is None:  # else the handle lies there
             painter.save()
             painter.setRenderHint(QPainter.RenderHint.Antialiasing)
             painter.setPen(QPen(QColor(palette.panel), 1))

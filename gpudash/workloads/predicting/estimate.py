@@ -30,7 +30,7 @@ from gpudash.simulator.dry_run.dry_run import DryRun, LeftTheDeviceError
 from gpudash.simulator.dry_run.ranks import NoRanksError
 from gpudash.simulator.dry_run.refusals import CannotPredictError, explaining_errors
 from gpudash.specs import PressureSpec, Spec, TrainingSpec
-from gpudash.specs.changes import SpecChange, batch_fields, batch_text, capped, changes, size_field
+from gpudash.specs.changes import SpecChange, batch_fields, batch_text, capped, changes, largest_size, size_field
 from gpudash.units import MIB
 from gpudash.workloads.predicting.device_fit import FLOPS, SAME_PRODUCTS, Sized, as_alternative, largest, unchanged
 from gpudash.workloads.predicting.dry_run import flops_of, trace_of, traces_of
@@ -41,9 +41,6 @@ CAPS = (0.8, 0.6, 0.4, 0.2)
 """Shares of the free memory at which a run that would fill it may end instead."""
 
 SMALLEST_CAP = MIB
-
-UNBOUNDED = 2**31
-"""Where the search for the largest batch ends if the spec sets no bound."""
 
 
 @dataclass(frozen=True)
@@ -210,8 +207,7 @@ class _Estimation:
         if name is None:
             return None
         batch = self._batch(name)
-        bounds = type(self._spec).model_fields[name].metadata
-        limit = int(next((bound.le for bound in bounds if hasattr(bound, "le")), UNBOUNDED))
+        limit = largest_size(self._spec, name)
         tried = functools.partial(self._sized_halves if self._split else self._sized, name)
         return largest(tried, batch, limit, self._target)
 
