@@ -60,6 +60,16 @@ def size_field(spec: Spec) -> str | None:
     return None
 
 
+UNBOUNDED = 2**31
+"""The largest size where a spec sets no bound."""
+
+
+def largest_size(spec: Spec, name: str) -> int:
+    """The largest value that a field may have."""
+    bounds = type(spec).model_fields[name].metadata
+    return int(next((bound.le for bound in bounds if hasattr(bound, "le")), UNBOUNDED))
+
+
 def batch_fields(spec: TrainingSpec, size: int) -> dict[str, int]:
     """The fields that make the batch of each forward pass ``size``, on each rank where there are several."""
     if spec.global_batch and spec.rank_devices:

@@ -74,12 +74,28 @@ class Both:
             answer = self._predictor.read()
         assert "estimate" in answer, answer
         found: dict[str, Any] = answer["estimate"]
-        told = {field.name: found[field.name] for field in fields(Estimate)}
-        self.ghost = ghost_of(timeline, Estimate(**told)) if timeline else None
+        self.ghost = ghost_of(timeline, _estimate(found)) if timeline else None
+        return found
+
+    def changed(self, workload: str, spec: dict[str, Any], capacity: int) -> dict[str, tuple[int, float]]:
+        """What each change of the spec is predicted to need, and the highest point of its drawing, by its name."""
+        target = {"device": "sim:0", "capacity_bytes": capacity, "free_bytes": capacity, "overhead_bytes": CONTEXT}
+        answer = self._predictor.ask(id=1, workload=workload, spec=spec, target=target, timeline=True)
+        found = {}
+        while not answer["final"]:
+            answer = self._predictor.read()
+            if "timeline" in answer:
+                tried = answer["estimate"]["alternatives"][-1]
+                drawn = ghost_of(answer["timeline"], _estimate(answer["estimate"]))
+                found[tried["change"]] = tried["needed_bytes"], drawn.highest
         return found
 
     def run(self, workload: str, spec: dict[str, Any], capacity: int) -> dict[str, Any]:
         return self._runner.ask(workload=workload, spec=spec, capacity=capacity)
+
+
+def _estimate(written: dict[str, Any]) -> Estimate:
+    return Estimate(**{field.name: written[field.name] for field in fields(Estimate)})
 
 
 @pytest.fixture(scope="module")
@@ -147,6 +163,12 @@ def test_the_predicted_peak_of_a_workload_is_the_one_it_reaches(
     both: Both, workload: str, spec: dict[str, Any]
 ) -> None:
     _same_peaks(both, workload, spec)
+
+
+def test_each_change_of_a_run_that_does_not_fit_comes_with_a_drawing_of_what_it_needs(both: Both) -> None:
+    found = both.changed("training", {**SMALL, "batch": 64}, CONTEXT + 24 * MIB)
+    assert {"activation checkpointing", "bf16 autocast"} <= found.keys()
+    assert all(needed == highest for needed, highest in found.values()), found
 
 
 SPLIT = {"devices": "sim:0,sim:1", "parallel": "split"}

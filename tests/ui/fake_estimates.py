@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from gpudash.drawing.ghost import Ghost
 from gpudash.memory.predicting.estimate import Estimate, Target
 from gpudash.session import Answer
@@ -38,9 +40,16 @@ class FakeEstimates:
     def newest(self) -> Answer | None:
         return self.answer
 
-    def report(self, estimate: Estimate, *, final: bool = True, ghost: Ghost | None = None) -> None:
+    def report(
+        self,
+        estimate: Estimate,
+        *,
+        final: bool = True,
+        ghost: Ghost | None = None,
+        remedies: Mapping[int, Ghost] | None = None,
+    ) -> None:
         """Answer the newest question."""
-        self.answer = Answer(len(self.questions), estimate, None, final, ghost)
+        self.answer = Answer(len(self.questions), estimate, None, final, ghost, remedies or {})
 
     def fail(self, message: str, remedy: str = "") -> None:
         """Answer that nothing can be predicted."""

@@ -6,8 +6,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from PySide6.QtCore import QPointF
 from PySide6.QtGui import QColor, QImage
-from PySide6.QtWidgets import QLineEdit
+from PySide6.QtWidgets import (
+    QApplication,
+    QLineEdit,
+    QProxyStyle,
+    QStyle,
+    QStyleHintReturn,
+    QStyleOption,
+    QWidget,
+)
 
 from gpudash.drawing.ghost import Ghost
 from gpudash.session import Answer
@@ -16,6 +25,7 @@ from gpudash.telemetry.records import Sample, StepFinished
 from gpudash.ui.colours import Palette
 from gpudash.ui.forms.fit_follower import DEBOUNCE_S
 from gpudash.ui.plots.plot import TimePlot
+from gpudash.ui.widgets.theme import apply_colours
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB, MIB
 from tests.ui.clock import Clock
@@ -154,7 +164,7 @@ def test_the_read_out_says_what_each_part_has_at_the_peak_from_the_highest_down(
 ) -> None:
     answered(window, session)
     rows = window.workspace.dashboard.plots.readout.rows()
-    assert rows[:2] == [("activations", "2.00 GiB"), ("weights", "1.00 GiB")]
+    assert rows[:4] == [("activations", "2.00"), ("weights", "1.00"), ("all", "3.00"), ("spare", "5.00")]
 
 
 def test_a_part_that_is_hidden_leaves_no_hole(window: MainWindow, session: FakeSession) -> None:
@@ -177,7 +187,7 @@ def test_while_a_newer_answer_is_on_its_way_the_earlier_one_stays_at_half_streng
         settle(window, 1)
         assert [columns.edges.tobytes() for _, _, columns in plot.canvas.ghost.drawn] == shapes
         assert plot.ghost is not None and plot.ghost.faded
-        assert "predicting…" in words(plot)
+        assert "asking for batch 17" in words(plot)
         clock.now += DEBOUNCE_S
     answered(window, session, 4 * GIB)
     assert plot.ghost is not None and not plot.ghost.faded
@@ -303,3 +313,124 @@ def test_readings_draw_themselves_into_the_ghost_whose_steps_have_the_ends_of_th
     settle(window)
     assert plot.canvas.running_ghost._running_ghost is not None and plot.canvas.running_ghost._running_ghost.over
     assert window.workspace.dashboard.view.lead_s == 0
+
+
+def parted(window: MainWindow, session: FakeSession, reserved: list[int]) -> TimePlot:
+    """The plot of a run of steps of two seconds that were read to have reserved so much, 2 GiB being predicted."""
+    plot = answered(window, session)
+    spec = window.workspace.dashboard.panel.spec()
+    assert spec is not None
+    session.start_run(spec, "cuda:0")
+    settle(window)
+    for step, size in enumerate(reserved, 1):
+        for _ in range(20):
+            session.feed(0.1)
+            figures = {"peak_allocated_bytes": size, "peak_reserved_bytes": size, "reserved_bytes": size}
+            session.apply(Sample(session.now_s, "allocator", "cuda:0", figures))
+        session.apply(StepFinished(time_s=session.now_s, run_id=1, step=step, steps=9, seconds=2.0, loss=4.0 - step))
+        settle(window, 2)
+    session.feed(0.1)
+    session.apply(Sample(session.now_s, "allocator", "cuda:0", {"peak_reserved_bytes": reserved[-1]}))
+    settle(window)
+    return plot
+
+
+def test_a_step_that_leaves_the_ghost_has_a_mark_with_the_difference_and_the_pointer_is_told_more(
+    window: MainWindow, session: FakeSession, palette: Palette
+) -> None:
+    plot = parted(window, session, [3 * GIB, 3 * GIB, 3 * GIB + 80 * MIB])
+    layer = plot.canvas.partings
+    assert [parting.label for parting, _ in layer.marks] == ["+80 MiB"] == [label.text for label in layer.labels]
+    _, at = layer.marks[0]
+    assert layer.text_at(at).startswith("at step 3 the run held 80 MiB more than predicted: its tensors")
+    assert layer.text_at(at + QPointF(40, 0)) == ""
+    assert picture(plot).pixelColor(round(at.x()), round(at.y())).name() == QColor(palette.warn).name()
+
+
+def test_a_run_as_it_was_predicted_has_no_mark(window: MainWindow, session: FakeSession) -> None:
+    assert parted(window, session, [3 * GIB, 3 * GIB]).canvas.partings.marks == []
+
+
+def test_a_view_that_is_shorter_than_a_step_shows_what_is_to_come(window: MainWindow, session: FakeSession) -> None:
+    plot = parted(window, session, [3 * GIB, 3 * GIB])
+    window.workspace.dashboard.view.set_window(1.0)
+    session.feed(1.5)
+    settle(window)
+    running = plot.canvas.running_ghost._running_ghost
+    assert running is not None and (running.step, running.ended[-1]) == (2, pytest.approx(5.0, abs=0.2))
+
+
+NEARLY = replace(
+    FITTING, fits=None, peak_reserved_bytes=round(6.7 * GIB), spare_bytes=round(0.3 * GIB), margin_bytes=GIB
+)
+
+
+def test_within_the_margin_the_error_is_a_band_about_the_total_and_nothing_is_hatched(
+    window: MainWindow, session: FakeSession, palette: Palette
+) -> None:
+    session.estimates.report(NEARLY, ghost=ghost(round(8.2 * GIB)))
+    settle(window)
+    plot = memory(window)
+    geometry = plot.geometry_now
+    assert "≈ peak 7.70 GiB ± 1.00 GiB, probably fits" in words(plot)
+    assert window.workspace.dashboard.panel.fit.headline.startswith("≈ ")
+    assert geometry is not None and geometry.y_high > 9.2 * GIB
+    _, place, columns = plot.canvas.ghost.drawn[0]
+    column = columns.edges.shape[1] // 5
+    x = round(place.left() + column * place.width() / columns.edges.shape[1])
+    total = float(columns.edges[-1, column])
+    image, warn = picture(plot), QColor(palette.warn)
+    seen = image.pixelColor(x, round(geometry.y_of(total + 0.6 * GIB)))
+    assert seen.alphaF() == pytest.approx(0.22, abs=0.02)
+    assert abs(seen.hue() - warn.hue()) <= 6
+    assert image.pixelColor(x, round(geometry.y_of(total + 1.3 * GIB))).alpha() == 0
+
+
+def test_a_new_answer_is_gone_to_within_120_milliseconds_the_line_of_all_first(
+    window: MainWindow, session: FakeSession
+) -> None:
+    plot = answered(window, session, 6 * GIB)
+    plot.canvas.ghost.motion.settle()
+    session.estimates.report(FITTING, ghost=ghost(4 * GIB))
+    window.workspace.refresh()
+    window.workspace.refresh()  # the first one asks for the answer, behind its drawing
+    motion = plot.canvas.ghost.motion
+    assert motion.moving and motion.duration() == 120
+    motion.setCurrentTime(20)
+    on_the_way = picture(plot)
+    motion.setCurrentTime(120)
+    settle(window)
+    there = picture(plot)
+    assert not motion.moving and on_the_way != there
+    assert picture(plot) == there
+
+
+class Still(QProxyStyle):
+    """A style of a system on which nothing is to move."""
+
+    def styleHint(
+        self,
+        hint: QStyle.StyleHint,
+        option: QStyleOption | None = None,
+        widget: QWidget | None = None,
+        returned: QStyleHintReturn | None = None,
+    ) -> int:
+        if hint is QStyle.StyleHint.SH_Widget_Animation_Duration:
+            return 0
+        return super().styleHint(hint, option, widget, returned)
+
+
+def test_where_less_motion_is_asked_for_it_is_there_at_once(
+    window: MainWindow, session: FakeSession, qapp: QApplication, palette: Palette
+) -> None:
+    plot = answered(window, session, 6 * GIB)
+    plot.canvas.ghost.motion.settle()
+    try:
+        qapp.setStyle(Still("Fusion"))
+        session.estimates.report(FITTING, ghost=ghost(4 * GIB))
+        window.workspace.refresh()
+        window.workspace.refresh()
+        assert not plot.canvas.ghost.motion.moving and plot.canvas.ghost._share == 1
+    finally:
+        qapp.setStyle("Fusion")
+        apply_colours(qapp, palette.name)

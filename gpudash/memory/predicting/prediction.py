@@ -41,6 +41,7 @@ class WayOut:
         needs: what the changed run takes, "7.65 GiB"; with what is free there, "9.56 GiB of 14.40 GiB", where that is
             elsewhere or the two would read alike. "" when nothing was predicted.
         fit: whether it fits, in a word or two.
+        spare: what is left, or lacks: "2.03 GiB spare", "1.20 GiB short"; "" where that is not known.
         price: what it costs; "" when nothing is known of it.
     """
 
@@ -48,6 +49,7 @@ class WayOut:
     change: str
     needs: str
     fit: str
+    spare: str
     price: str
 
 
@@ -118,7 +120,8 @@ class Prediction:
         if found == "unknown" or free is None:
             return text
         if found == "uncertain":
-            return f"{text} ± {self.scale.label(estimate.margin_bytes)}, may fit"
+            likely = "probably fits" if need <= free else "may fit"
+            return f"≈ {text} ± {self.scale.label(estimate.margin_bytes)}, {likely}"
         if need == free:
             return f"{text} · nothing to spare"
         return f"{text} · {self.scale.apart(need, free)} spare"
@@ -340,7 +343,7 @@ class Prediction:
         return sum(size for _name, size in self.segments)
 
     def _alternative(self, way: Alternative) -> WayOut:
-        return WayOut(way, change_text(way), self._needs_of(way), fit_text(way.fits), price(way))
+        return WayOut(way, change_text(way), self._needs_of(way), fit_text(way.fits), _spare_text(way), price(way))
 
     def _needs_of(self, way: Alternative) -> str:
         need, free = way.needed_bytes, way.free_bytes
@@ -366,11 +369,7 @@ def price(alternative: RunChange) -> str:
     """What a change costs: "+33 % time, from FLOPs of the dry run"; "" when nothing is known of it."""
     parts = []
     if alternative.slowdown is not None:
-        percent = round((alternative.slowdown - 1) * 100)
-        if percent == 0:
-            cost = "same time"
-        else:
-            cost = f"{percent:+d} % time".replace("-", "−")
+        cost = time_text(alternative)
         parts.append(f"{cost}, from {alternative.slowdown_from}" if alternative.slowdown_from else cost)
     if isinstance(alternative, Alternative) and alternative.ranks is not None:
         same = "; same global batch"
@@ -396,6 +395,28 @@ def fit_text(fits: bool | None) -> str:
     if fits:
         return "fits"
     return "does not fit"
+
+
+def _spare_text(way: Alternative) -> str:
+    """What a changed run leaves, or lacks."""
+    need, free = way.needed_bytes, way.free_bytes
+    if need is None or free is None:
+        return ""
+    if need == free:
+        return "nothing to spare"
+    if need > free:
+        return f"{SizeScale.of(need, free).apart(need, free)} short"
+    return f"{SizeScale.of(need, free).apart(need, free)} spare"
+
+
+def time_text(way: RunChange) -> str:
+    """How much longer the same work takes: "+33 % time"; "" where nothing is known of it."""
+    if way.slowdown is None:
+        return ""
+    percent = round((way.slowdown - 1) * 100)
+    if percent == 0:
+        return "same time"
+    return f"{percent:+d} % time".replace("-", "−")
 
 
 def _half_text(half: RankEstimate) -> str:

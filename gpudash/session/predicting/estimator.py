@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -88,6 +88,7 @@ class Answer:
         problem: why it has come no further.
         final: whether nothing more will come.
         ghost: the run's memory as a drawing, where that was asked for and could be told.
+        remedies: the same of the run with a change, by the change's place among the estimate's alternatives.
     """
 
     id: int
@@ -95,6 +96,7 @@ class Answer:
     problem: Problem | None = None
     final: bool = False
     ghost: Ghost | None = None
+    remedies: Mapping[int, Ghost] = field(default_factory=dict)
 
 
 @dataclass
@@ -122,6 +124,15 @@ class _Child:
     answer_until: float | None = None
     worked_before_s: float = 0.0
     ghost: Ghost | None = None
+    remedies: Mapping[int, Ghost] = field(default_factory=dict)
+
+    def take_drawing(self, drawn: Ghost | None, estimate: Estimate) -> None:
+        """Keep what came with an estimate: of the run itself, or of the last change that was tried."""
+        tried = len(estimate.alternatives)
+        if drawn is not None and tried:
+            self.remedies = {**self.remedies, tried - 1: drawn}
+        elif drawn is not None:
+            self.ghost = drawn
 
 
 class Estimator:
@@ -268,7 +279,7 @@ class Estimator:
         else:
             child.answer_until = None
         child.worked_before_s = child.process.processor_s
-        child.ghost = None
+        child.ghost, child.remedies = None, {}
         child.request, child.until, child.at_most_until = request, now + request.limit_s, now + request.longest_s
         child.process.send(request.message)
 
@@ -343,13 +354,13 @@ class Estimator:
             estimate = None
             if not error:
                 estimate = replace(_reader().validate_python(message.get("estimate")), torch=child.torch)
-                child.ghost = _ghost(message, estimate) or child.ghost
+                child.take_drawing(_ghost(message, estimate), estimate)
         except (ValidationError, TypeError, KeyError, ValueError) as wrong:
             problem, estimate = Problem("crashed", f"The prediction could not be read ({type(wrong).__name__})."), None
         if problem is not None:
             self._fail(request, problem)
         else:
-            self._report(Answer(request.id, estimate, None, final, child.ghost))
+            self._report(Answer(request.id, estimate, None, final, child.ghost, child.remedies))
 
     def _lost(self, child: _Child) -> None:
         """The process has ended without being asked to."""

@@ -51,10 +51,12 @@ def ghost_of(written: Mapping[str, Any], estimate: Estimate) -> Ghost:
     limit = None
     if estimate.free_bytes is not None:
         limit = timeline.in_use + estimate.free_bytes
-    return Ghost.of(
+    ghost = Ghost.of(
         ribbons,
         [(at, step, PHASES[phase]) for at, step, phase in timeline.marks.tolist()],
         kept=HELD_BACK,
         capacity=estimate.capacity_bytes,
         limit=limit,
     )
+    ghost.prepare()
+    return ghost

@@ -25,6 +25,7 @@ from gpudash.devices.simulated_cards import is_program_card
 from gpudash.drawing.ghost import RunningGhost
 from gpudash.memory.watching.growth import Forecast
 from gpudash.memory.watching.watch import ends_in
+from gpudash.session.predicting.partings import Parting
 from gpudash.session.recordings.run_names import given_name, process_text
 from gpudash.session.source import DashboardSource
 from gpudash.telemetry.outcome import ended_badly, is_comparison, is_put_forward
@@ -45,6 +46,7 @@ from gpudash.ui.forms.fit_follower import FitFollower
 from gpudash.ui.forms.run_progress import WATCH
 from gpudash.ui.forms.workload_panel import WorkloadPanel, put_into_panel
 from gpudash.ui.plots.ghost import COLOURS, GhostView
+from gpudash.ui.plots.remedy import RemedyView
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.widgets.layouts import in_column, in_halves, in_row
 from gpudash.ui.widgets.text_size import scaled
@@ -180,6 +182,8 @@ class Dashboard(PlotsPage):
             self.fit = None
         else:
             self.fit = FitFollower(live, self.panel)
+            self.panel.fit.regarded.connect(self._show_remedy)
+            self.plots.size_wanted.connect(self.fit.take_size)
 
     def leave_out_runs(self, origin: str) -> None:
         """Have nothing of runs, where there can be none: neither the panel at the left nor their tables.
@@ -239,7 +243,8 @@ class Dashboard(PlotsPage):
     def _draw(self) -> None:
         self._balance()
         self.plots.set_ghost("memory", self.ghost)
-        self.plots.set_running_ghost("memory", self._running_ghost())
+        self.plots.set_remedy("memory", self._remedy())
+        self.plots.set_running_ghost("memory", *self._running_ghost())
         super()._draw()
         self.explanation.refresh()
         self.tabs.refresh_output(self.session.output)
@@ -436,6 +441,17 @@ class Dashboard(PlotsPage):
             return None
         return self.fit.ghost
 
+    def _remedy(self) -> RemedyView | None:
+        """What the change that is looked at would make of the ghost that is shown."""
+        if self.fit is None or self.ghost is None:
+            return None
+        return self.fit.remedy
+
+    def _show_remedy(self) -> None:
+        """At once, and not with the next frame: it is under the pointer."""
+        self.plots.set_remedy("memory", self._remedy())
+        self.plots.refresh()
+
     def _with_line(self, plots: Sequence[PlotSpec]) -> tuple[PlotSpec, ...]:
         """The plots with a line across the memory's where the run in view was predicted; under the store's lock."""
         run = run_in_view(self.session.store, self.view.range())
@@ -446,14 +462,17 @@ class Dashboard(PlotsPage):
             return tuple(plots)
         return tuple(replace(plot, lines=(line, *plot.lines)) if plot.id == "memory" else plot for plot in plots)
 
-    def _running_ghost(self) -> RunningGhost | None:
-        """The ghost of the run in view in its time."""
+    def _running_ghost(self) -> tuple[RunningGhost | None, Sequence[Parting]]:
+        """The ghost of the run in view in its time, and where the run has left it."""
         span = self.view.range()
         with self.session.store.lock:
             run = run_in_view(self.session.store, span)
             if self.fit is None or run is None or not self._shows(run.device):
-                return None
-            return self.fit.running_ghost_of(run, span)
+                return None, ()
+            running = self.fit.running_ghost_of(run, span)
+            if running is None:
+                return None, ()
+            return running, self.fit.partings_of(running, run)
 
     def _shows(self, device: str) -> bool:
         """Whether this is torch's name of the device that is shown."""

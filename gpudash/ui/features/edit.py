@@ -20,6 +20,7 @@ from gpudash.system.settings import PERCENT, Settings, save_settings, settings_f
 from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.dashboard.plots_page import PlotsPage
 from gpudash.ui.features.appearance import choose_theme
+from gpudash.ui.forms.workload_panel import FormState, WorkloadPanel
 from gpudash.ui.widgets.fields import Control, is_bytes, make_control, on_change, read_control, tooltip, write_control
 from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip, without_mnemonics
@@ -34,6 +35,7 @@ def commands(workspace: Workspace) -> list[Command]:
     """Make what is changed of the dashboards' views undoable; the commands of Edit."""
     workspace.serve_pages(lambda page: CurveHistory(workspace.undo, page))
     workspace.serve_dashboards(lambda dashboard: LayoutHistory(workspace.undo, dashboard))
+    workspace.serve_dashboards(lambda dashboard: FormHistory(workspace.undo, dashboard.panel))
     find = Command(
         "Edit",
         "Find in Output…",
@@ -396,6 +398,27 @@ class LayoutHistory(QObject):
         _there(self._tabs)
         self._splitter.setSizes(sizes)
         self._splitter.splitterMoved.emit(sizes[0], 1)
+
+
+class FormHistory(QObject):
+    """Puts on the stack what the window put into the form for the user: a change that would fit, another batch.
+
+    Args:
+        undoing: the window's stack.
+        panel: with the form.
+    """
+
+    def __init__(self, undoing: Undoing, panel: WorkloadPanel) -> None:
+        super().__init__(panel)
+        self._undoing, self._panel = undoing, panel
+        panel.replaced.connect(self._replaced)
+
+    def _replaced(self, text: str, before: FormState, after: FormState, kind: str) -> None:
+        self._undoing.push(text, partial(self._put_back, before), partial(self._put_back, after), kind=kind)
+
+    def _put_back(self, state: FormState) -> None:
+        _there(self._panel)
+        self._panel.put_back(state)
 
 
 def _there(part: QObject) -> None:

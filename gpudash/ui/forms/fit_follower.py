@@ -5,18 +5,26 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
 
 from gpudash.drawing.ghost import Ghost, RunningGhost
+from gpudash.memory.allocator.trace import ACTIVATIONS, INPUTS, TEMPORARY
 from gpudash.memory.predicting.estimate import Alternative
-from gpudash.memory.predicting.prediction import AFTER_RELEASE, Prediction
+from gpudash.memory.predicting.prediction import AFTER_RELEASE, Prediction, change_text, time_text
 from gpudash.session import Answer, Session
-from gpudash.specs import Spec
+from gpudash.session.predicting.partings import Parting, Readings, partings
+from gpudash.specs import Spec, TrainingSpec
+from gpudash.specs.changes import batch_fields, largest_size, size_field
 from gpudash.telemetry.plots import LineSpec
 from gpudash.telemetry.records import STEP_METRICS
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.forms.fit_panel import PREDICTING
 from gpudash.ui.forms.workload_panel import WorkloadPanel
 from gpudash.ui.plots.ghost import GhostView
+from gpudash.ui.plots.peak_handle import Sized
+from gpudash.ui.plots.remedy import RemedyView
 from gpudash.units import MIB, format_bytes
 
 DEBOUNCE_S = 0.3
@@ -55,6 +63,8 @@ class FitFollower:
         self._ghost_wanted = True
         self._run_id = self._newest_run_id()
         self._of_run: _OfRun | None = None
+        self._remedy: RemedyView | None = None
+        self._partings: tuple[object, tuple[Parting, ...]] = (None, ())
         panel.changed.connect(self.form_changed)
         panel.fit.applied.connect(self._apply)
 
@@ -72,6 +82,30 @@ class FitFollower:
         if self._ghost_wanted and not self._running:
             return self._ghost
         return None
+
+    @property
+    def remedy(self) -> RemedyView | None:
+        """The change that is looked at in the fit panel, as the plot shows it over the run's own ghost."""
+        answer, way = self._shown, self._panel.fit.way_out
+        if answer is None or answer.estimate is None or way is None or self.ghost is None:
+            return None
+        tried = answer.estimate.alternatives
+        if way.alternative not in tried:
+            return None
+        drawn = answer.remedies.get(tried.index(way.alternative))
+        if drawn is None:
+            return None
+        if self._remedy is None or self._remedy.ghost is not drawn:
+            detail = " · ".join(part for part in (way.spare, time_text(way.alternative)) if part)
+            self._remedy = RemedyView(drawn, f"with {way.change}: {way.needs}", detail)
+        return self._remedy
+
+    def take_size(self, size: int) -> None:
+        """Put another batch into the form, as the peak was dragged there."""
+        spec = self._panel.spec()
+        if isinstance(spec, TrainingSpec) and not self._running:
+            change = partial(self._panel.change_fields, batch_fields(spec, size))
+            self._panel.replace_fields("Change of Batch", change, kind="batch")
 
     def form_changed(self) -> None:
         """Ask anew once the form is left alone."""
@@ -144,11 +178,32 @@ class FitFollower:
         series = next((series for series in found if series is not None and series.extent() is not None), None)
         if series is None:
             return None
-        ended, _ = series.window(max(run.began_s, span[0]), run.stepped_s + run.pace_s / 2, MOST_STEPS)
+        # the newest step also where that ended before the view begins: what follows it is in the view
+        since = min(max(run.began_s, span[0]), run.stepped_s - run.pace_s / 2)
+        ended, _ = series.window(since, run.stepped_s + run.pace_s / 2, MOST_STEPS)
         ended = ended[ended > run.began_s]
         if len(ended) > run.step or run.stepped_s > span[1]:
             return None  # they cannot be counted
         return RunningGhost(known.ghost, run.began_s, ended, run.step, run.pace_s, run.steps, not run.running)
+
+    def partings_of(self, running: RunningGhost, run: RunView) -> tuple[Parting, ...]:
+        """The steps of a run in view that left what was predicted of them. Called under the store's lock."""
+        span = run.began_s, run.stepped_s or run.began_s
+        reserved = self._readings("reserved_bytes", run.device, span)
+        key = running.ghost, running.step, len(running.ended), len(reserved[0])
+        if key != self._partings[0]:
+            allocated = self._readings("allocated_bytes", run.device, span, only_peaks=True)
+            self._partings = key, partings(running, reserved, allocated)
+        return self._partings[1]
+
+    def _readings(self, metric: str, device: str, span: tuple[float, float], *, only_peaks: bool = False) -> Readings:
+        """The most since the reading before where that is told, else what was read; up to the first behind a span."""
+        store = self._session.store
+        for name in (f"peak_{metric}", metric)[: 1 if only_peaks else 2]:
+            series = store.series("allocator", name, device)
+            if series is not None and series.extent() is not None:
+                return series.window(span[0], span[1] + BEHIND_S, MOST_STEPS)
+        return np.empty(0), np.empty(0)
 
     def _known_of(self, run: RunView) -> _OfRun | None:
         known = self._of_run
@@ -208,7 +263,14 @@ class FitFollower:
         if self._panel.spec() is None and not wrong:
             self._ghost = None
         elif self._ghost is not None:
-            self._ghost = replace(self._ghost, faded=True, detail=wrong or PREDICTING)
+            self._ghost = replace(self._ghost, faded=True, detail=wrong or self._asking(self._ghost.sized))
+
+    def _asking(self, answered: Sized | None) -> str:
+        """What is waited for: another size, where that differs from the one that is drawn."""
+        spec = self._panel.spec()
+        if answered is None or not isinstance(spec, TrainingSpec) or spec.rank_batch == answered.size:
+            return PREDICTING
+        return f"asking for {answered.name} {spec.rank_batch}"
 
     def _check_free(self) -> None:
         """Predict anew when much more or less is free than when it was asked."""
@@ -226,8 +288,10 @@ class FitFollower:
             self._due = self._clock()
 
     def _apply(self, alternative: Alternative) -> None:
-        if self._running:
-            return
+        if not self._running:
+            self._panel.replace_fields(f"Apply of {change_text(alternative)}", partial(self._take, alternative))
+
+    def _take(self, alternative: Alternative) -> None:
         if alternative.device is not None:
             self._panel.take_device(alternative.device)
         if alternative.fields:
@@ -242,6 +306,9 @@ class _OfRun:
     prediction: Prediction
     ghost: Ghost
 
+
+BEHIND_S = 1.0
+"""Within which the allocator is read again behind the newest step, in seconds."""
 
 MOST_STEPS = 4096
 """Steps in view whose ends are asked for; of more each would have less than a column of pixels."""
@@ -272,4 +339,21 @@ def _ghost_view(answer: Answer, spec: Spec | None) -> GhostView | None:
         "" if limit is None else f"{name} {format_bytes(round(limit))}",
         prediction.verdict,
         steps=int(getattr(spec, "steps", 0) or 0),
+        sized=_sized(answer.ghost, spec),
+        margin=estimate.margin_bytes if prediction.verdict == "uncertain" else 0.0,
     )
+
+
+GROWING = (ACTIVATIONS, INPUTS, TEMPORARY)
+"""What grows with a batch."""
+
+
+def _sized(ghost: Ghost, spec: Spec | None) -> Sized | None:
+    """What a drag of the peak changes; ``None`` where a run has no batch, or nothing of it grows."""
+    name = None if spec is None else size_field(spec)
+    if name is None or not isinstance(spec, TrainingSpec):
+        return None
+    growing = sum(ghost.parts.get(part, 0.0) for part in GROWING)
+    if not growing:
+        return None
+    return Sized(name, spec.rank_batch, largest_size(spec, name), growing / spec.rank_batch)

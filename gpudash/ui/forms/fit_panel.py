@@ -10,8 +10,8 @@ import sys
 from collections.abc import Sequence
 from html import escape
 
-from PySide6.QtCore import QEvent, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QGuiApplication, QHelpEvent, QPainter, QPaintEvent, QPen, QResizeEvent
+from PySide6.QtCore import QEvent, QObject, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QColor, QEnterEvent, QGuiApplication, QHelpEvent, QPainter, QPaintEvent, QPen, QResizeEvent
 from PySide6.QtWidgets import (
     QFrame,
     QGridLayout,
@@ -104,12 +104,15 @@ class FitPanel(QWidget):
 
     Signals:
         applied: the user wants this `Alternative`.
+        regarded: the pointer or the focus is on another row than before, or on none.
     """
 
     applied = Signal(object)
+    regarded = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self._regarded: WayOut | None = None
         self._palette = DARK
         self._prediction: Prediction | None = None
         self._rows: list[AlternativeRow] = []  # a layout asked for its items leaves wrappers of freed ones behind
@@ -145,7 +148,7 @@ class FitPanel(QWidget):
         self._inside.setProperty("role", "scrolled")
         self._column = QVBoxLayout(self._inside)
         self._column.setContentsMargins(0, 0, 4, 0)
-        self._column.setSpacing(6)
+        self._column.setSpacing(2)
         self._model, self._granted = _note("The model"), _note("What is taken for granted")
         self._column.addWidget(self._model)
         self._legend = QWidget()
@@ -203,6 +206,20 @@ class FitPanel(QWidget):
     def alternatives(self) -> list[AlternativeRow]:
         """The rows of the alternatives, from the top."""
         return list(self._rows)
+
+    @property
+    def way_out(self) -> WayOut | None:
+        """The change that is looked at: under the pointer, else with the focus."""
+        return self._regarded
+
+    def _regard(self) -> None:
+        """Find the row that is looked at now."""
+        seen = [] if self._details.isHidden() else self._rows
+        row = next((row for row in seen if row.under_pointer), None) or next((row for row in seen if row.focused), None)
+        way = None if row is None else row.way
+        if way != self._regarded:
+            self._regarded = way
+            self.regarded.emit()
 
     def set_palette(self, palette: Palette) -> None:
         """Draw in other colours."""
@@ -319,6 +336,7 @@ class FitPanel(QWidget):
         self._details.setVisible(opened)
         if opened:
             self._fill(prediction)
+        self._regard()
 
     def _share_height(self) -> None:
         """A reason takes the place of bar and switch, and its words the height of both: nothing else moves."""
@@ -347,6 +365,7 @@ class FitPanel(QWidget):
             if row is None:
                 row = AlternativeRow(way)
                 row.applied.connect(self.applied)
+                row.regarded.connect(self._regard)
                 row.set_locked(self._running)
             else:
                 old.remove(row)
@@ -428,18 +447,26 @@ _FIT_ROLES = {True: ("good", "✓"), False: ("error", "✕"), None: ("warn", "�
 class AlternativeRow(QWidget):
     """The change, what it needs and its price; the button where the form can make it.
 
+    Attributes:
+        under_pointer, focused: whether it is looked at by either.
+
     Signals:
         applied: the `Alternative`, when its button was pressed.
+        regarded: whether it is looked at has changed.
     """
 
     applied = Signal(object)
+    regarded = Signal()
 
     def __init__(self, way: WayOut, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.way = way
+        self.under_pointer = self.focused = False
+        self.setProperty("role", "remedy")
+        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.alternative = way.alternative
         grid = QGridLayout(self)
-        grid.setContentsMargins(0, 0, 0, 0)
+        grid.setContentsMargins(4, 2, 2, 2)
         grid.setHorizontalSpacing(6)
         grid.setVerticalSpacing(0)
         grid.setColumnStretch(1, 1)
@@ -455,7 +482,23 @@ class AlternativeRow(QWidget):
         self.button = self._make_button()
         if self.button is not None:
             grid.addWidget(self.button, 0, 2)
+            self.button.installEventFilter(self)
         self.setAccessibleName(f"{way.change}: {way.fit}; {_costs(way)}")
+
+    def enterEvent(self, event: QEnterEvent) -> None:
+        self._look(pointer=True, focus=self.focused)
+
+    def leaveEvent(self, event: QEvent) -> None:
+        self._look(pointer=False, focus=self.focused)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() in (QEvent.Type.FocusIn, QEvent.Type.FocusOut):
+            self._look(pointer=self.under_pointer, focus=event.type() is QEvent.Type.FocusIn)
+        return super().eventFilter(watched, event)
+
+    def _look(self, *, pointer: bool, focus: bool) -> None:
+        self.under_pointer, self.focused = pointer, focus
+        self.regarded.emit()
 
     def _make_button(self) -> QPushButton | None:
         """Applies the alternative, or copies how to start with it; ``None`` where neither can be done from here."""

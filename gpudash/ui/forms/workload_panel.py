@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -63,6 +64,15 @@ ROOMY_HEIGHT = 980
 """Logical pixels from which the form and what would fit can be seen side by side."""
 
 
+@dataclass(frozen=True)
+class FormState:
+    """What a form asks for: the workload, torch's name of the device, and the fields of the spec."""
+
+    workload: str
+    device: str
+    values: Mapping[str, Any]
+
+
 class WorkloadPanel(QFrame):
     """Choose, configure, start and stop.
 
@@ -76,6 +86,8 @@ class WorkloadPanel(QFrame):
         answered: what a press came to that neither started nor stopped anything, in a sentence.
         device_chosen: torch's name of the device the user chose in the panel.
         changed: the form changed.
+        replaced: values were put into the form for the user: in words, the `FormState` before and after, and the kind
+            of step, as of `Undoing.push`.
     """
 
     start_requested = Signal()
@@ -84,6 +96,7 @@ class WorkloadPanel(QFrame):
     snapshot_requested = Signal()
     device_chosen = Signal(str)
     changed = Signal()
+    replaced = Signal(str, object, object, str)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -261,6 +274,43 @@ class WorkloadPanel(QFrame):
         if not self.watching:
             self.form.change_fields(fields)
             self._form_changed()
+
+    @property
+    def state(self) -> FormState | None:
+        """What is asked for, to be put back later; ``None`` while a value is not allowed, and for a script."""
+        spec = self.spec()
+        if spec is None or self.watching:
+            return None
+        return FormState(self.workload.currentData(), self.device_name, spec.model_dump())
+
+    def put_back(self, state: FormState) -> None:
+        """Ask for what was asked for before.
+
+        Raises:
+            RuntimeError: one sentence, while a run holds the form, and where the workload is not there any more.
+        """
+        if self._running:
+            raise RuntimeError("The form is a run's until that is over.")
+        row = self.workload.findData(state.workload)
+        if row < 0:
+            raise RuntimeError(f"The workload {state.workload} is not there any more.")
+        self.workload.setCurrentIndex(row)
+        self.choose_device(state.device)
+        self.form.set_values(state.values)
+        self._form_changed()
+
+    def replace_fields(self, text: str, change: Callable[[], object], *, kind: str = "") -> None:
+        """Let ``change`` put other values into the form, and tell that as one step, which `replaced` has.
+
+        Args:
+            text: what it does, as in "Apply of batch 8".
+            kind: steps of one kind that follow each other fast are one; "" stands alone.
+        """
+        before = self.state
+        change()
+        after = self.state
+        if before is not None and after is not None and before != after:
+            self.replaced.emit(text, before, after, kind)
 
     def set_forecast(self, text: str) -> None:
         """Say at the button that the run will not fit; "" when it will or nothing is known."""

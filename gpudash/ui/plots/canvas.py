@@ -14,11 +14,12 @@ from typing import Protocol
 import numpy as np
 import pyqtgraph
 from numpy.typing import NDArray
-from PySide6.QtCore import QEvent, QObject, QPoint, QRectF, QSize, Qt, Signal
+from PySide6.QtCore import QEvent, QObject, QPoint, QPointF, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import (
     QColor,
     QContextMenuEvent,
     QFont,
+    QHelpEvent,
     QKeyEvent,
     QMouseEvent,
     QPainter,
@@ -27,7 +28,7 @@ from PySide6.QtGui import (
     QTransform,
     QWheelEvent,
 )
-from PySide6.QtWidgets import QGraphicsView, QSizePolicy, QStyleOptionGraphicsItem, QWidget
+from PySide6.QtWidgets import QGraphicsView, QSizePolicy, QStyleOptionGraphicsItem, QToolTip, QWidget
 
 from gpudash.drawing.axes import Style
 from gpudash.drawing.shaping import Floats, Points, dashes
@@ -37,7 +38,10 @@ from gpudash.ui.plots.geometry import Geometry
 from gpudash.ui.plots.ghost import GhostLayer, RunningGhostLayer
 from gpudash.ui.plots.layers import Bands, PlotFrame
 from gpudash.ui.plots.overlay import FAINT_ALPHA, PEN_STYLES, PlotOverlay
+from gpudash.ui.plots.partings import PartingsLayer
+from gpudash.ui.plots.remedy import RemedyLayer
 from gpudash.ui.plots.view import TimeView
+from gpudash.ui.widgets.plain_text import plain_tip
 from gpudash.ui.widgets.text_size import text_scale
 
 EDGE_PX = 5.0
@@ -257,12 +261,16 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
         self.bands = Bands()
         self.frame = PlotFrame(font, palette)
         self.overlay = PlotOverlay(font, palette)
-        self.ghost = GhostLayer(font, palette)
+        self.ghost = GhostLayer(font, palette, self)
+        self.remedy = RemedyLayer(font, palette, self)
+        self.partings = PartingsLayer(font, palette)
         self.running_ghost = RunningGhostLayer(palette)
         self.box = pyqtgraph.ViewBox(enableMenu=False, enableMouse=False)
         self.box.disableAutoRange()
         self.box.setDefaultPadding(0)
-        for item in (self.running_ghost, self.bands, self.frame, self.ghost, self.box, self.overlay):
+        predicted = (self.running_ghost, self.ghost, self.remedy, self.partings)
+        self._layers = (self.bands, self.frame, *predicted, self.overlay)
+        for item in (*self._layers, self.box):
             self.scene().addItem(item)
         self._raw: dict[str, Line] = {}
         self._bold: dict[str, Line] = {}
@@ -283,6 +291,8 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
         self.frame.set_palette(palette)
         self.overlay.set_palette(palette)
         self.ghost.set_palette(palette)
+        self.remedy.set_palette(palette)
+        self.partings.set_palette(palette)
         self.running_ghost.set_palette(palette)
 
     def set_curves(self, curves: Sequence[CurveSpec]) -> None:
@@ -306,7 +316,7 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
         """Place the plot area."""
         area = QRectF(left, top, max(10.0, self.width() - left - right), max(10.0, self.height() - top - bottom))
         bounds = QRectF(0, 0, self.width(), self.height())
-        for layer in (self.running_ghost, self.bands, self.frame, self.ghost, self.overlay):
+        for layer in self._layers:
             layer.set_bounds(bounds)
         if area != self._area:
             self._area = area
@@ -366,12 +376,20 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
             self.frame.set_font(font)
             self.overlay.set_font(font)
             self.ghost.set_font(font)
+            self.remedy.set_font(font)
+            self.partings.set_font(font)
 
     def resizeEvent(self, event: QResizeEvent | None) -> None:
         super().resizeEvent(event)
         gestures = getattr(self, "_gestures", None)
         if gestures is not None:
             gestures.resized()
+
+    def viewportEvent(self, event: QEvent) -> bool:
+        if event.type() is QEvent.Type.ToolTip and isinstance(event, QHelpEvent) and hasattr(self, "partings"):
+            QToolTip.showText(event.globalPos(), plain_tip(self.partings.text_at(QPointF(event.pos()))), self)
+            return True
+        return bool(super().viewportEvent(event))
 
     def leaveEvent(self, event: QEvent) -> None:
         self._gestures.leave()

@@ -22,15 +22,19 @@ from gpudash.drawing.axes import (
 )
 from gpudash.drawing.ghost import RunningGhost
 from gpudash.drawing.shaping import BRIDGED_PX, Floats, Points, pulses, stacked
+from gpudash.session.predicting.partings import Parting
 from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.canvas import MIN_HEIGHT_PX, TIGHT_HEIGHT_PX, Canvas, Gestures, drawn
 from gpudash.ui.plots.geometry import Geometry
-from gpudash.ui.plots.ghost import GhostView
+from gpudash.ui.plots.ghost import GhostView, verdict_colour
 from gpudash.ui.plots.layers import Label
 from gpudash.ui.plots.legend import Legend, LevelName
 from gpudash.ui.plots.overlay import BETWEEN_ALPHA, Arrow, Mark, OverlayContent, PlotLevel, place
+from gpudash.ui.plots.peak_handle import PeakHandle
+from gpudash.ui.plots.peak_rows import peak_group
 from gpudash.ui.plots.reading import Group, PlotData, PlotRequest, Row
+from gpudash.ui.plots.remedy import RemedyView
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.text_size import scaled
@@ -51,9 +55,11 @@ class TimePlot(QWidget):
     Signals:
         hidden_changed: a curve was hidden or shown.
         menu_requested: a global position.
+        size_wanted: the size, of what the predicted run grows with, that its peak was dragged to.
     """
 
     hidden_changed = Signal()
+    size_wanted = Signal(int)
     menu_requested = Signal(QPoint)
 
     def __init__(self, spec: PlotSpec, view: TimeView, palette: Palette, parent: QWidget | None = None) -> None:
@@ -65,7 +71,9 @@ class TimePlot(QWidget):
         self._scale = self._new_scale()
         self._ghost: GhostView | None = None
         self._ghost_scale = Autoscale("bytes")
+        self._remedy: RemedyView | None = None
         self._running_ghost: RunningGhost | None = None
+        self._partings: Sequence[Parting] = ()
         self._data = PlotData()
         self._stack: tuple[Floats, list[Floats | None]] = (np.empty(0), [])
         self._forecast: Sequence[tuple[float, float]] = ()
@@ -79,6 +87,8 @@ class TimePlot(QWidget):
         self.gestures = self._new_gestures(view)
         self.gestures.menu_requested.connect(self.menu_requested)
         self.canvas = Canvas(spec.curves, palette, self.gestures, self)
+        self.handle = PeakHandle(palette, self.canvas)
+        self.handle.wanted.connect(self.size_wanted)
         self._name()
         in_column(self.legend, (self.canvas, 1), parent=self, margins=(0, 0, 0, 0), spacing=0)
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Expanding)
@@ -153,7 +163,9 @@ class TimePlot(QWidget):
 
     def labels(self) -> list[Label]:
         """Every word on the canvas with its place, in canvas pixels."""
-        return [*self.canvas.frame.labels, *self.canvas.overlay.labels, *self.canvas.ghost.labels]
+        canvas = self.canvas
+        over = (*canvas.ghost.labels, *canvas.remedy.labels, *canvas.partings.labels)
+        return [*canvas.frame.labels, *canvas.overlay.labels, *over]
 
     def toggle_log(self) -> None:
         """Make the left axis logarithmic or linear, where the plot allows it."""
@@ -190,9 +202,19 @@ class TimePlot(QWidget):
         self._ghost = ghost
         return True
 
-    def set_running_ghost(self, running: RunningGhost | None) -> None:
-        """Draw the ghost of a run behind its readings; ``None`` takes it away."""
-        self._running_ghost = running
+    def set_remedy(self, remedy: RemedyView | None) -> bool:
+        """Draw over what is predicted what it would be with a change; ``None`` takes that away.
+
+        Returns:
+            Whether that is something else than before.
+        """
+        changed = remedy is not self._remedy
+        self._remedy = remedy
+        return changed
+
+    def set_running_ghost(self, running: RunningGhost | None, partings: Sequence[Parting] = ()) -> None:
+        """Draw the ghost of a run behind its readings, and mark where they have left it; ``None`` takes it away."""
+        self._running_ghost, self._partings = running, partings
 
     @property
     def to_come(self) -> bool:
@@ -208,11 +230,12 @@ class TimePlot(QWidget):
         """What the readout says of the plot: of a ghost what each ribbon has at the peak, the highest first."""
         if self._ghost is None:
             return spec, rows
-        parts = {}
-        if self._ghost.ghost is not None:
-            parts = self._ghost.ghost.parts
-        found = [Row(curve, parts.get(curve.name), None) for curve in reversed(self.visible_curves)]
-        return replace(spec, title="PREDICTED, at the peak"), found
+        if self._ghost.ghost is None:
+            return replace(spec, title="NOT PREDICTED"), []
+        then = None
+        if self._remedy is not None:
+            then = self._remedy.ghost
+        return peak_group(spec, self._ghost.ghost, then, [*reversed(self.visible_curves)])
 
     @property
     def has_forecast(self) -> bool:
@@ -233,6 +256,7 @@ class TimePlot(QWidget):
         self._palette = palette
         self.legend.set_palette(palette)
         self.canvas.set_palette(palette)
+        self.handle.set_palette(palette)
 
     def set_frame(self, left: float, right: float, *, shows_mark_labels: bool) -> None:
         """Margins shared by all plots; whether this one carries the labels of marks."""
@@ -275,7 +299,8 @@ class TimePlot(QWidget):
         """Accept new data and fit the y axis; `draw` shows them."""
         self._data = data
         if self._ghost is not None:
-            self._ghost_scale.update(0.0, self._ghost.reach, now_s)
+            if not self.handle.dragging:
+                self._ghost_scale.update(0.0, self._ghost.reach, now_s)
             return
         bands = [curve for curve in self.spec.curves if curve.stack]
         known = None
@@ -302,7 +327,11 @@ class TimePlot(QWidget):
         self.canvas.set_range(geometry)
         self.time_ticks = self._time_ticks(geometry)
         self.canvas.ghost.show_view(self._ghost, geometry if self._ghost is not None else None, self.hidden)
+        self._place_handle(geometry)
+        over = self._remedy if self._ghost is not None else None
+        self.canvas.remedy.show_remedy(over, geometry, self.canvas.ghost)
         self.canvas.running_ghost.show_running_ghost(self._running_ghost if self._ghost is None else None, geometry)
+        self.canvas.partings.show_partings(self._partings if self._ghost is None else (), geometry)
         if self._ghost is not None:
             self._draw_alone(geometry)
             return
@@ -313,6 +342,15 @@ class TimePlot(QWidget):
             if not curve.stack:
                 self._draw_curve(curve, geometry)
         self._draw_overlay(geometry, marks, rows)
+
+    def _place_handle(self, geometry: Geometry) -> None:
+        view = self._ghost
+        if view is None or view.ghost is None:
+            self.handle.show_at(None, 0.0, None, None, "", old=False)
+            return
+        colour = verdict_colour(view, self._palette)
+        peak = self.canvas.ghost.peak_point
+        self.handle.show_at(peak, view.ghost.highest, geometry, view.sized, colour, old=view.faded)
 
     def _draw_alone(self, geometry: Geometry) -> None:
         """Take everything away that is of time but the ghost's own axis."""

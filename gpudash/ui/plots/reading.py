@@ -108,11 +108,20 @@ class Smoothing:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One curve in the readout: value at the cursor, ``None`` where nothing is drawn, NaN where a run computed NaN."""
+    """One curve in the readout: value at the cursor, ``None`` where nothing is drawn, NaN where a run computed NaN.
+
+    Attributes:
+        text: what is written in place of the value; "" for the value.
+        then: what it would be with a change; "" for nothing.
+        kind: "sum" of the rows above it, or the "rest" below that; "" for a curve.
+    """
 
     curve: CurveSpec
     value: float | None
     smoothed: float | None
+    text: str = ""
+    then: str = ""
+    kind: str = ""
 
 
 def read_plot(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from PySide6.QtCore import QEvent, QPoint, QRectF, QSize, Qt, Signal
+from PySide6.QtCore import QEvent, QLineF, QPoint, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QFocusEvent, QFontMetricsF, QIcon, QKeyEvent, QMouseEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
@@ -28,6 +28,7 @@ from gpudash.telemetry.series import Statistics
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.canvas import label_font
 from gpudash.ui.plots.legend import SWATCH_PX, Button, patch_size, swatch
+from gpudash.ui.plots.peak_rows import SAME
 from gpudash.ui.plots.reading import Row
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
@@ -38,6 +39,9 @@ WIDTH_PX, WIDE_PX = 236, 300
 """Logical pixels, and where there is room for longer names and for what a run came to."""
 
 _PAD = 10
+
+THEN_PX = 50
+"""Logical pixels of the column of what a change would make of a prediction."""
 
 
 class Readout(QWidget):
@@ -106,6 +110,10 @@ class Readout(QWidget):
         """Name and value of every row, as shown."""
         return [(row.curve.name, text) for _, rows in self._groups for row, text in rows]
 
+    def changes(self) -> dict[str, str]:
+        """Name of every row that a change is told of, and what it would be with that."""
+        return {row.curve.name: row.then for _, rows in self._groups for row, _ in rows if row.then}
+
     @property
     def title(self) -> str:
         """The time that the values belong to, as shown."""
@@ -113,7 +121,8 @@ class Readout(QWidget):
 
     def describe(self) -> None:
         """Bring the words for a screen reader up to date."""
-        values = "; ".join(f"{name} {text}" for name, text in self.rows())
+        then = {name: f", then {text}" for name, text in self.changes().items()}
+        values = "; ".join(f"{name} {text}{then.get(name, '')}" for name, text in self.rows())
         self.setAccessibleDescription(f"{self._title}: {values}")
 
     @property
@@ -147,32 +156,65 @@ class Readout(QWidget):
             painter.drawText(QRectF(_PAD, top, width, line), Qt.AlignmentFlag.AlignVCenter, elided)
             font.setBold(False)
             painter.setFont(font)
+            if any(row.text for row, _ in rows):
+                self._paint_columns(painter, QRectF(_PAD, top, width, line), rows)
             top += line
             for row, value in rows:
                 self._paint_row(painter, metrics, QRectF(_PAD, top, width, line), row, value)
                 top += line
             top += 0.3 * line
 
+    def _paint_columns(self, painter: QPainter, place: QRectF, rows: Sequence[tuple[Row, str]]) -> None:
+        """What stands above figures that a change may have others beside."""
+        right = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+        if any(row.then for row, _ in rows):
+            painter.drawText(place.adjusted(0, 0, -scaled(THEN_PX), 0), right, "now")
+            painter.setPen(QColor(self._palette.text))
+            painter.drawText(place, right, "then")
+
     def _paint_row(self, painter: QPainter, metrics: QFontMetricsF, place: QRectF, row: Row, value: str) -> None:
+        if row.text:
+            self._paint_then(painter, metrics, place, row)
+            place = place.adjusted(0, 0, -scaled(THEN_PX), 0)  # also without a change: no column moves
         ratio = self.devicePixelRatioF()
         top = round(place.center().y() - patch_size().height() / 2)
-        painter.drawPixmap(round(place.left()), top, swatch(row.curve, self._palette, ratio))
-        painter.setPen(QColor(self._palette.text))
+        if not row.kind:
+            painter.drawPixmap(round(place.left()), top, swatch(row.curve, self._palette, ratio))
+        painter.setPen(QColor(self._palette.muted if row.kind == "rest" else self._palette.text))
         painter.drawText(place, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, value)
         indent = scaled(SWATCH_PX)
         room = place.width() - indent - metrics.horizontalAdvance(value) - 8
-        painter.setPen(QColor(self._palette.muted))
+        painter.setPen(QColor(self._palette.text if row.kind == "sum" else self._palette.muted))
         name = metrics.elidedText(row.curve.name, Qt.TextElideMode.ElideRight, room)
         painter.drawText(place.adjusted(indent, 0, 0, 0), Qt.AlignmentFlag.AlignVCenter, name)
 
+    def _paint_then(self, painter: QPainter, metrics: QFontMetricsF, place: QRectF, row: Row) -> None:
+        """What a row would be with a change, and the line over the sum."""
+        if row.kind == "sum":
+            painter.setPen(QColor(self._palette.border))
+            painter.drawLine(QLineF(place.left(), place.top(), place.right(), place.top()))
+        if row.then:
+            colours = {"sum": self._palette.text, "rest": self._palette.good}
+            colour = colours.get(row.kind, self._palette.text)
+            if row.then == SAME:
+                colour = self._palette.muted
+            elif row.kind == "rest" and row.then.startswith("−"):
+                colour = self._palette.critical
+            painter.setPen(QColor(colour))
+            painter.drawText(place, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, row.then)
 
-def _written(groups: Sequence[tuple[str, Sequence[tuple[Row, str]]]]) -> list[tuple[str, list[tuple[CurveSpec, str]]]]:
+
+def _written(
+    groups: Sequence[tuple[str, Sequence[tuple[Row, str]]]],
+) -> list[tuple[str, list[tuple[CurveSpec, str, str]]]]:
     """What is seen of the rows: titles, curves and texts."""
-    return [(title, [(row.curve, text) for row, text in rows]) for title, rows in groups]
+    return [(title, [(row.curve, text, row.then) for row, text in rows]) for title, rows in groups]
 
 
 def row_text(row: Row) -> str:
     """A row's value in words, raw and smoothed: "0.412 (smoothed 0.398)"; "-" where nothing is drawn."""
+    if row.text:
+        return row.text
     if row.value is not None and math.isnan(row.value):
         return "NaN"
     text = format_value(row.curve.unit, row.value, row.curve.unit_name)

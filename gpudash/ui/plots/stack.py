@@ -16,6 +16,7 @@ from PySide6.QtGui import QCursor, QImage, QResizeEvent
 from PySide6.QtWidgets import QFrame, QGridLayout, QScrollArea, QSizePolicy, QSplitter, QWidget
 
 from gpudash.drawing.ghost import RunningGhost
+from gpudash.session.predicting.partings import Parting
 from gpudash.telemetry.plots import CurveSpec, PlotSpec
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import Palette
@@ -35,6 +36,7 @@ from gpudash.ui.plots.overlay import Mark
 from gpudash.ui.plots.plot import TimePlot
 from gpudash.ui.plots.reading import FrameData, FrameReader, SessionShape, session_shape
 from gpudash.ui.plots.readout import MarkField, Readout, SelectionStrip
+from gpudash.ui.plots.remedy import RemedyView
 from gpudash.ui.plots.time_axis import SessionOverview, TimeAxis
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.remembered import recall_of, remember_of
@@ -75,6 +77,7 @@ class PlotStack(QFrame):
         reported: one sentence on something that was copied or saved.
         failed: one sentence on something that could not be.
         menu_requested: the plot in which the menu is wanted, and the global position.
+        size_wanted: as of `TimePlot`.
     """
 
     mark_named = Signal(str, float)
@@ -82,6 +85,7 @@ class PlotStack(QFrame):
     reported = Signal(str)
     failed = Signal(str)
     menu_requested = Signal(object, object)
+    size_wanted = Signal(int)
 
     def __init__(
         self,
@@ -251,17 +255,24 @@ class PlotStack(QFrame):
             share = LEAD_RATIO
         self.view.set_lead(self.view.window_s * share)
 
-    def set_running_ghost(self, name: str, running: RunningGhost | None) -> None:
-        """Draw in the plot ``name`` the ghost of a run behind its readings; ``None`` takes it away."""
+    def set_running_ghost(self, name: str, running: RunningGhost | None, partings: Sequence[Parting] = ()) -> None:
+        """Draw in the plot ``name`` the ghost of a run behind its readings, and mark where those have left it; ``None``
+        takes it away."""
         plot = self._plots.get(name)
         if plot is not None:
-            plot.set_running_ghost(running)
+            plot.set_running_ghost(running, partings)
             self._keep_lead()
 
     def set_ghost(self, name: str, ghost: GhostView | None) -> None:
         """Show in the plot ``name`` what is predicted, in place of readings; ``None`` shows readings."""
         plot = self._plots.get(name)
         if plot is not None and plot.set_ghost(ghost):
+            self._touch()
+
+    def set_remedy(self, name: str, remedy: RemedyView | None) -> None:
+        """Draw in the plot ``name`` what its ghost would be with a change; ``None`` takes that away."""
+        plot = self._plots.get(name)
+        if plot is not None and plot.set_remedy(remedy):
             self._touch()
 
     def set_hidden_marks(self, categories: Iterable[str]) -> None:
@@ -575,6 +586,7 @@ class PlotStack(QFrame):
         plot.hidden_changed.connect(self._hidden_changed)
         plot.gestures.area_resized.connect(self._touch)
         plot.gestures.y_zoomed.connect(self._touch)
+        plot.size_wanted.connect(self.size_wanted)
         plot.menu_requested.connect(lambda position, plot=plot: self.menu_requested.emit(plot, position))
         self._plots[spec.id] = plot
         return plot

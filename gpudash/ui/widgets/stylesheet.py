@@ -44,6 +44,8 @@ QFrame[role="rule"] { background: $border; }
 QLabel[role="figure"], QLabel[role="figure-good"], QLabel[role="figure-bad"] { font-size: 15pt; font-weight: bold; }
 QLabel[role="figure-good"] { color: $good; }
 QLabel[role="figure-bad"] { color: $critical; }
+QWidget[role="remedy"] { border-left: 2px solid transparent; }
+QWidget[role="remedy"]:hover { background: $button; border-left-color: $accent; }
 QLabel[role="verdict"] { font-size: 20pt; font-weight: bold; }
 QLabel[role="figure-small"] { font-weight: bold; }
 QLabel[role="good-small"] { color: $good; font-weight: bold; }

@@ -30,7 +30,7 @@ from gpudash.simulator.dry_run.dry_run import DryRun, LeftTheDeviceError
 from gpudash.simulator.dry_run.ranks import NoRanksError
 from gpudash.simulator.dry_run.refusals import CannotPredictError, explaining_errors
 from gpudash.specs import PressureSpec, Spec, TrainingSpec
-from gpudash.specs.changes import SpecChange, batch_fields, batch_text, capped, changes, size_field
+from gpudash.specs.changes import SpecChange, batch_fields, batch_text, capped, changes, largest_size, size_field
 from gpudash.units import MIB
 from gpudash.workloads.predicting.device_fit import (
     FLOPS,
@@ -49,9 +49,6 @@ CAPS = (0.8, 0.6, 0.4, 0.2)
 """Shares of the free memory at which a run that would fill it may end instead."""
 
 SMALLEST_CAP = MIB
-
-UNBOUNDED = 2**31
-"""Where the search for the largest batch ends if the spec sets no bound."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +79,8 @@ def estimate(
     Args:
         dry: of this process.
         alternatives: whether to look for the largest batch and for what else would fit.
-        followed: is called before the first result; of several devices for the one that decides, and not for a model
-            that is split.
+        followed: is called before the first result, of several devices for the one that decides; and before each that
+            has one more alternative which changes the spec. Not for a model that is split.
 
     Raises:
         CannotPredictError: when the workload cannot be followed without numbers, or not on this device.
@@ -183,7 +180,7 @@ class _Estimation:
             cap = int(share * room) // MIB * MIB
             if cap < SMALLEST_CAP:
                 break
-            for found in self._changed(capped(cap)):
+            for found in self._changed(capped(cap), followed=None):
                 if found.fits:
                     return (found,)
         return ()
@@ -214,8 +211,7 @@ class _Estimation:
         if name is None:
             return None
         batch = self._batch(name)
-        bounds = type(self._spec).model_fields[name].metadata
-        limit = int(next((bound.le for bound in bounds if hasattr(bound, "le")), UNBOUNDED))
+        limit = largest_size(self._spec, name)
         tried = functools.partial(self._sized_halves if self._split else self._sized, name)
         return largest(tried, batch, limit, self._target)
 
@@ -247,7 +243,7 @@ class _Estimation:
         if name is not None and batch and batch < self._batch(name):
             assert isinstance(self._spec, TrainingSpec)  # the only one with a size that is searched for
             text, fields = batch_text(self._spec, batch), batch_fields(self._spec, batch)
-            yield from self._changed(SpecChange(text, fields, changes_training=True))
+            yield from self._changed(SpecChange(text, fields, changes_training=True), followed=self._followed)
         elsewhere = [other for other in self._elsewhere if not self._spec.problems(other.device)]
         found_changes = changes(self._spec)
         yield from self._tried(change for change in found_changes if not change.changes_training)
@@ -263,11 +259,11 @@ class _Estimation:
         for change in wanted:
             if shared and "accumulation" in change.fields:
                 continue  # a larger part that fits has been found
-            for alternative in self._changed(change):
+            for alternative in self._changed(change, followed=self._followed):
                 shared = shared or ("accumulation" in change.fields and alternative.fits is True)
                 yield alternative
 
-    def _changed(self, change: SpecChange) -> Iterator[Alternative]:
+    def _changed(self, change: SpecChange, *, followed: Followed | None) -> Iterator[Alternative]:
         """The alternative that ``change`` is; none when the changed spec is not valid or cannot be followed."""
         try:
             spec = change.applied(self._spec)
@@ -279,6 +275,8 @@ class _Estimation:
                 found = judge(self._trace(spec), self._target, spec.name)
         except (ValidationError, CannotPredictError):
             return
+        if followed is not None and not self._split:
+            followed(self._trace(spec), self._target, found)
         slowdown, slowdown_from = self._slowdown(spec, change)
         yield as_alternative(
             change.label,

@@ -6,7 +6,7 @@ It reads one JSON object a line from its standard input and answers with one or 
 * asked ``{"id", "workload", "spec", "target", "elsewhere", "used_bytes", "alternatives", "timeline"}``: ``{"id",
   "estimate", "final"}``, each estimate with more than the one before, or ``{"id", "error": {"kind", "message",
   "remedy"}, "final": true}``. Where a ``timeline`` was asked for, the first answer has it beside its estimate, as of
-  `gpudash.memory.predicting.memory_timeline`.
+  `gpudash.memory.predicting.memory_timeline`, and a later one that of the last of its alternatives.
 
 A request is left, between two dry runs, as soon as a newer one has come. The process ends with its standard input,
 also in the midst of a request.
@@ -104,7 +104,8 @@ def _answers(query: Mapping[str, Any], dry: DryRun) -> Iterator[dict[str, Any]]:
 
 
 def _estimates(query: Mapping[str, Any], dry: DryRun, timelines: list[MemoryTimeline]) -> Iterator[Estimate]:
-    """The estimates that a query is answered with; the timeline that it may ask for goes into ``timelines``."""
+    """The estimates that a query is answered with; the timelines that it may ask for go into ``timelines``, each before
+    the estimate that it belongs to."""
     from gpudash.memory.predicting.memory_timeline import timeline_of
     from gpudash.simulator.dry_run.refusals import CannotPredictError
     from gpudash.workloads.predicting.estimate import Question, estimate

@@ -1,0 +1,115 @@
+"""Where a run left what was predicted of it: step by step, as far as its readings cover the steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpudash.drawing.ghost import Ghost, RunningGhost
+from gpudash.memory.predicting.prediction import CONTEXT
+from gpudash.session.predicting.ghosts import OTHERS
+from gpudash.units import MIB, format_bytes
+
+Floats = NDArray[np.float64]
+Readings = tuple[Floats, Floats]
+"""When the allocator was read, session time ascending, and the most bytes since the reading before."""
+
+LEAST_RATIO, LEAST_BYTES = 0.02, 64 * MIB
+"""By how much a step leaves its prediction that is told: a part of all that was predicted, or bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """A step that held more or less than was predicted.
+
+    Attributes:
+        step: its number.
+        at_s: session time of the reading that tells.
+        held: the most that the device held for it, bytes, what lies outside the allocator included.
+        more: by how much that is more than predicted, bytes; negative for less.
+        allocated_more: the same of what tensors had; ``None`` where their peak is not known.
+    """
+
+    step: int
+    at_s: float
+    held: int
+    more: int
+    allocated_more: int | None
+
+    @property
+    def label(self) -> str:
+        """The difference: "+80 MiB"."""
+        return f"{'+' if self.more > 0 else '−'}{format_bytes(abs(self.more))}"
+
+    @property
+    def text(self) -> str:
+        """All of it: "at step 3 the run held 80 MiB more than predicted: its tensors 64 MiB more, its cache 16 MiB
+        more"."""
+        whole = f"at step {self.step} the run held {_difference(self.more)} than predicted"
+        if self.allocated_more is None:
+            return whole
+        parts = [("its tensors", self.allocated_more), ("its cache", self.more - self.allocated_more)]
+        return f"{whole}: {', '.join(f'{name} {_difference(size)}' for name, size in parts if abs(size) >= MIB)}"
+
+
+def partings(running: RunningGhost, reserved: Readings, allocated: Readings) -> tuple[Parting, ...]:
+    """The steps in view that left what was predicted by `LEAST_RATIO` or `LEAST_BYTES`, oldest first.
+
+    A reading tells of all since the one before, so that one within a step is of that step alone, and the first behind
+    it of its end and of what follows: a step held more if the former say so, and less if all of them together do.
+    Steps between two readings are not told of.
+    """
+    ended = running.ended
+    if not len(ended) or not running.ghost.steps or not len(reserved[0]):
+        return ()
+    first = running.step - len(ended) + 1
+    begins = np.concatenate(([ended[0] - running.pace if first > 1 else running.began], ended[:-1]))
+    expected = [_expected(running.ghost, step) for step in range(1, running.ghost.steps + 1)]
+    base = _outside(running.ghost)
+    times, values = reserved
+    found = []
+    for place, (begin, end) in enumerate(zip(begins.tolist(), ended.tolist(), strict=True)):
+        low, behind = np.searchsorted(times, [begin, end], "right").tolist()
+        if low + 1 >= behind or behind >= len(times):
+            continue  # too few within, or its end has not been read yet
+        within = values[low + 1 : behind]  # the first one tells of the step before too
+        most, least_likely = float(within.max()), float(values[low : behind + 1].max())
+        predicted, predicted_used = expected[min(first + place, len(expected)) - 1]
+        bound = min(LEAST_BYTES, LEAST_RATIO * (base + predicted))
+        if most - predicted >= bound:
+            held, at = most, low + 1 + int(within.argmax())
+        elif predicted - least_likely >= bound:
+            held, at = least_likely, low + int(values[low : behind + 1].argmax())
+        else:
+            continue
+        used = _most_between(allocated, begin, end)
+        used_more = None if used is None else int(used - predicted_used)
+        found.append(Parting(first + place, float(times[at]), int(base + held), int(held - predicted), used_more))
+    return tuple(found)
+
+
+def _outside(ghost: Ghost) -> float:
+    """What lies outside the run's allocator: others, and the context."""
+    return sum(ghost.parts.get(name, 0.0) for name in (OTHERS, CONTEXT))
+
+
+def _expected(ghost: Ghost, step: int) -> tuple[float, float]:
+    """The most that the allocator was to hold in a step, and to have in use."""
+    panel, base = ghost.step_panel(step), _outside(ghost)
+    used = ghost.edges[ghost.top, panel.first : panel.behind]
+    return ghost.step_peak(step)[1] - base, float(used.max()) - base
+
+
+def _most_between(readings: Readings, begin: float, end: float) -> float | None:
+    times, values = readings
+    low, behind = np.searchsorted(times, [begin, end], "right").tolist()
+    if behind <= low:
+        return None
+    return float(values[low:behind].max())
+
+
+def _difference(size: int) -> str:
+    """A size as more or less of something."""
+    return f"{format_bytes(abs(size))} {'more' if size > 0 else 'less'}"

@@ -1,0 +1,89 @@
+"""Marks, in the memory plot of a run, the steps that left what was predicted of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import QPointF, QRectF, Qt
+from PySide6.QtGui import QColor, QFont, QFontMetricsF, QPainter, QPen, QPolygonF
+from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
+
+from gpudash.session.predicting.partings import Parting
+from gpudash.ui.colours import Palette
+from gpudash.ui.plots.geometry import Geometry
+from gpudash.ui.plots.layers import Label, Layer
+
+MARK_PX, NEAR_PX = 5.0, 9.0
+"""Half of a mark, and how near to its middle the pointer is on it."""
+
+
+class PartingsLayer(Layer):
+    """A mark for each step, with the difference where its words have room.
+
+    Attributes:
+        marks: what each mark is of, and its middle in canvas pixels.
+        labels: every word with its place.
+    """
+
+    def __init__(self, font: QFont, palette: Palette) -> None:
+        super().__init__(60)
+        self._palette = palette
+        self.marks: list[tuple[Parting, QPointF]] = []
+        self.labels: list[Label] = []
+        self.set_font(font)
+
+    def set_palette(self, palette: Palette) -> None:
+        self._palette = palette
+        self.update()
+
+    def set_font(self, font: QFont) -> None:
+        """Write in another font from the next `show_partings` on."""
+        self._font = QFont(font)
+        self._font.setBold(True)
+
+    def show_partings(self, partings: Sequence[Parting], geometry: Geometry) -> None:
+        """Mark these from now on."""
+        if not (partings or self.marks):
+            return
+        area, metrics = geometry.area, QFontMetricsF(self._font)
+        self.marks, self.labels = [], []
+        for parting in partings:
+            point = QPointF(geometry.x_of(parting.at_s), geometry.y_of(parting.held))
+            if not area.left() <= point.x() <= area.right():
+                continue
+            point.setY(min(max(point.y(), area.top() + MARK_PX), area.bottom() - MARK_PX))
+            self.marks.append((parting, point))
+            width = metrics.horizontalAdvance(parting.label) + 2
+            top = point.y() - MARK_PX - metrics.height() - 3
+            if top < area.top():
+                top = point.y() + MARK_PX + 3
+            rect = QRectF(point.x() - width / 2, top, width, metrics.height())
+            rect.moveLeft(min(max(rect.left(), area.left() + 2), area.right() - width - 2))
+            if not self.labels or rect.left() > self.labels[-1].rect.right() + 6:
+                self.labels.append(Label(parting.label, rect))
+        self.update()
+
+    def text_at(self, point: QPointF) -> str:
+        """What a mark under the pointer is of, in words; "" where there is none."""
+        near = [
+            ((at - point).manhattanLength(), parting)
+            for parting, at in self.marks
+            if (at - point).manhattanLength() <= NEAR_PX
+        ]
+        return min(near, key=lambda one: one[0])[1].text if near else ""
+
+    def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
+        warn, ground = QColor(self._palette.warn), QColor(self._palette.panel)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        for _, at in self.marks:
+            painter.setPen(QPen(ground, 1))
+            painter.setBrush(warn)
+            corners = ((0, -MARK_PX), (MARK_PX, 0), (0, MARK_PX), (-MARK_PX, 0))
+            painter.drawPolygon(QPolygonF([at + QPointF(*corner) for corner in corners]))
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing, on=False)
+        ground.setAlphaF(0.8)
+        painter.setFont(self._font)
+        for label in self.labels:
+            painter.fillRect(label.rect.adjusted(-2, 0, 2, 0), ground)
+            painter.setPen(warn)
+            painter.drawText(label.rect, Qt.AlignmentFlag.AlignCenter, label.text)

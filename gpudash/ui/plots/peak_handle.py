@@ -1,0 +1,175 @@
+"""The round handle at the peak of a predicted run: dragged, or moved by arrow keys, it asks for another batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from PySide6.QtCore import QLineF, QPointF, QRectF, Qt, Signal
+from PySide6.QtGui import QColor, QFocusEvent, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen
+from PySide6.QtWidgets import QWidget
+
+from gpudash.ui.colours import Palette
+from gpudash.ui.plots.geometry import Geometry
+from gpudash.ui.widgets.plain_text import plain_tip
+from gpudash.ui.widgets.text_size import scaled
+
+ROUND_PX, TARGET_PX = 18, 26
+"""Logical pixels of the circle, and of what can be pressed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    """What a predicted run grows with.
+
+    Attributes:
+        name: of the field, "batch".
+        size: that was predicted.
+        most: the largest that may be asked for; the least is 1.
+        item_bytes: by how much one more raises the peak, as a first guess.
+    """
+
+    name: str
+    size: int
+    most: int
+    item_bytes: float
+
+    def within(self, size: float) -> int:
+        """The nearest whole size that may be asked for."""
+        return min(max(round(size), 1), self.most)
+
+
+class PeakHandle(QWidget):
+    """Lies over the canvas; hidden where there is nothing to drag.
+
+    Attributes:
+        size_wanted: what is asked for now; 0 before anything was shown.
+
+    Signals:
+        wanted: the size that is asked for.
+    """
+
+    wanted = Signal(int)
+
+    def __init__(self, palette: Palette, parent: QWidget) -> None:
+        super().__init__(parent)
+        self._palette = palette
+        self._colour = palette.text
+        self._sized: Sized | None = None
+        self._geometry: Geometry | None = None
+        self._peak = QPointF()
+        self._value = 0.0
+        self._from: tuple[float, int] | None = None
+        self.size_wanted = 0
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.setCursor(Qt.CursorShape.SizeVerCursor)
+        self.hide()
+
+    @property
+    def dragging(self) -> bool:
+        """Whether the pointer holds it; the axes stand still meanwhile."""
+        return self._from is not None
+
+    def set_palette(self, palette: Palette) -> None:
+        self._palette = palette
+        self.update()
+
+    def show_at(
+        self,
+        peak: QPointF | None,
+        value: float,
+        geometry: Geometry | None,
+        sized: Sized | None,
+        colour: str,
+        *,
+        old: bool,
+    ) -> None:
+        """Lie at a peak.
+
+        Args:
+            peak: where it is drawn; ``None`` where there is none.
+            value: its bytes.
+            geometry: of the plot.
+            sized: what can be changed; ``None`` for nothing.
+            colour: of the edge.
+            old: whether all of that is of another size than is asked for.
+        """
+        if peak is None or sized is None or geometry is None:
+            self._from = None
+            self.hide()
+            return
+        self._geometry, self._colour = geometry, colour
+        if not (old or self.dragging) or self._sized is None or self.isHidden():
+            self._sized, self._peak, self._value = sized, peak, value
+            self.size_wanted = sized.size
+        self._place()
+        self.show()
+        self.raise_()
+        self.update()
+
+    def _place(self) -> None:
+        """Where the peak would be with what is asked for, inside the plot."""
+        assert self._sized is not None and self._geometry is not None
+        more = (self.size_wanted - self._sized.size) * self._sized.item_bytes
+        area, half = self._geometry.area, scaled(TARGET_PX) / 2
+        y = min(max(self._geometry.y_of(self._value + more), area.top()), area.bottom())
+        self.setGeometry(round(self._peak.x() - half), round(y - half), round(2 * half), round(2 * half))
+        text = f"{self._sized.name} {self.size_wanted}"
+        self.setAccessibleName(f"Peak of the predicted run, {text}")
+        self.setToolTip(plain_tip(f"{text}\nDrag to change the {self._sized.name}, or use the arrow keys"))
+
+    def _want(self, size: int) -> None:
+        if size != self.size_wanted:
+            self.size_wanted = size
+            self._place()
+            self.wanted.emit(size)
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        if event.button() is Qt.MouseButton.LeftButton:
+            self._from = event.globalPosition().y(), self.size_wanted
+            self.setFocus(Qt.FocusReason.MouseFocusReason)
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        if self._from is None or self._sized is None or self._geometry is None:
+            return
+        began, size = self._from
+        bytes_per_px = self._geometry.value_at(0.0) - self._geometry.value_at(1.0)
+        raised = (began - event.globalPosition().y()) * bytes_per_px
+        self._want(self._sized.within(size + raised / self._sized.item_bytes))
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        self._from = None
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        steps = {Qt.Key.Key_Up: 1, Qt.Key.Key_Down: -1, Qt.Key.Key_Right: 1, Qt.Key.Key_Left: -1}
+        step = steps.get(Qt.Key(event.key()))
+        if step is None or self._sized is None:
+            event.ignore()
+            return
+        self._want(self._sized.within(self.size_wanted + step))
+
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        self.update()
+        super().focusInEvent(event)
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        self.update()
+        super().focusOutEvent(event)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        middle, radius = QRectF(self.rect()).center(), scaled(ROUND_PX) / 2
+        if self.hasFocus():
+            painter.setPen(QPen(QColor(self._palette.accent), 2))
+            painter.drawEllipse(middle, radius + 2.5, radius + 2.5)
+        painter.setPen(QPen(QColor(self._colour), 2))
+        painter.setBrush(QColor(self._palette.panel))
+        painter.drawEllipse(middle, radius - 1, radius - 1)
+        pen = QPen(QColor(self._palette.text), 1.6)
+        pen.setCapStyle(Qt.PenCapStyle.RoundCap)
+        painter.setPen(pen)
+        wide, high, apart = radius * 0.32, radius * 0.3, radius * 0.2
+        for way in (-1, 1):
+            tip = QPointF(middle.x(), middle.y() + way * (apart + high))
+            for side in (-wide, wide):
+                painter.drawLine(QLineF(tip, QPointF(middle.x() + side, middle.y() + way * apart)))

@@ -1,0 +1,51 @@
+"""What the read-out says of a predicted run at its peak, and beside it what a change would make of that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gpudash.drawing.ghost import Ghost
+from gpudash.telemetry.plots import CurveSpec, PlotSpec
+from gpudash.ui.plots.reading import Group, Row
+from gpudash.units import GIB, MIB
+
+SAME = "="
+
+
+def peak_group(spec: PlotSpec, ghost: Ghost, then: Ghost | None, curves: Sequence[CurveSpec]) -> Group:
+    """The rows of a ghost at its peak, all of one unit, which the title names; what is spare stands last.
+
+    Args:
+        spec: of the plot.
+        ghost: what is predicted.
+        then: the same with a change, at its own peak; ``None`` for none.
+        curves: the ribbons that have a row, from the highest down.
+    """
+    unit, name, digits = MIB, "MiB", 1
+    if ghost.highest >= GIB:
+        unit, name, digits = GIB, "GiB", 2
+
+    def figure(size: float | None) -> str:
+        least = 10.0**-digits
+        if size and abs(size) < least * unit / 2:
+            return f"< {least:g}"
+        return f"{(size or 0.0) / unit:.{digits}f}".replace("-", "−")
+
+    def row(curve: CurveSpec, now: float | None, later: float | None, kind: str = "") -> Row:
+        text = figure(now)
+        if then is None:
+            return Row(curve, now, None, text, "", kind)
+        changed = figure(later)
+        return Row(curve, now, None, text, SAME if changed == text else changed, kind)
+
+    parts, later_parts = ghost.parts, then.parts if then is not None else {}
+    rows = [row(curve, parts.get(curve.name), later_parts.get(curve.name)) for curve in curves]
+    table, _, device = spec.curves[0].key if spec.curves else ("host", "", "")
+    highest = then.highest if then is not None else 0.0
+    total = CurveSpec((table, "predicted in all", device), "all", "bytes", "difference")
+    rows.append(row(total, ghost.highest, highest, "sum"))
+    if ghost.limit is not None:
+        spare = replace(total, name="spare")
+        rows.append(row(spare, ghost.limit - ghost.highest, ghost.limit - highest, "rest"))
+    return replace(spec, title=f"AT THE PEAK, {name}"), rows
