@@ -62,14 +62,6 @@ def test_without_samples_the_button_says_so(window: MainWindow, monkeypatch: pyt
     assert "no demo recordings" in window.workspace.notice.text
 
 
-def test_predict_a_run_shows_what_the_simulated_gpu_would_need(window: MainWindow) -> None:
-    window.workspace.dashboard.show_panel(False)
-    part(window, FirstMinute).strip.predict.click()
-    settle(window)
-    assert window.workspace.dashboard.panel.isVisible() and window.workspace.dashboard.panel.device_name == "sim:0"
-    assert window.workspace.dashboard.panel.fit.isVisible()
-
-
 def test_check_again_asks_the_driver_and_the_answer_takes_its_place(window: MainWindow, session: FakeSession) -> None:
     part(window, FirstMinute).strip.check.click()
     assert ("check_gpus",) in session.requested

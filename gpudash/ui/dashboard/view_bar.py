@@ -6,6 +6,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QButtonGroup, QHBoxLayout, QPushButton, QSlider, QWidget
 
 from gpudash.ui.plots.view import TimeView
+from gpudash.ui.widgets.focus_group import FocusGroup
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 
 WINDOWS = (("10 s", 10.0), ("1 min", 60.0), ("5 min", 300.0), ("30 min", 1800.0))
@@ -45,6 +46,7 @@ class ViewBar(QWidget):
                 lambda _checked=False, seconds=seconds: view.set_window(seconds)
             )
         self._add_window(row, "All", "Show everything since the start (0)").clicked.connect(self.show_all)
+        FocusGroup(self, self._windows.buttons())
         row.addSpacing(12)
         label = PlainLabel("Smoothing", role="muted")
         row.addWidget(label)
@@ -66,7 +68,6 @@ class ViewBar(QWidget):
         button.setProperty("role", "chip")
         button.setCheckable(True)
         button.setToolTip(plain_tip(tip))
-        button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self._windows.addButton(button)
         row.addWidget(button)
         return button

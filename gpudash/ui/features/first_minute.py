@@ -13,7 +13,6 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QPushButton, QSizePolicy, QWidget
 
 from gpudash.session.recordings.samples import sample
-from gpudash.specs import DEFAULT_WORKLOAD
 from gpudash.system.spreadsheet_cells import tab_separated
 from gpudash.telemetry.records import Event, RunEnd
 from gpudash.ui.features.recordings import open_library
@@ -55,7 +54,6 @@ class FirstMinute(QObject):
             return
         dashboard.footer.hold(self.strip)
         self.strip.demo_requested.connect(self._open_demo_recording)
-        self.strip.prediction_requested.connect(self._predict)
         self.strip.check_requested.connect(session.machine.check_gpus)
         self.strip.dismissed.connect(self._dismiss)
         dashboard.happened.connect(self.take)
@@ -110,21 +108,6 @@ class FirstMinute(QObject):
         else:
             self._workspace.open(found.path)
 
-    def _predict(self) -> None:
-        """Show in the panel what the default workload would need on the simulated GPU, or on the CPU."""
-        workspace, panel = self._workspace, self._workspace.dashboard.panel
-        workspace.show_dashboard()
-        workspace.show_panels(True)
-        workspace.dashboard.show_panel(True)
-        workspace.dashboard.left.show_form()
-        if panel.watching:
-            panel.workload.setCurrentIndex(panel.workload.findData(DEFAULT_WORKLOAD))
-        simulated = (
-            device.name for device in workspace.session.devices() if device.simulated and device.problem is None
-        )
-        panel.take_device(next(simulated, "cpu"))
-        panel.fit.open_details()
-
 
 WORKS_NOW = "What works now: runs on the CPU, predictions for a card, snapshots and recordings."
 WORKS_SIMULATED = (
@@ -143,13 +126,11 @@ class NoGpuStrip(QFrame):
 
     Signals:
         demo_requested: a demo recording is to be opened.
-        prediction_requested: it is to be shown what would fit.
         check_requested: the driver is to be asked again.
         dismissed: the sentence is not to be told again.
     """
 
     demo_requested = Signal()
-    prediction_requested = Signal()
     check_requested = Signal()
     dismissed = Signal(str)
 
@@ -163,9 +144,6 @@ class NoGpuStrip(QFrame):
         self.text.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
         self.text.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.demo = self._button("Open the demo recording", "A training that was recorded", self.demo_requested.emit)
-        self.predict = self._button(
-            "Predict a run", "What a run would need, and what would fit", self.prediction_requested.emit
-        )
         self.check = self._button("Check again", "Ask the driver again, without a restart", self._check)
         self.details = self._button("Details", "What driver, library and torch answered", self._toggle)
         self.details.setCheckable(True)
@@ -187,7 +165,7 @@ class NoGpuStrip(QFrame):
 
     def _lay_out(self) -> None:
         row = in_row((self.text, 1), spacing=6)
-        for button in (self.demo, self.predict, self.check, self.details, self.close_button):
+        for button in (self.demo, self.check, self.details, self.close_button):
             row.addWidget(button)
         inside = QHBoxLayout(self._folded)
         inside.setContentsMargins(0, 0, 0, 0)

@@ -136,6 +136,7 @@ class WorkloadPanel(QFrame):
         outer.addWidget(self.attached)
         self.workload = ChoiceField()
         self.workload.setAccessibleName("Workload")
+        self._heading.setBuddy(self.workload)  # where a screen reader finds what a choice is called
         self.workload.addItem(TITLE, WATCH)
         self.workload.insertSeparator(self.workload.count())
         for name, spec in workloads().items():

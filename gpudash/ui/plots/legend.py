@@ -29,6 +29,7 @@ from gpudash.telemetry.plots import CurveSpec
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.canvas import label_font
 from gpudash.ui.plots.overlay import BETWEEN_ALPHA, FAINT_ALPHA, PEN_STYLES
+from gpudash.ui.widgets.focus_group import FocusGroup
 from gpudash.ui.widgets.layouts import in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip, without_mnemonics
 from gpudash.ui.widgets.text_size import scaled, text_scale
@@ -85,6 +86,9 @@ class Button(QToolButton):
 class LegendEntry(QWidget):
     """One curve of the legend.
 
+    Attributes:
+        button: hides the curve, or shows it again.
+
     Signals:
         clicked: the curve's name; and whether Ctrl was held or "only" was pressed.
     """
@@ -95,17 +99,16 @@ class LegendEntry(QWidget):
         super().__init__(parent)
         self.spec = spec
         self._palette = palette
-        self._button = Button(self)
-        self._button.setProperty("role", "legend")
-        self._button.setText(without_mnemonics(spec.name))
-        self._button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
-        self._button.setCheckable(True)
-        self._button.setChecked(True)
-        self._button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-        self._button.setToolTip(
+        self.button = Button(self)
+        self.button.setProperty("role", "legend")
+        self.button.setText(without_mnemonics(spec.name))
+        self.button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
+        self.button.setCheckable(True)
+        self.button.setChecked(True)
+        self.button.setToolTip(
             plain_tip(f"{spec.note}\n" * bool(spec.note) + "Click hides the curve, Ctrl+click shows it alone")
         )
-        self._button.clicked.connect(self._pressed)
+        self.button.clicked.connect(self._pressed)
         self._only = QToolButton(self)
         self._only.setProperty("role", "only")
         self._only.setText("only")
@@ -115,24 +118,24 @@ class LegendEntry(QWidget):
         self._only.clicked.connect(lambda: self.clicked.emit(self.spec.name, True))
         self._only.hide()
         self._roomy = True
-        self._button.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
-        in_row(self._button, self._only, parent=self, margins=(0, 0, 0, 0), spacing=0)
+        self.button.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
+        in_row(self.button, self._only, parent=self, margins=(0, 0, 0, 0), spacing=0)
         self._measure()
         self.set_palette(palette)
         self.set_shown(True)
 
     def set_palette(self, palette: Palette) -> None:
         self._palette = palette
-        self._button.setIcon(QIcon(swatch(self.spec, palette, self.devicePixelRatioF())))
-        self._button.setIconSize(patch_size())
+        self.button.setIcon(QIcon(swatch(self.spec, palette, self.devicePixelRatioF())))
+        self.button.setIconSize(patch_size())
 
     def set_shown(self, shown: bool) -> None:
         """Struck through when hidden."""
-        self._button.setChecked(shown)
-        font = self._button.font()
+        self.button.setChecked(shown)
+        font = self.button.font()
         font.setStrikeOut(not shown)
-        self._button.setFont(font)
-        self._button.setAccessibleName(f"{self.spec.name}, {'shown' if shown else 'hidden'}")
+        self.button.setFont(font)
+        self.button.setAccessibleName(f"{self.spec.name}, {'shown' if shown else 'hidden'}")
 
     def _measure(self) -> None:
         """Take the room that the text size in force needs."""
@@ -148,12 +151,12 @@ class LegendEntry(QWidget):
     @property
     def icon(self) -> QIcon:
         """The curve's swatch."""
-        return self._button.icon()
+        return self.button.icon()
 
     @property
     def least_width(self) -> int:
         """Room for the entry without its "only"."""
-        return self._button.sizeHint().width()
+        return self.button.sizeHint().width()
 
     def paint(self, painter: QPainter, palette: Palette) -> None:
         """Paint swatch and name where they are in the legend."""
@@ -164,7 +167,7 @@ class LegendEntry(QWidget):
         paint_swatch(painter, self.spec, palette)
         painter.restore()
         text = place.adjusted(SWATCH_LEFT_PX + scaled(SWATCH_PX), 0, 0, 0)
-        write_text(painter, self._button, self.spec.name, text, palette.text)
+        write_text(painter, self.button, self.spec.name, text, palette.text)
 
     def set_roomy(self, roomy: bool) -> None:
         """Keep room for "only" beside the name, or do without it."""
@@ -292,7 +295,6 @@ class Legend(QWidget):
         self._row.addSpacing(6)
         self._chip = Button(self)
         self._chip.setProperty("role", "chip")
-        self._chip.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self._chip.clicked.connect(self.show_all)
         self._chip.hide()
         self._more = Button(self)
@@ -307,6 +309,7 @@ class Legend(QWidget):
         self._row.addStretch(1)
         self._levels = LevelKey(palette, self)
         self._row.addWidget(self._levels)
+        self._focus = FocusGroup(self)
         self._set_entries(curves)
 
     @property
@@ -341,6 +344,7 @@ class Legend(QWidget):
             self._row.removeWidget(entry)
             self._row.insertWidget(_BEFORE_ENTRIES + position, entry)
         self._entries = entries
+        self._focus.hold([*(entry.button for entry in entries), self._more, self._chip])
 
     def _entry(self, curve: CurveSpec) -> LegendEntry:
         entry = LegendEntry(curve, self._palette, self)

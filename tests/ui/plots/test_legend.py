@@ -42,7 +42,7 @@ def test_only_isolates_a_curve_and_again_restores_all(drawn: PlotStack, qtbot: Q
     entry = legend._entries[0]
     qtbot.mouseClick(entry._only, Qt.MouseButton.LeftButton)
     assert legend.hidden == {"CPU"}
-    qtbot.mouseClick(entry._button, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier)
+    qtbot.mouseClick(entry.button, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier)
     assert legend.hidden == {"CPU", "GPU"}
     legend.isolate("GPU")
     assert legend.hidden == {"CPU"}
@@ -53,7 +53,7 @@ def test_only_isolates_a_curve_and_again_restores_all(drawn: PlotStack, qtbot: Q
 def test_a_hidden_curve_stays_listed_and_struck_through(drawn: PlotStack) -> None:
     legend = drawn.plots[1].legend
     legend.toggle("GPU")
-    button = legend._entries[0]._button
+    button = legend._entries[0].button
     assert button.isVisible() and button.font().strikeOut()
     assert button.accessibleName() == "GPU, hidden"
 
@@ -122,12 +122,12 @@ def test_what_may_stand_aside_goes_into_the_menu_before_what_tells_more(qtbot: Q
 
 def test_the_patches_of_curves_grow_with_the_words_beside_them(drawn: PlotStack, qapp: QApplication) -> None:
     entry = drawn.plots[0].legend._entries[0]
-    patch, words = entry._button.iconSize(), entry._button.fontMetrics().height()
+    patch, words = entry.button.iconSize(), entry.button.fontMetrics().height()
     try:
         restyle(drawn, DARK, 2.0)
         refresh(drawn)
-        assert entry._button.fontMetrics().height() > 1.8 * words
-        assert entry._button.iconSize() == 2 * patch
+        assert entry.button.fontMetrics().height() > 1.8 * words
+        assert entry.button.iconSize() == 2 * patch
         assert entry.icon.availableSizes()[0].height() >= 2 * patch.height()
     finally:
         restyle(drawn, DARK, 1.0)

@@ -1,0 +1,70 @@
+"""Several buttons that are one stop of the Tab key; the arrow keys go from one to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import QEvent, QObject, Qt
+from PySide6.QtGui import QKeyEvent
+from PySide6.QtWidgets import QWidget
+
+_STEPS = {
+    Qt.Key.Key_Left: -1,
+    Qt.Key.Key_Up: -1,
+    Qt.Key.Key_Right: 1,
+    Qt.Key.Key_Down: 1,
+}
+
+
+class FocusGroup(QObject):
+    """Tab comes to the member that had the focus last; the first one that can take it unless there is one.
+
+    The arrow keys are also keys of the plots around, so that a member takes them before a shortcut does.
+    """
+
+    def __init__(self, parent: QObject, members: Sequence[QWidget] = ()) -> None:
+        super().__init__(parent)
+        self._members: list[QWidget] = []
+        self.hold(members)
+
+    def hold(self, members: Sequence[QWidget]) -> None:
+        """Have these members, in this order, and no others."""
+        for left in set(self._members) - set(members):
+            left.removeEventFilter(self)
+        for new in set(members) - set(self._members):
+            new.installEventFilter(self)
+        self._members = list(members)
+        self._choose_stop()
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() in (QEvent.Type.FocusIn, QEvent.Type.Show, QEvent.Type.Hide, QEvent.Type.EnabledChange):
+            self._choose_stop()
+        elif isinstance(event, QKeyEvent) and event.key() in _STEPS and not event.modifiers():
+            if event.type() is QEvent.Type.ShortcutOverride:
+                event.accept()
+                return True
+            if event.type() is QEvent.Type.KeyPress:
+                self._move(watched, _STEPS[Qt.Key(event.key())])
+                return True
+        return super().eventFilter(watched, event)
+
+    def _open(self) -> list[QWidget]:
+        return [member for member in self._members if not member.isHidden() and member.isEnabled()]
+
+    def _move(self, member: QObject, step: int) -> None:
+        there = self._open()
+        if member in there:
+            place = there.index(member) + step
+            there[place % len(there)].setFocus(Qt.FocusReason.TabFocusReason)
+
+    def _choose_stop(self) -> None:
+        there = self._open()
+        focused = [member for member in there if member.hasFocus()]
+        before = [member for member in there if member.focusPolicy() & Qt.FocusPolicy.TabFocus]
+        stop = next(iter(focused or before or there), None)
+        for member in self._members:
+            policy = Qt.FocusPolicy.NoFocus
+            if member is stop:
+                policy = Qt.FocusPolicy.TabFocus
+            if member.focusPolicy() != policy:
+                member.setFocusPolicy(policy)
