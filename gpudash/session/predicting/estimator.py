@@ -8,12 +8,12 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from gpudash.memory.predicting.estimate import Estimate
+from gpudash.memory.predicting.estimate import CardEstimate, Estimate
 from gpudash.session.child_process import ChildProcess, Waker
 from gpudash.system.processes import TORCH_IMPORT_S
 
@@ -54,6 +54,19 @@ def _reader() -> TypeAdapter[Estimate]:
     return TypeAdapter(Estimate)
 
 
+@functools.cache
+def _card_reader() -> TypeAdapter[list[CardEstimate]]:
+    """As `_reader`, of the cards beside it."""
+    return TypeAdapter(list[CardEstimate])
+
+
+def _cards(message: Mapping[str, Any]) -> Mapping[str, CardEstimate]:
+    """What is known of other cards, by their keys."""
+    if not message.get("cards"):
+        return {}
+    return {card.key: card for card in _card_reader().validate_python(message["cards"])}
+
+
 def _ghost(message: Mapping[str, Any], estimate: Estimate) -> Ghost | None:
     """The run's memory as a drawing, made here so that whoever shows it need not."""
     if not message.get("timeline"):
@@ -88,6 +101,7 @@ class Answer:
         problem: why it has come no further.
         final: whether nothing more will come.
         ghost: the run's memory as a drawing, where that was asked for and could be told.
+        cards: what is known of the cards that were asked about beside it, by their keys.
     """
 
     id: int
@@ -95,6 +109,7 @@ class Answer:
     problem: Problem | None = None
     final: bool = False
     ghost: Ghost | None = None
+    cards: Mapping[str, CardEstimate] = field(default_factory=dict)
 
 
 @dataclass
@@ -122,6 +137,7 @@ class _Child:
     answer_until: float | None = None
     worked_before_s: float = 0.0
     ghost: Ghost | None = None
+    cards: Mapping[str, CardEstimate] = field(default_factory=dict)
 
 
 class Estimator:
@@ -269,6 +285,7 @@ class Estimator:
             child.answer_until = None
         child.worked_before_s = child.process.processor_s
         child.ghost = None
+        child.cards = {}
         child.request, child.until, child.at_most_until = request, now + request.limit_s, now + request.longest_s
         child.process.send(request.message)
 
@@ -344,12 +361,13 @@ class Estimator:
             if not error:
                 estimate = replace(_reader().validate_python(message.get("estimate")), torch=child.torch)
                 child.ghost = _ghost(message, estimate) or child.ghost
+                child.cards = _cards(message) or child.cards
         except (ValidationError, TypeError, KeyError, ValueError) as wrong:
             problem, estimate = Problem("crashed", f"The prediction could not be read ({type(wrong).__name__})."), None
         if problem is not None:
             self._fail(request, problem)
         else:
-            self._report(Answer(request.id, estimate, None, final, child.ghost))
+            self._report(Answer(request.id, estimate, None, final, child.ghost, child.cards))
 
     def _lost(self, child: _Child) -> None:
         """The process has ended without being asked to."""

@@ -3,7 +3,7 @@
 The code is followed by PYTHON, in which torch is and gpudash need not be; here what came of it is judged, without
 torch. It is asked and answers as `gpudash.workloads.predicting.estimate_process` does; asked ``{"id", "callable",
 "steps", "target", "elsewhere", "alternatives"}``, or for a model by its config ``{"id", "model", "target", "elsewhere",
-"ranks", "alternatives"}``.
+"ranks", "alternatives", "cards"}``.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from gpudash.specs.model import ModelSpec
 from gpudash.system.folders import log_file
 from gpudash.system.log import log_uncaught, start_log
 from gpudash.system.processes import Conversation
+from gpudash.workloads.predicting.card_fits import cards_question
 from gpudash.workloads.predicting.device_fit import answers, unchanged
 from gpudash.workloads.predicting.model_estimate import CodeFollower, FollowedCode, RefusedError, estimates
 
@@ -112,19 +113,24 @@ def main(python: str) -> int:
 
 def _answers(query: Mapping[str, Any], follower: CodeFollower) -> Iterator[dict[str, Any]]:
     try:
-        yield from answers(query["id"], _estimates(query, follower))
+        beside: dict[str, Any] = {}
+        for answer in answers(query["id"], _estimates(query, follower, beside)):
+            yield answer | beside
+            beside.clear()
     except RefusedError as refused:
         yield {"id": query["id"], "error": refused.error, "final": True}
 
 
-def _estimates(query: Mapping[str, Any], follower: CodeFollower) -> Iterator[Estimate]:
+def _estimates(query: Mapping[str, Any], follower: CodeFollower, beside: dict[str, Any]) -> Iterator[Estimate]:
+    """The estimates that a query is answered with; what the next one's answer has more goes into ``beside``."""
     target = Target.from_json(query["target"])
     elsewhere = [Target.from_json(other) for other in query.get("elsewhere", ())]
     alternatives = bool(query.get("alternatives", True))
     if "model" in query:
         spec = ModelSpec.model_validate(query["model"])
         ranks = [Target.from_json(rank) for rank in query.get("ranks", ())]
-        yield from estimates(spec, follower, target, elsewhere, ranks, alternatives=alternatives)
+        cards = cards_question(query, beside)
+        yield from estimates(spec, follower, target, elsewhere, ranks, alternatives=alternatives, cards=cards)
         return
     code = OwnCode(str(query["callable"]), int(query.get("steps", 3)), bool(query.get("as_cuda", False)))
     yield estimate(code, follower, target, elsewhere, alternatives=alternatives)
