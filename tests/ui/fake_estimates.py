@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from gpudash.devices.names import SimulatedCard
 from gpudash.drawing.ghost import Ghost
-from gpudash.memory.predicting.estimate import Estimate, Target
+from gpudash.memory.predicting.estimate import CardEstimate, Estimate, Target
 from gpudash.session import Answer
 from gpudash.session.predicting.estimator import Problem
 from gpudash.specs import Spec
@@ -19,6 +20,7 @@ class FakeEstimates:
         free_bytes: of every device.
         answer: what has been answered to the newest question.
         questions: spec and device of each, in order.
+        cards: about which the newest question asks beside its device.
     """
 
     def __init__(self) -> None:
@@ -26,14 +28,18 @@ class FakeEstimates:
         self.answer: Answer | None = None
         self.questions: list[tuple[Spec, str]] = []
         self.refusal: str | None = None
+        self.cards: Sequence[SimulatedCard] | None = None
 
     def target(self, device: str) -> Target:
         if self.refusal is not None:
             raise ValueError(self.refusal)
         return Target(device, 8 * GIB, self.free_bytes)
 
-    def ask(self, spec: Spec, device: str, *, timeline: bool = False) -> int:
+    def ask(
+        self, spec: Spec, device: str, *, timeline: bool = False, cards: Sequence[SimulatedCard] | None = None
+    ) -> int:
         self.questions.append((spec, device))
+        self.cards = cards
         self.answer = None
         return len(self.questions)
 
@@ -47,9 +53,11 @@ class FakeEstimates:
         final: bool = True,
         ghost: Ghost | None = None,
         remedies: Mapping[int, Ghost] | None = None,
+        cards: Sequence[CardEstimate] = (),
     ) -> None:
         """Answer the newest question."""
-        self.answer = Answer(len(self.questions), estimate, None, final, ghost, remedies or {})
+        known = {card.key: card for card in cards}
+        self.answer = Answer(len(self.questions), estimate, None, final, ghost, remedies or {}, known)
 
     def fail(self, message: str, remedy: str = "") -> None:
         """Answer that nothing can be predicted."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from gpudash.devices.names import Device, Gpu, shown_name, simulated_device
+from gpudash.devices.names import Device, Gpu, SimulatedCard, shown_name, simulated_device, simulated_gpu
 from gpudash.devices.simulated_cards import program_card_name
 from gpudash.memory.watching.growth import Forecast
 from gpudash.memory.watching.watch import MemoryWatch
@@ -91,6 +91,7 @@ class FakeSession:
         self.simulator_problem = simulator_problem
         self.settings = settings or Settings()
         self.gpus = tuple(gpus)
+        self._made: Gpu | None = None
         self.torch_ready = torch_ready
         self.gpu_problem = gpu_problem
         self.recording = recording
@@ -123,6 +124,27 @@ class FakeSession:
     def runs(self) -> FakeSession:
         """Itself: it says how the end comes."""
         return self
+
+    @property
+    def simulated(self) -> FakeSession:
+        """Itself: it knows which cards were made as they were asked for."""
+        return self
+
+    @property
+    def chosen(self) -> frozenset[str]:
+        return frozenset() if self._made is None else frozenset({self._made.uuid})
+
+    def simulate(self, card: SimulatedCard) -> str:
+        """As the session does: a card that was made so before makes room for this one."""
+        if self.refusal is not None:
+            raise ValueError(self.refusal)
+        self.requested.append(("simulate", card))
+        given = tuple(found for found in self.gpus if found is not self._made)
+        index = sum(found.simulated for found in given)
+        self._made = simulated_gpu(index, card)
+        self.gpus = (*given, self._made)
+        self.store.link(f"sim:{index}", self._made.uuid)
+        return f"sim:{index}"
 
     def clock(self) -> float:
         return self.now_s

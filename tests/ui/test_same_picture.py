@@ -53,7 +53,7 @@ def rows(dashboard: Dashboard) -> dict[str, list[list[str]]]:
 
 def cards(dashboard: Dashboard) -> list[str]:
     """The words of every card."""
-    return [card.accessibleDescription() or card.accessibleName() for card in dashboard.cards._cards.values()]
+    return [card.accessibleName() for card in dashboard.cards._cards.values()]
 
 
 def drawn(window: MainWindow, dashboard: Dashboard, span: tuple[float, float]) -> QImage:

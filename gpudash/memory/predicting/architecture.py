@@ -66,6 +66,15 @@ class Architecture:
         Capability", "Maximum number of resident threads per SM")."""
         return _THREADS.get(self.capability, _MOST_THREADS)
 
+    @property
+    def generation(self) -> int:
+        """The card's generation by what its kernels take: 0 before Ampere, 1 before Hopper, 2 from Hopper on.
+
+        Within one, runs ask for the same but for scratch that grows with the multiprocessors; from one to the next
+        cuBLAS's workspace and the kernels of attention are others.
+        """
+        return sum(self.capability >= first for first in ((8, 0), (9, 0)))
+
 
 def multiprocessors_of(cores: int, capability: tuple[int, int]) -> int:
     """Streaming multiprocessors of a GPU with ``cores`` CUDA cores (FP32 lanes; CUDA Programming Guide, "Arithmetic

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from gpudash.devices.names import LANE_BYTES_PER_SECOND
@@ -199,6 +199,45 @@ class RankEstimate(DeviceEstimate):
 
 
 @dataclass(frozen=True)
+class AskedCard:
+    """A card about which a run is asked beside the one it is to take place on.
+
+    Attributes:
+        key: which answer is its own.
+        target: the card.
+    """
+
+    key: str
+    target: Target
+
+
+@dataclass(frozen=True)
+class CardEstimate(DeviceEstimate):
+    """What is predicted of the run on another card.
+
+    Attributes:
+        key: as of `AskedCard`.
+        largest_batch_size: as of `Estimate`; ``None`` where it is not known.
+        by_line: whether that is told by a line through two sizes of the run and was not tried.
+        borrowed: whether the run was followed on another card of the generation, whose scratch is another:
+            `margin_bytes` has it.
+        reason: why there is no prediction; "" when there is one.
+    """
+
+    key: str = ""
+    largest_batch_size: int | None = None
+    by_line: bool = False
+    borrowed: bool = False
+    reason: str = ""
+
+    @classmethod
+    def of(cls, estimate: Estimate) -> CardEstimate:
+        """What is predicted of the card in question itself."""
+        known = {one.name: getattr(estimate, one.name) for one in fields(DeviceEstimate)}
+        return cls(**known, key=estimate.device, largest_batch_size=estimate.largest_batch_size, reason=estimate.reason)
+
+
+@dataclass(frozen=True)
 class Estimate(DeviceEstimate):
     """A prediction.
 
@@ -297,22 +336,26 @@ class Passage:
     margin: int
 
 
-def passage(trace: Trace, target: Target) -> Passage:
-    """Whether a traced run passes on ``target``, and how."""
+def passage(trace: Trace, target: Target, spacious: Peaks | None = None) -> Passage:
+    """Whether a traced run passes on ``target``, and how.
+
+    Args:
+        spacious: what the trace takes with room to spare, by the target's settings, where that is known already.
+    """
     if target.device == "cpu":
         return _on_cpu(peaks(trace.without(WORKSPACE)), target)
-    found = peaks(trace, target.settings)
+    found = spacious or peaks(trace, target.settings)
     room = target.room_bytes
     margin = int(found.reserved * target.margin_ratio)
     if room is None:
         return Passage(found, None, None, None, found.reserved, 0, margin)
-    outcome = _outcome(trace, target, room, 0)
+    outcome = _outcome(trace, target, room, 0, found)
     fits: bool | None = outcome.fits
     # a prediction that is off by the margin: with less room where it passes, with more where it fails
     more = margin
     if outcome.fits:
         more = -margin
-    if margin and _outcome(trace, target, room, more).fits is not outcome.fits:
+    if margin and _outcome(trace, target, room, more, found).fits is not outcome.fits:
         fits = None
     if outcome.fits:
         reserved = outcome.taken
@@ -379,11 +422,45 @@ def judge(trace: Trace, target: Target, workload: str) -> Estimate:
     )
 
 
+def judge_card(trace: Trace, card: AskedCard, spacious: Peaks | None = None) -> CardEstimate:
+    """Whether a traced run fits ``card``: as `judge`, without what is told of the card in question alone.
+
+    Args:
+        spacious: as of `passage`.
+    """
+    target = card.target
+    found = passage(trace, target, spacious)
+    room = target.room_bytes
+    free = None
+    spare = None
+    if room is not None:
+        free = room + target.overhead_bytes
+        spare = room - found.reserved
+    if room is not None and not found.passes and target.device != "cpu":
+        spare = room - _least_room(trace, target, found)
+    reserved = None
+    if target.device != "cpu":
+        reserved = found.reserved
+    return CardEstimate(
+        device=target.device,
+        key=card.key,
+        capacity_bytes=target.capacity_bytes,
+        free_bytes=free,
+        peak_allocated_bytes=found.spacious.allocated,
+        peak_reserved_bytes=reserved,
+        overhead_bytes=target.overhead_bytes,
+        fits=found.fits,
+        spare_bytes=spare,
+        margin_bytes=found.margin,
+        released_bytes=found.released,
+    )
+
+
 def fits(trace: Trace, target: Target) -> bool | None:
     """Whether a traced run fits ``target``; ``None`` within the margin or without knowing what is free."""
     room = target.room_bytes
     if target.device != "cpu" and room is not None and not target.margin_ratio:
-        return _outcome(trace, target, room, 0).fits  # without a margin nothing else decides
+        return run_on(trace, room, target.settings, target.allowed_bytes).fits  # without a margin nothing else decides
     return passage(trace, target).fits
 
 
@@ -439,8 +516,12 @@ def _on_cpu(found: Peaks, target: Target) -> Passage:
     return Passage(found, None, fits, passes, peak, 0, margin)
 
 
-def _outcome(trace: Trace, target: Target, room: int, more: int) -> Outcome:
+def _outcome(trace: Trace, target: Target, room: int, more: int, spacious: Peaks) -> Outcome:
     """How a run would end if there were ``more`` bytes."""
+    # with room for all that is reserved with room to spare the allocator is never refused anything, so that it does
+    # the same; only one that looks at its share of the card does something else there
+    if room + more >= spacious.reserved and not reads_its_share(target.settings):
+        return Outcome(fits=True, failed_at=None, retries=0, taken=spacious.reserved)
     allowed = target.allowed_bytes
     if allowed is not None:
         allowed += more

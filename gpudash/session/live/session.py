@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpudash.devices.names import Device, Gpu, Simulation
+from gpudash.devices.names import Device, Gpu, SimulatedCard, Simulation
 from gpudash.memory.watching.growth import Forecast
 from gpudash.memory.watching.hardware import HardwareWatch
 from gpudash.memory.watching.watch import MemoryWatch
@@ -210,6 +210,14 @@ class Session:
     def default_device(self) -> str:
         """The usable CUDA device with most free memory, else the CPU."""
         return self.machine.default_device()
+
+    def simulate(self, card: SimulatedCard) -> str:
+        """torch's name of a simulated card of this kind, which runs can use from now on; made unless there is one.
+
+        Raises:
+            ValueError: one sentence, when there are as many as can be.
+        """
+        return self.machine.simulated.simulate(card)
 
     def device_text(self, device: str) -> str:
         """How a reading's device (a GPU's UUID or "host") is called in a sentence."""

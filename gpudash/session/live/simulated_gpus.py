@@ -6,7 +6,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gpudash.devices.names import OFFERED_BYTES, Device, Gpu, SimulatedCard, Simulation, simulated_gpu
+from gpudash.devices.names import (
+    MOST_SIMULATED,
+    OFFERED_BYTES,
+    Device,
+    Gpu,
+    SimulatedCard,
+    Simulation,
+    simulated_gpu,
+    simulated_product,
+    size_of,
+)
 from gpudash.devices.simulated_cards import program_card_name
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.allocator.settings import allocator_text, variable
@@ -34,18 +44,21 @@ class SimulatedGpus:
     Attributes:
         cards: the session's own by index; none before `start` or `offer` made them.
         gpus: the cards that are listed, as GPUs.
+        settings: of the cards' allocators.
         problem: why no run can use the session's own, in one sentence; ``None`` when one can.
     """
 
     def __init__(self, wanted: Simulation, watch: Callable[[Sequence[ShownCard]], None] | None = None) -> None:
         self.cards: tuple[SimulatedGpu, ...] = ()
         self.gpus: tuple[Gpu, ...] = ()
-        self._settings, self.problem = allocator_settings()
+        self.settings, self.problem = allocator_settings()
         self._wanted = wanted
         self._watch = watch
         self._own: tuple[ShownCard, ...] = ()
         self._of_programs: tuple[ShownCard, ...] = ()
         self._hosted: dict[int, MirroredCard] = {}
+        self._given = 0
+        self._ran: set[int] = set()
 
     def start(self) -> None:
         """Make the cards that were asked for."""
@@ -56,6 +69,38 @@ class SimulatedGpus:
         """There is no GPU: make one card, unless there is one already, or none may be offered."""
         if not self.cards and self._wanted.offered:
             self._make((OFFERED_BYTES,))
+
+    def simulate(self, card: SimulatedCard) -> str:
+        """The name of a card of this kind, on which runs can take place; made unless there is one.
+
+        One that was made so before takes the place of the last on which nothing has run, so that looking at many leaves
+        one behind.
+
+        Raises:
+            ValueError: one sentence, when there are as many as can be.
+        """
+        size = size_of(card)
+        for one in self._own:
+            if one.own is not None and (one.own.product, one.capacity) == (simulated_product(card), size):
+                return one.name
+        kept = self.cards
+        if len(kept) > self._given and not self._has_run(kept[-1]):
+            kept = kept[:-1]
+        if len(kept) >= MOST_SIMULATED:
+            raise ValueError(f"There are {len(kept)} simulated GPUs, as many as there can be in one session.")
+        made = card_of(len(kept), card, settings=self.settings)
+        self.cards = (*kept, made)
+        self._own = (*self._own[: len(kept)], ShownCard.of(made))
+        self._list()
+        return self._own[-1].name
+
+    @property
+    def chosen(self) -> frozenset[str]:
+        """UUIDs of the cards that `simulate` has made."""
+        return frozenset(card.uuid for card in self._own[self._given :])
+
+    def _has_run(self, card: SimulatedGpu) -> bool:
+        return card.opened or card.busy_s > 0 or card.index in self._ran
 
     def provide(self, wanted: Sequence[SimulatedCard]) -> list[str]:
         """List the cards of a program that is about to be watched.
@@ -126,6 +171,7 @@ class SimulatedGpus:
                 busy_s=card["busy_s"],
             )
             self._hosted[index] = mirror
+            self._ran.add(index)
             self.mirror(f"sim:{index}", mirror)
 
     def _make(self, wanted: Sequence[SimulatedCard]) -> None:
@@ -133,10 +179,11 @@ class SimulatedGpus:
         if self._wanted.others:
             others = {OTHER_PROCESS: self._wanted.others}
         self.cards = tuple(
-            card_of(index, card, others=None if index else others, settings=self._settings)
+            card_of(index, card, others=None if index else others, settings=self.settings)
             for index, card in enumerate(wanted)
         )
         self._own = tuple(ShownCard.of(card) for card in self.cards)
+        self._given = len(self.cards)
         self._list()
 
     def _card_of(self, index: int, card: SimulatedCard) -> ShownCard:

@@ -8,7 +8,8 @@ from contextlib import suppress
 from dataclasses import asdict, fields, replace
 from typing import Any
 
-from gpudash.devices.names import Device, Gpu, kind_of
+from gpudash.devices.names import Device, Gpu, SimulatedCard, kind_of, simulated_gpu, size_of
+from gpudash.devices.simulated_cards import exact_text
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.allocator.settings import allocator_text
 from gpudash.memory.predicting.architecture import Architecture
@@ -30,6 +31,8 @@ ASSUMED_CONTEXT_BYTES = 500 * MIB
 HOPPER_CONTEXT_BYTES = 758 * MIB
 """The same on Hopper, with the kernels of a training and its libraries loaded: an H100 took 586 MiB for products of
 matrices, 742 MiB for training in float32 and 758 MiB in halves (torch 2.11 for CUDA 13.0; tests/gpu/recorded)."""
+
+CONTEXT_WORDS = "a simulated context of {size}"
 
 CUDA_MARGIN_RATIO = 0.01
 """How far a peak on CUDA may lie from the dry run's: kernels ask for workspaces that only they know."""
@@ -82,6 +85,7 @@ class Estimates:
         memory_cap: MemoryCap | None = None,
         python: str = sys.executable,
         timeline: bool = False,
+        cards: Sequence[SimulatedCard] | None = None,
     ) -> int:
         """Ask whether ``spec`` fits ``device``, in place of what is being predicted; the question's number.
 
@@ -94,6 +98,8 @@ class Estimates:
             memory_cap: the most that torch may reserve on a GPU.
             python: the Python that has the libraries of a model that is asked for by its config; this one unless given.
             timeline: whether the answer is to have the run's `Answer.ghost`.
+            cards: that the answer is to have in `Answer.cards` as they are when empty, beside every other device that
+                a run can use; ``None`` for neither.
 
         Raises:
             ValueError: as `target`, when ``device`` cannot bear the cap, and when a model is not there.
@@ -109,12 +115,14 @@ class Estimates:
                 raise ValueError(spec.missing)
             model = {"model": spec.model_dump(mode="json"), "alternatives": alternatives, "timeline": timeline}
             command = (*OWN_CODE_COMMAND, python)
+            model |= self._cards(where, cards)
             return self._ask(model, where, time_limit_s, memory_cap, names, command, longest_s=longest_s)
         message = {
             "workload": spec.name,
             "spec": spec.model_dump(mode="json", exclude_defaults=True),
             "alternatives": alternatives,
             "timeline": timeline,
+            **self._cards(where, cards),
         }
         split = bool(names) and not spec.rank_devices
         return self._ask(message, where, time_limit_s, memory_cap, names, longest_s=longest_s, split=split)
@@ -189,6 +197,19 @@ class Estimates:
             "ranks": [_plain(_within(rank, cap)) for rank in (targets if split else ranks_on(targets))],
         }
         return self._estimator.ask(whole, time_limit_s, command, longest_s=longest_s)
+
+    def _cards(self, device: str, cards: Sequence[SimulatedCard] | None) -> dict[str, Any]:
+        """The cards beside ``device`` that are asked about: devices by their names, others as `exact_text` has them."""
+        if cards is None:
+            return {}
+        asked = {}
+        for other in self._machine.devices():
+            if other.name != device:
+                with suppress(ValueError):
+                    asked[other.name] = self.target(other.name)
+        settings = self._machine.simulated.settings
+        asked |= {exact_text(card): _empty(card, settings) for card in cards}
+        return {"cards": [{"key": key, "target": _plain(target)} for key, target in asked.items()]}
 
     def _elsewhere(self, device: str) -> Iterator[Target]:
         """What there is room for on every other device that a run can use; simulated ones help simulated ones only."""
@@ -293,7 +314,7 @@ def _simulated(device: Device, machine: Machine) -> Target:
     if card.opened:
         overhead_text = "the context is there already"
     else:
-        overhead_text = f"a simulated context of {format_bytes(overhead)}"
+        overhead_text = CONTEXT_WORDS.format(size=format_bytes(overhead))
     return Target(
         device.name,
         capacity,
@@ -303,6 +324,23 @@ def _simulated(device: Device, machine: Machine) -> Target:
         settings=card.settings,
         architecture=card.architecture,
         product=card.product,
+    )
+
+
+def _empty(card: SimulatedCard, settings: AllocatorSettings) -> Target:
+    """A card that is only thought of, simulated, with nothing on it."""
+    size = size_of(card)
+    gpu = simulated_gpu(0, card)
+    words = CONTEXT_WORDS.format(size=format_bytes(CONTEXT_BYTES))
+    return Target(
+        "sim:0",
+        size,
+        size,
+        CONTEXT_BYTES,
+        words,
+        settings=settings,
+        architecture=architecture_of(gpu),
+        product=gpu.product,
     )
 
 

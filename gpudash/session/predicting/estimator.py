@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from gpudash.memory.predicting.estimate import Estimate
+from gpudash.memory.predicting.estimate import CardEstimate, Estimate
 from gpudash.session.child_process import ChildProcess, Waker
 from gpudash.system.processes import TORCH_IMPORT_S
 
@@ -54,6 +54,19 @@ def _reader() -> TypeAdapter[Estimate]:
     return TypeAdapter(Estimate)
 
 
+@functools.cache
+def _card_reader() -> TypeAdapter[list[CardEstimate]]:
+    """As `_reader`, of the cards beside it."""
+    return TypeAdapter(list[CardEstimate])
+
+
+def _cards(message: Mapping[str, Any]) -> Mapping[str, CardEstimate]:
+    """What is known of other cards, by their keys."""
+    if not message.get("cards"):
+        return {}
+    return {card.key: card for card in _card_reader().validate_python(message["cards"])}
+
+
 def _ghost(message: Mapping[str, Any], estimate: Estimate) -> Ghost | None:
     """The run's memory as a drawing, made here so that whoever shows it need not."""
     if not message.get("timeline"):
@@ -89,6 +102,7 @@ class Answer:
         final: whether nothing more will come.
         ghost: the run's memory as a drawing, where that was asked for and could be told.
         remedies: the same of the run with a change, by the change's place among the estimate's alternatives.
+        cards: what is known of the cards that were asked about beside it, by their keys.
     """
 
     id: int
@@ -97,6 +111,7 @@ class Answer:
     final: bool = False
     ghost: Ghost | None = None
     remedies: Mapping[int, Ghost] = field(default_factory=dict)
+    cards: Mapping[str, CardEstimate] = field(default_factory=dict)
 
 
 @dataclass
@@ -125,6 +140,7 @@ class _Child:
     worked_before_s: float = 0.0
     ghost: Ghost | None = None
     remedies: Mapping[int, Ghost] = field(default_factory=dict)
+    cards: Mapping[str, CardEstimate] = field(default_factory=dict)
 
     def take_drawing(self, drawn: Ghost | None, estimate: Estimate) -> None:
         """Keep what came with an estimate: of the run itself, or of the last change that was tried."""
@@ -279,7 +295,9 @@ class Estimator:
         else:
             child.answer_until = None
         child.worked_before_s = child.process.processor_s
-        child.ghost, child.remedies = None, {}
+        child.ghost = None
+        child.remedies = {}
+        child.cards = {}
         child.request, child.until, child.at_most_until = request, now + request.limit_s, now + request.longest_s
         child.process.send(request.message)
 
@@ -355,12 +373,13 @@ class Estimator:
             if not error:
                 estimate = replace(_reader().validate_python(message.get("estimate")), torch=child.torch)
                 child.take_drawing(_ghost(message, estimate), estimate)
+                child.cards = _cards(message) or child.cards
         except (ValidationError, TypeError, KeyError, ValueError) as wrong:
             problem, estimate = Problem("crashed", f"The prediction could not be read ({type(wrong).__name__})."), None
         if problem is not None:
             self._fail(request, problem)
         else:
-            self._report(Answer(request.id, estimate, None, final, child.ghost, child.remedies))
+            self._report(Answer(request.id, estimate, None, final, child.ghost, child.remedies, child.cards))
 
     def _lost(self, child: _Child) -> None:
         """The process has ended without being asked to."""

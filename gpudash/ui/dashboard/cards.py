@@ -6,7 +6,7 @@ One card a device: its memory as a bar, what else is known as a line of figures.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from PySide6.QtCore import QEvent, QRectF, QSize, Qt, Signal
@@ -16,6 +16,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWi
 from gpudash.devices.health import marks, xid
 from gpudash.devices.names import OF_AN_INSTANCE, SHARED, SIMULATED, Device, Gpu, badged_name, short_product
 from gpudash.devices.simulated_cards import is_program_card
+from gpudash.memory.predicting.card_words import CardsAnswer, CardWords, Standing
 from gpudash.session.recordings.run_names import process_text
 from gpudash.telemetry.metrics import GPU_METRICS, METRICS, SENSORS, Metric
 from gpudash.telemetry.plots import THIS_PROCESS
@@ -25,6 +26,7 @@ from gpudash.ui.colours import Palette
 from gpudash.ui.widgets.labels import first_words, fitting_text
 from gpudash.ui.widgets.layouts import in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
+from gpudash.ui.widgets.text_size import scaled
 from gpudash.units import (
     NOT_REPORTED,
     format_bytes,
@@ -40,6 +42,12 @@ SHORT_NAME_WORDS = 4
 
 FAINT_BANDS, FAINT_FILLING = frozenset({"cache"}), 0.3
 """Bands that are there for the asking, as faint as the plots draw them beside what is in use, and their opacity."""
+
+COMPACT_PX = 232
+"""Logical pixels of the width of a card in a low window, beside the chips of others."""
+
+FIT_ROLES: Mapping[Standing, str] = {"fits": "good", "uncertain": "warn", "short": "error"}
+"""The look of what is said of the run in the form; muted of all else."""
 
 _SEPARATOR = "   "
 
@@ -133,11 +141,18 @@ class Card(QFrame):
         self._facts = PlainLabel(role="muted")
         self._used = PlainLabel(role="figure")
         self._total = PlainLabel(role="muted")
+        self._words = CardWords("unasked")
+        self._fit_words = PlainLabel()
+        self._fit_words.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        self._fit_words.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignBottom)
         self._bar = MemoryBar(palette)
         self._outer = QVBoxLayout(self)
         self._top = in_row((self._name, 1), self._badge, self._facts, spacing=8)
         self._figures = QHBoxLayout()
         self._figures.setSpacing(6)
+        self._figures.addWidget(self._used, alignment=Qt.AlignmentFlag.AlignBottom)
+        self._figures.addWidget(self._total, alignment=Qt.AlignmentFlag.AlignBottom)
+        self._figures.addWidget(self._fit_words, 1)
         self._outer.addLayout(self._top)
         self._outer.addLayout(self._figures)
         self._outer.addWidget(self._bar)
@@ -147,24 +162,26 @@ class Card(QFrame):
         self.set_compact(False)
 
     def set_compact(self, compact: bool) -> None:
-        """One line instead of three, for low windows."""
+        """Smaller figures, for low windows."""
         if compact == self._compact:
             return
         self._compact = compact
-        self._outer.setContentsMargins(*((10, 4, 10, 4) if compact else (14, 9, 14, 11)))
-        self._outer.setSpacing(2 if compact else 4)
+        self._outer.setContentsMargins(*((10, 1, 10, 1) if compact else (14, 9, 14, 11)))
+        self._outer.setSpacing(0 if compact else 4)
         self._used.setProperty("role", "figure-small" if compact else "figure")
         self._used.style().unpolish(self._used)
         self._used.style().polish(self._used)
-        for row in (self._top, self._figures):
-            for figure in (self._used, self._total):
-                row.removeWidget(figure)
-        if compact:
-            self._top.insertWidget(2, self._used)
-            self._top.insertWidget(3, self._total)
-        else:
-            self._figures.addWidget(self._used, alignment=Qt.AlignmentFlag.AlignBottom)
-            self._figures.addWidget(self._total, 1, alignment=Qt.AlignmentFlag.AlignBottom)
+
+    def show_words(self, words: CardWords) -> None:
+        """Say whether what is in the form fits the device."""
+        self._words = words
+        role = FIT_ROLES.get(words.standing, "muted")
+        if self._fit_words.property("role") != role:
+            self._fit_words.setProperty("role", role)
+            self._fit_words.style().unpolish(self._fit_words)
+            self._fit_words.style().polish(self._fit_words)
+        self.setAccessibleDescription(words.sentence)
+        self._fit()
 
     def show_content(self, content: CardContent, palette: Palette, selected: bool) -> None:
         """Show new figures."""
@@ -210,9 +227,6 @@ class Card(QFrame):
         room = self.width() - margins.left() - margins.right() - self._top.spacing() - 4
         if not self._badge.isHidden():
             room -= self._badge.sizeHint().width() + self._top.spacing()
-        if self._compact:
-            for label in (self._used, self._total):
-                room -= label.sizeHint().width() + self._top.spacing()
         short = metrics.horizontalAdvance(first_words(self._full_name, SHORT_NAME_WORDS))
         facts = list(self._all_facts)
         while facts and metrics.horizontalAdvance(_SEPARATOR.join(facts)) + short > room:
@@ -224,6 +238,19 @@ class Card(QFrame):
         name = fitting_text(self._full_name, metrics, room - metrics.horizontalAdvance(text))
         if self._name.text() != name:
             self._name.setText(name)
+        self._fit_verdict()
+
+    def _fit_verdict(self) -> None:
+        """Show as much of the verdict as there is room for beside the figures: all, its sign and size, or the sign."""
+        words = self._words
+        margins = self._outer.contentsMargins()
+        room = self.width() - margins.left() - margins.right() - 2 * self._figures.spacing() - 4
+        room -= self._used.sizeHint().width() + self._total.sizeHint().width()
+        metrics = self._fit_words.fontMetrics()
+        forms = [f"{words.sign} {words.verdict}", f"{words.sign} {words.size}", words.sign]
+        text = next((form for form in forms if metrics.horizontalAdvance(form.strip()) <= room), "").strip()
+        if self._fit_words.text() != text:
+            self._fit_words.setText(text)
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         if event.button() is Qt.MouseButton.LeftButton:
@@ -239,7 +266,7 @@ class Card(QFrame):
         self.update()
 
     def sizeHint(self) -> QSize:
-        return QSize(300, 42 if self._compact else 84)
+        return QSize(scaled(COMPACT_PX) if self._compact else 300, 42 if self._compact else 84)
 
 
 class DeviceCards(QWidget):
@@ -269,6 +296,15 @@ class DeviceCards(QWidget):
         self._compact = compact
         for card in self._cards.values():
             card.set_compact(compact)
+
+    def show_answers(self, answers: CardsAnswer, names: Mapping[str, str]) -> None:
+        """Say of each device whether what is in the form fits it.
+
+        Args:
+            names: a card's key → torch's name of the device, for those on which a run can take place.
+        """
+        for key, card in self._cards.items():
+            card.show_words(answers.of(names[key]) if key in names else CardWords("unasked"))
 
     def facts(self, key: str) -> Sequence[str]:
         """The figures at the right of a device's card, as many as there is room for."""

@@ -20,8 +20,8 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from gpudash.devices.names import shown_name
-from gpudash.devices.simulated_cards import is_program_card
+from gpudash.devices.names import SimulatedCard, shown_name, simulated_card
+from gpudash.devices.simulated_cards import exact_text, is_program_card
 from gpudash.drawing.ghost import RunningGhost
 from gpudash.memory.watching.growth import Forecast
 from gpudash.memory.watching.watch import ends_in
@@ -34,6 +34,7 @@ from gpudash.telemetry.records import Event, Note, RemediesFound, RunEnd, RunSta
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.banner import Banner
+from gpudash.ui.dashboard.card_chips import CardChooser
 from gpudash.ui.dashboard.cards import CardContent, DeviceCards, device_rows, gpu_card, host_card
 from gpudash.ui.dashboard.footer import Footer
 from gpudash.ui.dashboard.left_column import LeftColumn
@@ -149,7 +150,10 @@ class Dashboard(PlotsPage):
         middle = in_row(self.left, (self.splitter, 1), spacing=10)
         whole = QWidget()
         whole.setLayout(self.rows)
-        self.rows.addWidget(self.cards)
+        self.chooser = CardChooser(palette)
+        self.rows.addLayout(in_row(self.cards, (self.chooser, 1), spacing=10))
+        if not self.live:
+            self.chooser.hide()
         self.rows.addLayout(middle, 1)
         self.rows.addWidget(self.footer)
         self.footer.hold(self.banner)
@@ -162,6 +166,8 @@ class Dashboard(PlotsPage):
         self.result.applied.connect(self.explanation.apply)
         self.result.action.connect(self.action)
         self.cards.chosen.connect(self.select_device)
+        self.chooser.chosen.connect(self._simulate)
+        self.chooser.refused.connect(self.status_line.report)
         self.panel.device_chosen.connect(self._device_chosen)
         self.panel.start_requested.connect(self.start_requested)
         self.banner.action.connect(self.action)
@@ -184,6 +190,8 @@ class Dashboard(PlotsPage):
             self.fit = FitFollower(live, self.panel)
             self.panel.fit.regarded.connect(self._show_remedy)
             self.plots.size_wanted.connect(self.fit.take_size)
+            self.fit.cards = self.chooser.cards
+            self.chooser.changed.connect(self.fit.form_changed)
 
     def leave_out_runs(self, origin: str) -> None:
         """Have nothing of runs, where there can be none: neither the panel at the left nor their tables.
@@ -193,6 +201,7 @@ class Dashboard(PlotsPage):
         """
         self._has_runs, self._origin = False, origin
         self.show_panel(False)
+        self.chooser.hide()
         self.tabs.leave_out_runs()
 
     def show_panel(self, shown: bool) -> None:
@@ -206,6 +215,59 @@ class Dashboard(PlotsPage):
             if (device.uuid or "host") == key:
                 self.panel.choose_device(device.name)
 
+    def _simulate(self, card: SimulatedCard) -> None:
+        """Make a card the device of the form: of the user's own program by its field, else as a device of its own."""
+        live = self.session.live
+        if live is None:
+            return
+        if self.panel.watching:
+            self.panel.script.simulate.setEditText(exact_text(card))
+            return
+        if self.session.running:
+            self.status_line.report("A run is on; another card can be chosen once it has ended.")
+            return
+        try:
+            name = live.simulate(card)
+        except ValueError as error:
+            self.status_line.report(str(error))
+            return
+        self.refresh_figures()  # the panel is offered the card before it is chosen there
+        self.panel.take_device(name)
+
+    def _show_answers(self, contents: Sequence[CardContent]) -> None:
+        """Say of every card whether what is in the form fits it."""
+        live = self.session.live
+        if live is None or self.fit is None:
+            return
+        answers = self.fit.on_cards
+        devices = [device for device in self.session.devices() if device.problem is None]
+        self.cards.show_answers(answers, {device.memory: device.name for device in devices})
+        made = live.machine.simulated.chosen
+        by_key = {
+            exact_text(simulated_card(device)): device
+            for device in devices
+            if device.simulated and not is_program_card(device.name)
+        }
+        used = {content.key: content.used or 0.0 for content in contents}
+        selected = next((key for key, device in by_key.items() if device.uuid == self.selected), "")
+        if self.panel.watching:
+            selected = self._card_of_script()
+        self.chooser.show_answers(
+            answers,
+            {key: device.name for key, device in by_key.items()},
+            {key: used.get(device.memory, 0.0) for key, device in by_key.items()},
+            selected,
+            () if self.panel.watching else [key for key, device in by_key.items() if device.uuid not in made],
+        )
+
+    def _card_of_script(self) -> str:
+        """Key of the card that the user's own program is to run on; "" for none."""
+        try:
+            card = self.panel.script.script().simulated_card
+        except ValueError:
+            return ""
+        return "" if card is None else exact_text(card)
+
     def _device_chosen(self, name: str) -> None:
         for device in self.session.devices():
             if device.name == name:
@@ -218,7 +280,7 @@ class Dashboard(PlotsPage):
 
     def set_palette(self, palette: Palette) -> None:
         super().set_palette(palette)
-        for part in (self.cards, self.panel.fit, self.explanation, self.tabs.output):
+        for part in (self.cards, self.chooser, self.panel.fit, self.explanation, self.tabs.output):
             part.set_palette(palette)
         self.tabs.operators.set_palette(palette)
 
@@ -560,7 +622,10 @@ class Dashboard(PlotsPage):
                 ended = ""
             else:
                 ended = ended_badly(store.run)
-        self.cards.show_contents([in_time(one, self.forecasts.get(one.key)) for one in contents], self.selected)
+        made = frozenset() if live is None else live.machine.simulated.chosen
+        listed = [in_time(one, self.forecasts.get(one.key)) for one in contents if one.key not in made]
+        self.cards.show_contents(listed, self.selected)
+        self._show_answers(contents)
         self._show_standing()
         offered = [device for device in devices if not (self.live and is_program_card(device.name))]
         self.panel.set_devices(offered, session.default_device())

@@ -259,7 +259,7 @@ class Presentation(QObject):
         workspace = self._workspace
         parts: list[QWidget] = list(workspace.window().findChildren(QMenuBar))
         for dashboard in workspace.dashboards:
-            parts += [dashboard.left, dashboard.tabs]
+            parts += [dashboard.left, dashboard.tabs, dashboard.chooser]
         parts += [page.status_line for page in workspace.pages]
         for part in parts:
             before.hidden.setdefault(part, part.isHidden())

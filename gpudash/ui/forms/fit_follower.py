@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
+from gpudash.devices.names import SimulatedCard
 from gpudash.drawing.ghost import Ghost, RunningGhost
 from gpudash.memory.allocator.trace import ACTIVATIONS, INPUTS, TEMPORARY
-from gpudash.memory.predicting.estimate import Alternative
+from gpudash.memory.predicting.card_words import CardsAnswer
+from gpudash.memory.predicting.estimate import Alternative, CardEstimate
 from gpudash.memory.predicting.prediction import AFTER_RELEASE, Prediction, change_text, time_text
 from gpudash.session import Answer, Session
 from gpudash.session.predicting.partings import Parting, Readings, partings
@@ -46,6 +48,10 @@ class FitFollower:
         session: predicts.
         panel: the form, and the fit panel in it.
         clock: seconds that only go forward.
+
+    Attributes:
+        cards: that are asked about beside the device of the form, as they are when empty.
+        on_cards: what is known of them and of every device.
     """
 
     def __init__(self, session: Session, panel: WorkloadPanel, clock: Callable[[], float] = time.monotonic) -> None:
@@ -65,6 +71,8 @@ class FitFollower:
         self._of_run: _OfRun | None = None
         self._remedy: RemedyView | None = None
         self._partings: tuple[object, tuple[Parting, ...]] = (None, ())
+        self.cards: Sequence[SimulatedCard] = ()
+        self.on_cards = CardsAnswer()
         panel.changed.connect(self.form_changed)
         panel.fit.applied.connect(self._apply)
 
@@ -113,6 +121,7 @@ class FitFollower:
             return
         self._ghost_wanted = True
         self._fade()
+        self._fade_cards()
         self._due = self._clock() + DEBOUNCE_S
         self._panel.fit.withdraw(self._panel.correction or PREDICTING)
         self._panel.set_forecast("")
@@ -227,6 +236,7 @@ class FitFollower:
         self._due, self._shown, self._requested = None, None, False
         spec = self._panel.spec()
         self._fade()
+        self._fade_cards()
         if spec is None:
             self._panel.fit.withdraw(self._panel.correction or PREDICTING)
             return
@@ -234,8 +244,9 @@ class FitFollower:
         device = self._requested_device = spec.own_device or self._panel.device_name
         try:
             self._requested_free = self._session.estimates.target(device).free_bytes
-            self._session.estimates.ask(spec, device, timeline=True)
+            self._session.estimates.ask(spec, device, timeline=True, cards=self.cards)
         except (ValueError, RuntimeError) as error:
+            self.on_cards = CardsAnswer(asked=True, reason=str(error))
             self._panel.fit.show_reason(str(error), "")
             self._ghost = GhostView(None, str(error))
             return
@@ -248,6 +259,7 @@ class FitFollower:
         self._shown = answer
         estimate, problem = answer.estimate, answer.problem
         self._ghost = _ghost_view(answer, self._panel.spec())
+        self._show_cards(answer)
         if estimate is not None and estimate.peak_allocated_bytes is not None:
             self._panel.fit.show_estimate(estimate, whole=answer.final)
             short = estimate.fits is False and not estimate.fills_memory
@@ -256,6 +268,24 @@ class FitFollower:
             self._panel.fit.show_reason(problem.message, problem.remedy)
         elif estimate is not None:
             self._panel.fit.show_reason(estimate.reason, "")
+
+    def _show_cards(self, answer: Answer) -> None:
+        """Take what is known of the cards; what there was of an earlier question stays until it is answered anew."""
+        known = dict(answer.cards)
+        reason = ""
+        if answer.estimate is not None:
+            own = CardEstimate.of(answer.estimate)
+            known[self._requested_device] = replace(own, key=own.device)
+        elif answer.problem is not None:
+            reason = answer.problem.message
+        self.on_cards = CardsAnswer(known, self.on_cards.before, True, not answer.final, reason)
+
+    def _fade_cards(self) -> None:
+        """What is known of the cards is of an earlier question from now on."""
+        spec = self._panel.spec()
+        before = {**self.on_cards.before, **self.on_cards.known}
+        asked = spec is not None or bool(self._panel.correction)
+        self.on_cards = CardsAnswer({}, before if asked else {}, asked, awaited=spec is not None)
 
     def _fade(self) -> None:
         """Let the ghost of an earlier question stay, as one of that; it goes where nothing can be asked."""

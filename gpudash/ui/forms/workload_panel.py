@@ -115,7 +115,7 @@ class WorkloadPanel(QFrame):
         self._commanding = True
         self._wanted_device: str | None = None
         self._one_shown = "cpu"
-        self._offered: list[tuple[str, str | None]] = []
+        self._offered: list[tuple[str, str, str | None]] = []
         self._devices: tuple[Device, ...] = ()
         self._preferred = "cpu"
         self._ranks_on: str | None = None
@@ -193,7 +193,7 @@ class WorkloadPanel(QFrame):
 
     def set_devices(self, devices: Sequence[Device], preferred: str) -> None:
         """Offer ``devices``, those no run can use disabled; keeps the user's choice while its device is there."""
-        offered = [(device.name, device.problem) for device in devices]
+        offered = [(device.memory, device.name, device.problem) for device in devices]
         if offered == self._offered:
             return
         self._offered = offered

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpudash.memory.allocator.settings import EXPANDABLE
 from gpudash.memory.allocator.trace import ACTIVATIONS, INPUTS, TEMPORARY, Trace, between
@@ -22,9 +22,6 @@ from gpudash.memory.predicting.estimate import (
     passage,
 )
 from gpudash.units import GIB
-
-if TYPE_CHECKING:
-    from gpudash.memory.predicting.memory_timeline import MemoryTimeline
 
 FLOPS = "FLOPs of the dry run"
 
@@ -42,21 +39,17 @@ Followed = Callable[[Trace, Target, Estimate], object]
 """Is given what a run asks of the allocator of a device, and what that comes to there."""
 
 
-def answers(
-    number: object, estimates: Iterable[Estimate], timelines: list[MemoryTimeline] | None = None
-) -> Iterator[dict[str, Any]]:
+def answers(number: object, estimates: Iterable[Estimate], beside: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """What a process says of each estimate, which has more than the one before; the last one is told again as final.
 
     Args:
         number: of the request.
-        timelines: what `estimates` puts in here goes with the estimate that comes next.
+        beside: what `estimates` puts in here goes with the estimate that comes next, and is taken out.
     """
     last: Estimate | None = None
     for last in estimates:
-        answer = {"id": number, "estimate": last.to_json(), "final": False}
-        if timelines:
-            answer["timeline"] = timelines.pop().to_json()
-        yield answer
+        yield {"id": number, "estimate": last.to_json(), "final": False, **beside}
+        beside.clear()
     if last is not None:
         yield {"id": number, "estimate": last.to_json(), "final": True}
 

@@ -11,7 +11,7 @@ import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pydantic import ValidationError
 
@@ -32,6 +32,7 @@ from gpudash.simulator.dry_run.refusals import CannotPredictError, explaining_er
 from gpudash.specs import PressureSpec, Spec, TrainingSpec
 from gpudash.specs.changes import SpecChange, batch_fields, batch_text, capped, changes, largest_size, size_field
 from gpudash.units import MIB
+from gpudash.workloads.predicting.card_fits import CardFits, CardsQuestion
 from gpudash.workloads.predicting.device_fit import (
     FLOPS,
     SAME_PRODUCTS,
@@ -62,6 +63,7 @@ class Question:
         elsewhere: the other devices there are.
         ranks: where each rank of a run on several devices is to fit, or each half of a model that is split, in place of
             ``target``.
+        cards: those of which it is told beside whether the run fits them; none of a run on several devices.
     """
 
     spec: Spec
@@ -69,6 +71,7 @@ class Question:
     level: MemoryLevel | None = None
     elsewhere: Sequence[Target] = ()
     ranks: Sequence[Target] = ()
+    cards: CardsQuestion = field(default_factory=CardsQuestion)
 
 
 def estimate(
@@ -106,6 +109,12 @@ class _Estimation:
         self._dry = dry
         self._split = isinstance(self._spec, TrainingSpec) and self._spec.is_split
         self._traces: dict[tuple[str, tuple[Architecture, ...]], list[Trace]] = {}
+        self._sizes: dict[int, Sized] = {}
+        cards = question.cards
+        # one that takes what is free takes something else of every card
+        if self._ranks or isinstance(self._spec, PressureSpec):
+            cards = CardsQuestion()
+        self._cards = CardFits(cards, self._target, self._trace_on, (CannotPredictError,))
 
     def results(self, *, alternatives: bool) -> Iterator[Estimate]:
         """See `estimate`."""
@@ -122,7 +131,17 @@ class _Estimation:
         if self._followed is not None and not self._split:
             self._followed(self._trace(spec), target, found)
         yield found
-        if not alternatives or target.room_bytes is None:
+        for _told in self._cards.tell_first():
+            yield found
+        for grown in self._beyond(found, alternatives=alternatives and target.room_bytes is not None):
+            found = grown
+            yield found
+        for _told in self._cards.tell_open():
+            yield found
+
+    def _beyond(self, found: Estimate, *, alternatives: bool) -> Iterator[Estimate]:
+        """``found`` with the largest batch, and with what would fit where it does not."""
+        if not alternatives:
             return
         largest = self._largest()
         if largest is not None:
@@ -135,6 +154,10 @@ class _Estimation:
                 largest_global_batch=together,
                 largest_batch_releases=largest.releases,
             )
+            name = size_field(self._spec)
+            if name is not None:
+                tried = functools.partial(self._sized, name)
+                self._cards.tell_largest(self._batch(name), self._sizes, tried, self._limit(name))
         yield found
         if found.has_room:
             return
@@ -196,6 +219,17 @@ class _Estimation:
             spec, (architecture,), lambda: [trace_of(spec, self._dry, self._level, architecture=architecture)]
         )[0]
 
+    def _trace_on(self, target: Target) -> Trace:
+        """What the run asks for on another card.
+
+        Raises:
+            CannotPredictError: also when it cannot be asked for there.
+        """
+        problems = self._spec.problems(target.device)
+        if problems:
+            raise CannotPredictError("request", f"{'; '.join(problems)}.", "Choose another device.")
+        return self._trace(self._spec, target)
+
     def _known(
         self, spec: Spec, architectures: tuple[Architecture, ...], follow: Callable[[], list[Trace]]
     ) -> list[Trace]:
@@ -211,15 +245,20 @@ class _Estimation:
         if name is None:
             return None
         batch = self._batch(name)
-        limit = largest_size(self._spec, name)
         tried = functools.partial(self._sized_halves if self._split else self._sized, name)
-        return largest(tried, batch, limit, self._target)
+        return largest(tried, batch, self._limit(name), self._target)
+
+    def _limit(self, name: str) -> int:
+        """The largest size that may be asked for."""
+        return largest_size(self._spec, name)
 
     def _sized(self, name: str, size: int) -> Sized:
         whole = {}
         if self._ranks:
             whole = {"global_batch": 0}
-        return Sized.of(size, self._trace(self._spec.model_copy(update={name: size, **whole})), self._target)
+        found = Sized.of(size, self._trace(self._spec.model_copy(update={name: size, **whole})), self._target)
+        self._sizes[size] = found
+        return found
 
     def _sized_halves(self, name: str, size: int) -> Sized:
         """As `_sized`, by the half that is shortest of room: as if the first device had just as little."""

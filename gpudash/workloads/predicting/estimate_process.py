@@ -3,10 +3,12 @@
 It reads one JSON object a line from its standard input and answers with one or more on its standard output:
 
 * first, unasked: ``{"ready": true, "torch": "2.13.0"}``, or ``{"ready": false, "problem": sentence}`` and it ends;
-* asked ``{"id", "workload", "spec", "target", "elsewhere", "used_bytes", "alternatives", "timeline"}``: ``{"id",
-  "estimate", "final"}``, each estimate with more than the one before, or ``{"id", "error": {"kind", "message",
+* asked ``{"id", "workload", "spec", "target", "elsewhere", "used_bytes", "alternatives", "timeline", "cards"}``:
+  ``{"id", "estimate", "final"}``, each estimate with more than the one before, or ``{"id", "error": {"kind", "message",
   "remedy"}, "final": true}``. Where a ``timeline`` was asked for, the first answer has it beside its estimate, as of
-  `gpudash.memory.predicting.memory_timeline`, and a later one that of the last of its alternatives.
+  `gpudash.memory.predicting.memory_timeline`, and a later one that of the last of its alternatives. Where ``cards``
+  were asked about, each ``{"key", "target"}``, an answer has what is known of them as ``cards``, whenever that is more
+  than before.
 
 A request is left, between two dry runs, as soon as a newer one has come. The process ends with its standard input,
 also in the midst of a request.
@@ -29,11 +31,11 @@ from gpudash.system.folders import log_file
 from gpudash.system.garbage import without_collection
 from gpudash.system.log import log_uncaught, start_log
 from gpudash.system.processes import Conversation
+from gpudash.workloads.predicting.card_fits import cards_question
 from gpudash.workloads.predicting.device_fit import answers
 from gpudash.workloads.running.context import MemoryLevel
 
 if TYPE_CHECKING:
-    from gpudash.memory.predicting.memory_timeline import MemoryTimeline
     from gpudash.simulator.dry_run.dry_run import DryRun
 
 
@@ -96,16 +98,15 @@ def _answers(query: Mapping[str, Any], dry: DryRun) -> Iterator[dict[str, Any]]:
     from gpudash.simulator.dry_run.refusals import CannotPredictError
 
     try:
-        timelines: list[MemoryTimeline] = []
-        yield from answers(query["id"], _estimates(query, dry, timelines), timelines)
+        beside: dict[str, Any] = {}
+        yield from answers(query["id"], _estimates(query, dry, beside), beside)
     except CannotPredictError as error:
         refusal = {"kind": error.kind, "message": str(error), "remedy": error.remedy}
         yield {"id": query["id"], "error": refusal, "final": True}
 
 
-def _estimates(query: Mapping[str, Any], dry: DryRun, timelines: list[MemoryTimeline]) -> Iterator[Estimate]:
-    """The estimates that a query is answered with; the timelines that it may ask for go into ``timelines``, each before
-    the estimate that it belongs to."""
+def _estimates(query: Mapping[str, Any], dry: DryRun, beside: dict[str, Any]) -> Iterator[Estimate]:
+    """The estimates that a query is answered with; what the next one's answer has more goes into ``beside``."""
     from gpudash.memory.predicting.memory_timeline import timeline_of
     from gpudash.simulator.dry_run.refusals import CannotPredictError
     from gpudash.workloads.predicting.estimate import Question, estimate
@@ -117,10 +118,11 @@ def _estimates(query: Mapping[str, Any], dry: DryRun, timelines: list[MemoryTime
     except ValueError as error:
         raise CannotPredictError("request", f"{error}.", "Change the fields named in the message.") from None
     ranks = tuple(Target.from_json(rank) for rank in query.get("ranks", ()))
-    question = Question(spec, target, _level(target, query.get("used_bytes")), elsewhere, ranks)
+    cards = cards_question(query, beside)
+    question = Question(spec, target, _level(target, query.get("used_bytes")), elsewhere, ranks, cards)
 
     def follow(trace: Trace, target: Target, found: Estimate) -> None:
-        timelines.append(timeline_of(trace, target, found))
+        beside["timeline"] = timeline_of(trace, target, found).to_json()
 
     followed = follow if query.get("timeline") else None
     yield from estimate(question, dry, alternatives=bool(query.get("alternatives", True)), followed=followed)

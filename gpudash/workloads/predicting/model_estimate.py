@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from gpudash.specs.changes import SpecChange, batch_text, changes
 from gpudash.specs.model import ModelSpec
 from gpudash.system.folders import log_file
 from gpudash.system.log import VARIABLE as LOG_VARIABLE
+from gpudash.workloads.predicting.card_fits import CardFits, CardsQuestion
 from gpudash.workloads.predicting.device_fit import (
     FLOPS,
     SAME_PRODUCTS,
@@ -71,6 +72,7 @@ def estimates(
     *,
     alternatives: bool = True,
     followed: Followed | None = None,
+    cards: CardsQuestion | None = None,
 ) -> Iterator[Estimate]:
     """What a model takes; each estimate has more than the one before, the last one has all.
 
@@ -83,12 +85,13 @@ def estimates(
         alternatives: whether to look for the largest batch, the longest sequence and what else would fit.
         followed: is called before the first estimate with what was followed, of several devices for the one that
             decides.
+        cards: those of which it is told beside whether the model fits them; none of a training on several devices.
 
     Raises:
         RefusedError: when the model cannot be built or followed.
     """
     began = time.perf_counter()
-    estimation = _ModelEstimation(spec, follower, target, elsewhere, ranks, followed)
+    estimation = _ModelEstimation(spec, follower, target, elsewhere, ranks, followed, cards or CardsQuestion())
     for found in estimation.results(alternatives=alternatives):
         yield replace(found, seconds=time.perf_counter() - began)
 
@@ -108,6 +111,7 @@ class _ModelEstimation:
         elsewhere: Sequence[Target],
         ranks: Sequence[Target],
         followed: Followed | None,
+        cards: CardsQuestion,
     ) -> None:
         self._spec = spec
         self._report_followed = followed
@@ -120,6 +124,10 @@ class _ModelEstimation:
         self._elsewhere = () if self._ranks else elsewhere
         self._until = self._worked_s() + SEARCHED_S
         self._known: dict[tuple[str, Architecture], FollowedCode] = {}
+        self._batches: dict[int, Sized] = {}
+        if self._ranks:
+            cards = CardsQuestion()
+        self._cards = CardFits(cards, self._target, self._trace_on, (RefusedError,))
 
     def results(self, *, alternatives: bool) -> Iterator[Estimate]:
         """See `estimates`."""
@@ -128,15 +136,26 @@ class _ModelEstimation:
         found = replace(self._judged(spec), assumptions=followed.assumptions, model=followed.model)
         if self._report_followed is not None:
             self._report_followed(followed.trace, target, found)
-        if not alternatives or target.room_bytes is None:
+        searched: Iterable[Estimate] = (found,)
+        if alternatives and target.room_bytes is not None:
+            searched = self._beyond(found, followed)
+        first = self._cards.tell_first()
+        for grown in searched:
+            found = grown
             yield found
-            return
+            for _told in first:  # behind the first answer, and not again
+                yield found
+        for _told in self._cards.tell_open():
+            yield found
+
+    def _beyond(self, found: Estimate, followed: FollowedCode) -> Iterator[Estimate]:
+        """``found`` with the largest sizes, and with what would fit where it does not."""
         sequence = None
         if followed.model is not None:
             sequence = followed.model.sequence
         coming = [LARGEST, *([] if sequence is None else [LONGEST])]
         if not found.has_room:
-            coming += [*(change.label for change in changes(spec)), SEVERAL_GPUS, ANOTHER_CARD]
+            coming += [*(change.label for change in changes(self._spec)), SEVERAL_GPUS, ANOTHER_CARD]
         yield replace(found, untried=tuple(coming))
         late: list[str] = []
         for grown in self._largest_ones(followed, found, late):
@@ -170,6 +189,7 @@ class _ModelEstimation:
                     largest_global_batch=batch.size * len(self._ranks) if self._ranks else None,
                     largest_batch_releases=batch.releases,
                 )
+                self._cards.tell_largest(self._spec.batch, self._batches, self._batch_of, LARGEST_BATCH)
         except _OutOfTimeError:
             late.append(LARGEST)
         yield found
@@ -230,12 +250,20 @@ class _ModelEstimation:
             spec = self._spec.model_copy(update={name: count * unit})
             if self._worked_s() > self._until:
                 raise _OutOfTimeError
+            if name == "batch":
+                return self._batch_of(count)
             return Sized.of(count, self._followed(spec).trace, self._target)
 
         try:
             return largest(tried, size, limit, self._target)
         except RefusedError:
             return None
+
+    def _batch_of(self, size: int) -> Sized:
+        """What a batch of this size comes to; it is kept for the other cards."""
+        spec = self._spec.model_copy(update={"batch": size})
+        found = self._batches[size] = Sized.of(size, self._followed(spec).trace, self._target)
+        return found
 
     def _alternatives(self, followed: FollowedCode, found: Estimate) -> Iterator[tuple[str, Alternative | None]]:
         """What was tried, in words, and the alternative that it is; ``None`` where it cannot be followed."""

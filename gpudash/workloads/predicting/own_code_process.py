@@ -3,7 +3,7 @@
 The code is followed by PYTHON, in which torch is and gpudash need not be; here what came of it is judged, without
 torch. It is asked and answers as `gpudash.workloads.predicting.estimate_process` does; asked ``{"id", "callable",
 "steps", "target", "elsewhere", "alternatives", "timeline"}``, or for a model by its config ``{"id", "model", "target",
-"elsewhere", "ranks", "alternatives", "timeline"}``.
+"elsewhere", "ranks", "alternatives", "timeline", "cards"}``.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from gpudash.memory.allocator.device_memory import LARGEST_CAPACITY
 from gpudash.memory.allocator.trace import Trace
 from gpudash.memory.predicting.architecture import Architecture
 from gpudash.memory.predicting.estimate import Estimate, Target, judge
-from gpudash.memory.predicting.memory_timeline import MemoryTimeline, timeline_of
+from gpudash.memory.predicting.memory_timeline import timeline_of
 from gpudash.specs.model import ModelSpec
 from gpudash.system.folders import log_file
 from gpudash.system.log import log_uncaught, start_log
 from gpudash.system.processes import Conversation
+from gpudash.workloads.predicting.card_fits import cards_question
 from gpudash.workloads.predicting.device_fit import Followed, answers, unchanged
 from gpudash.workloads.predicting.model_estimate import CodeFollower, FollowedCode, RefusedError, estimates
 
@@ -116,18 +117,18 @@ def main(python: str) -> int:
 
 
 def _answers(query: Mapping[str, Any], follower: CodeFollower) -> Iterator[dict[str, Any]]:
-    timelines: list[MemoryTimeline] = []
     try:
-        yield from answers(query["id"], _estimates(query, follower, timelines), timelines)
+        beside: dict[str, Any] = {}
+        yield from answers(query["id"], _estimates(query, follower, beside), beside)
     except RefusedError as refused:
         yield {"id": query["id"], "error": refused.error, "final": True}
 
 
-def _estimates(query: Mapping[str, Any], follower: CodeFollower, timelines: list[MemoryTimeline]) -> Iterator[Estimate]:
-    """The estimates that a query is answered with; the timeline that it may ask for goes into ``timelines``."""
+def _estimates(query: Mapping[str, Any], follower: CodeFollower, beside: dict[str, Any]) -> Iterator[Estimate]:
+    """The estimates that a query is answered with; what the next one's answer has more goes into ``beside``."""
 
     def keep_timeline(trace: Trace, target: Target, found: Estimate) -> None:
-        timelines.append(timeline_of(trace, target, found))
+        beside["timeline"] = timeline_of(trace, target, found).to_json()
 
     followed = None
     if query.get("timeline"):
@@ -138,7 +139,10 @@ def _estimates(query: Mapping[str, Any], follower: CodeFollower, timelines: list
     if "model" in query:
         spec = ModelSpec.model_validate(query["model"])
         ranks = [Target.from_json(rank) for rank in query.get("ranks", ())]
-        yield from estimates(spec, follower, target, elsewhere, ranks, alternatives=alternatives, followed=followed)
+        cards = cards_question(query, beside)
+        yield from estimates(
+            spec, follower, target, elsewhere, ranks, alternatives=alternatives, followed=followed, cards=cards
+        )
         return
     code = OwnCode(str(query["callable"]), int(query.get("steps", 3)), bool(query.get("as_cuda", False)))
     yield estimate(code, follower, target, elsewhere, alternatives=alternatives, followed=followed)

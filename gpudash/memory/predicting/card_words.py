@@ -1,0 +1,155 @@
+"""What a run comes to on one card of several, in the few words that a chip has room for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from gpudash.memory.predicting.estimate import CardEstimate
+from gpudash.units import GIB, format_bytes
+
+Standing = Literal["fits", "uncertain", "short", "refused", "asking", "stale", "unasked"]
+"""What is known of a card: whether the run fits it; that nothing can be said; that an answer is awaited; that the
+answer is to other values; that nothing was asked."""
+
+SIGNS: Mapping[Standing, str] = {
+    "fits": "✓",
+    "uncertain": "≈",
+    "short": "✕",
+    "refused": "–",
+    "asking": "…",
+    "stale": "↻",
+    "unasked": "",
+}
+"""Standing → its sign: never colour alone."""
+
+FILLS = "fills whatever there is"
+"""Of a run that is meant to take all memory."""
+
+NOT_ANSWERED = "this run is predicted on its own devices only"
+
+
+@dataclass(frozen=True)
+class CardsAnswer:
+    """What is known of all cards.
+
+    Attributes:
+        known: the answers to what is asked now, by the cards' keys.
+        before: those to the question before it.
+        asked: whether anything is asked.
+        awaited: whether more is to come.
+        reason: why nothing can be said; "" where something can.
+    """
+
+    known: Mapping[str, CardEstimate] = field(default_factory=dict)
+    before: Mapping[str, CardEstimate] = field(default_factory=dict)
+    asked: bool = False
+    awaited: bool = False
+    reason: str = ""
+
+    def of(self, key: str) -> CardWords:
+        """What is known of one card."""
+        found = self.known.get(key)
+        earlier = self.before.get(key)
+        if not self.asked:
+            return CardWords("unasked")
+        if found is not None:
+            return CardWords(_standing(found), found, reason=found.reason)
+        if self.awaited:
+            return CardWords("asking", earlier)
+        if earlier is not None and not self.reason:
+            return CardWords("stale", earlier)
+        return CardWords("refused", reason=self.reason or NOT_ANSWERED)
+
+
+@dataclass(frozen=True)
+class CardWords:
+    """What is known of one card.
+
+    Attributes:
+        standing: what.
+        estimate: the answer, or the one to the question before; ``None`` without one.
+        reason: why there is none.
+    """
+
+    standing: Standing
+    estimate: CardEstimate | None = None
+    reason: str = ""
+
+    @property
+    def sign(self) -> str:
+        """Its sign; "" where nothing was asked."""
+        return SIGNS[self.standing]
+
+    @property
+    def size(self) -> str:
+        """What is spare or short: "12.8 GiB"; "" where that is not known."""
+        spare = self._spare
+        if spare is None:
+            return ""
+        if abs(spare) >= GIB / 10:
+            return f"{abs(spare) / GIB:.1f} GiB"
+        return format_bytes(abs(spare))
+
+    @property
+    def verdict(self) -> str:
+        """The verdict in words: "12.8 GiB spare", "3.1 GiB short", "no answer"."""
+        if self._spare is not None:
+            return f"{self.size} {'short' if self._spare < 0 else 'spare'}"
+        if self.estimate is not None and self.estimate.fills_memory:
+            return FILLS
+        if self.standing in ("asking", "unasked"):
+            return ""
+        return "no answer"
+
+    @property
+    def detail(self) -> str:
+        """The largest batch, what is awaited, or the reason; "" for nothing."""
+        found = self.estimate
+        if self.standing == "asking":
+            return "predicting…"
+        if self.standing == "stale":
+            return "for other values"
+        if found is None or self.reason:
+            return self.reason
+        if found.largest_batch_size is None:
+            if found.released_bytes and found.fits:
+                return "after releasing its cache"
+            return ""
+        if not found.largest_batch_size:
+            return "not even a batch of 1"
+        return f"up to batch {'≈ ' if found.by_line else ''}{found.largest_batch_size}"
+
+    @property
+    def share(self) -> float | None:
+        """The share of the card that is needed, of others' memory too: 0 to 1; ``None`` where it is not known."""
+        found = self.estimate
+        if found is None or found.needed_bytes is None or not found.capacity_bytes or found.free_bytes is None:
+            return None
+        taken = found.capacity_bytes - found.free_bytes + found.needed_bytes
+        return min(1.0, max(0.0, taken / found.capacity_bytes))
+
+    @property
+    def sentence(self) -> str:
+        """All of it for who hears it or points at it."""
+        meaning = {"fits": "fits", "uncertain": "may fit", "short": "does not fit", "stale": "not for these values"}
+        parts = [meaning.get(self.standing, ""), self.verdict, self.detail]
+        return ", ".join(dict.fromkeys(part for part in parts if part))
+
+    @property
+    def _spare(self) -> int | None:
+        found = self.estimate
+        if found is None:
+            return None
+        return found.spare_bytes
+
+
+def _standing(found: CardEstimate) -> Standing:
+    if found.reason or found.peak_allocated_bytes is None or found.free_bytes is None:
+        return "refused"
+    if found.fits is None:
+        return "uncertain"
+    if found.fits:
+        return "fits"
+    return "short"

@@ -1,0 +1,462 @@
+"""The chooser of cards: a chip for each, which says whether what is in the form fits it; a click simulates that card.
+
+The chips are one stop of Tab, and the arrow keys go from one to the next. What they have no room for is in a menu,
+where cards of any size are added too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from PySide6.QtCore import QPoint, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QAction, QColor, QFont, QFontMetrics, QKeyEvent, QPainter, QPaintEvent, QPen, QResizeEvent
+from PySide6.QtWidgets import QAbstractButton, QInputDialog, QMenu, QSizePolicy, QToolButton, QWidget
+
+from gpudash.devices.known_gpus import KNOWN_GPUS, KnownGpu, find
+from gpudash.devices.names import SimulatedCard, parse_simulated, size_of
+from gpudash.devices.simulated_cards import exact_text
+from gpudash.memory.predicting.card_words import CardsAnswer, CardWords, Standing
+from gpudash.ui.colours import Palette
+from gpudash.ui.widgets.plain_text import plain_tip, without_mnemonics
+from gpudash.ui.widgets.remembered import recall, remember
+from gpudash.ui.widgets.text_size import scaled
+from gpudash.units import format_bytes
+
+OFFERED = ("rtx3060", "rtx4060", "rtx4090", "l4", "l40s", "a100-40gb", "a100-80gb", "h100", "h200", "b200")
+"""The cards that have a chip, from the smallest kind to the largest: their order never changes."""
+
+FOLDED_PX, WIDE_PX, GAP_PX = 100, 164, 8
+"""Logical pixels of a chip's width: the least, and the most that it grows to."""
+
+WORDS_PX, TALL_PX = 136, 64
+"""Width from which a chip has its capacity and whole words, and height from which a line more."""
+
+MORE = "More ▾"
+
+OWN_SIZE = "Own size…"
+OWN_PROMPT = "Memory of the card, such as 12GiB, or its name, such as h100:"
+
+_REMEMBERED = "cards"
+
+MOST_OWN = 8
+"""Sizes of one's own that are kept, the newest."""
+
+COLOURS: Mapping[Standing, str] = {"fits": "good", "uncertain": "warn", "short": "critical"}
+"""Standing → the palette's colour of its words; those of all others are muted."""
+
+MUTED_OPACITY = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class ChipContent:
+    """What a chip shows.
+
+    Attributes:
+        card: that it is of.
+        words: what is known of it.
+        used: bytes in use on it, where it is simulated already; 0 for none.
+        selected: whether the form is about it.
+    """
+
+    card: SimulatedCard
+    words: CardWords
+    used: float = 0.0
+    selected: bool = False
+
+    @property
+    def key(self) -> str:
+        """Which chip it is."""
+        return exact_text(self.card)
+
+    @property
+    def name(self) -> str:
+        """What the card is called."""
+        if isinstance(self.card, KnownGpu):
+            return self.card.name.removesuffix("GB")
+        return "Own size"
+
+    @property
+    def capacity(self) -> str:
+        """Its memory in words."""
+        return format_bytes(size_of(self.card))
+
+    @property
+    def detail(self) -> str:
+        """The last line: what is in use, else what is known beside the verdict."""
+        if self.used:
+            return f"{format_bytes(self.used)} in use"
+        return self.words.detail
+
+    @property
+    def sentence(self) -> str:
+        """All of it."""
+        parts = [self.words.sentence, f"{format_bytes(self.used)} in use" if self.used else ""]
+        return "; ".join(part for part in parts if part) or "nothing is asked of it"
+
+
+class CardChip(QAbstractButton):
+    """One card.
+
+    Signals:
+        moved: the arrow keys are to go on by so many chips.
+    """
+
+    moved = Signal(int)
+
+    def __init__(self, content: ChipContent, palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._content = content
+        self._palette = palette
+        self.setCheckable(True)
+        self.setCursor(Qt.CursorShape.PointingHandCursor)
+        self.setFocusPolicy(Qt.FocusPolicy.ClickFocus)
+        self.setAttribute(Qt.WidgetAttribute.WA_Hover)
+
+    @property
+    def content(self) -> ChipContent:
+        """What it shows."""
+        return self._content
+
+    def show_content(self, content: ChipContent, palette: Palette) -> None:
+        """Show what is known now."""
+        self.setChecked(content.selected)
+        if (content, palette) == (self._content, self._palette) and self.accessibleName():
+            return
+        self._content, self._palette = content, palette
+        self.setAccessibleName(f"Simulated {content.name}, {content.capacity}")
+        self.setAccessibleDescription(content.sentence)
+        simulate = "is simulated" if content.selected else "click to simulate this card"
+        self.setToolTip(plain_tip(f"{content.name}, {content.capacity}: {content.sentence}\n{simulate}"))
+        self.update()
+
+    def sizeHint(self) -> QSize:
+        return QSize(scaled(FOLDED_PX), scaled(30))
+
+    def nextCheckState(self) -> None:
+        """A click asks for the card; whether it is chosen is shown once it is."""
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        steps = {Qt.Key.Key_Left: -1, Qt.Key.Key_Up: -1, Qt.Key.Key_Right: 1, Qt.Key.Key_Down: 1}
+        step = steps.get(Qt.Key(event.key()))
+        if step is not None:
+            self.moved.emit(step)
+        elif event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
+            self.click()
+        else:
+            super().keyPressEvent(event)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        self._paint_frame(painter)
+        left, right = 10, self.width() - 10
+        bold, small = QFont(self.font()), QFont(self.font())
+        bold.setBold(True)
+        small.setPointSizeF(self.font().pointSizeF() * 8 / 9)
+        tall = self.height() >= scaled(TALL_PX)
+        line = QFontMetrics(bold).height()
+        lines = 3 if tall else 2
+        top = (self.height() - lines * line - 4) / 2
+        roomy = self.width() >= scaled(WORDS_PX)
+        content, palette = self._content, self._palette
+        capacity = content.capacity if roomy or not isinstance(content.card, KnownGpu) else ""
+        self._paint_pair(painter, (left, top, right, line), (content.name, bold), (capacity, small))
+        words = content.words
+        colour = getattr(palette, COLOURS.get(words.standing, "muted"))
+        if not self.isEnabled():
+            colour = palette.muted
+        text = words.verdict if roomy or not words.size else words.size
+        dimmed = words.standing in ("asking", "stale") and bool(words.size)
+        painter.setOpacity(MUTED_OPACITY if dimmed and words.standing == "asking" else 1.0)
+        self._paint_text(painter, (left, top + line, right, line), f"{words.sign} {text}".strip(), bold, colour)
+        painter.setOpacity(1.0)
+        if tall:
+            self._paint_text(painter, (left, top + 2 * line, right, line), content.detail, small, palette.muted)
+        self._paint_bar(painter, colour)
+
+    def _paint_frame(self, painter: QPainter) -> None:
+        palette, content = self._palette, self._content
+        width = 1.0
+        edge = palette.border
+        if self.underMouse():
+            edge = palette.muted
+        if content.selected:
+            width = 2.0
+            edge = palette.critical if content.words.standing == "short" else palette.accent
+        inset = width / 2
+        frame = QRectF(self.rect()).adjusted(inset, inset, -inset, -inset)
+        painter.setPen(QPen(QColor(edge), width))
+        painter.setBrush(QColor(palette.panel))
+        painter.drawRoundedRect(frame, 6, 6)
+        if self.hasFocus():
+            painter.setPen(QPen(QColor(palette.text), 1, Qt.PenStyle.DotLine))
+            painter.setBrush(Qt.BrushStyle.NoBrush)
+            painter.drawRoundedRect(frame.adjusted(3, 3, -3, -3), 4, 4)
+
+    def _paint_pair(
+        self,
+        painter: QPainter,
+        box: tuple[float, float, float, float],
+        first: tuple[str, QFont],
+        last: tuple[str, QFont],
+    ) -> None:
+        """A name at the left and its facts at the right, which give way to it."""
+        left, top, right, height = box
+        wide = QFontMetrics(first[1]).horizontalAdvance(first[0])
+        beside = QFontMetrics(last[1]).horizontalAdvance(last[0])
+        if wide + beside + 6 > right - left and isinstance(self._content.card, KnownGpu):
+            last = ("", last[1])
+        elif wide + beside + 6 > right - left:
+            first, last = last, ("", last[1])
+            first = (first[0], self._bold())
+        self._paint_text(painter, box, first[0], first[1], self._palette.text)
+        painter.setFont(last[1])
+        painter.setPen(QColor(self._palette.muted))
+        painter.drawText(QRectF(left, top, right - left, height), Qt.AlignmentFlag.AlignRight | _MIDDLE, last[0])
+
+    def _bold(self) -> QFont:
+        font = QFont(self.font())
+        font.setBold(True)
+        return font
+
+    def _paint_text(
+        self, painter: QPainter, box: tuple[float, float, float, float], text: str, font: QFont, colour: str
+    ) -> None:
+        left, top, right, height = box
+        painter.setFont(font)
+        painter.setPen(QColor(colour))
+        shown = QFontMetrics(font).elidedText(text, Qt.TextElideMode.ElideRight, round(right - left))
+        painter.drawText(QRectF(left, top, right - left, height), Qt.AlignmentFlag.AlignLeft | _MIDDLE, shown)
+
+    def _paint_bar(self, painter: QPainter, colour: str) -> None:
+        """The share of the card that is needed."""
+        share = self._content.words.share
+        whole = QRectF(10, self.height() - 6, self.width() - 20, 2)
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(QColor(self._palette.border))
+        painter.drawRect(whole)
+        if share is not None:
+            painter.setBrush(QColor(colour))
+            painter.drawRect(QRectF(whole.left(), whole.top(), max(2.0, whole.width() * share), 2))
+
+
+_MIDDLE = Qt.AlignmentFlag.AlignVCenter
+
+
+class CardChooser(QWidget):
+    """The chips, as many as there is room for, and the menu with the rest.
+
+    Attributes:
+        cards: that can be chosen, in their order.
+
+    Signals:
+        chosen: a `SimulatedCard` that is to be simulated.
+        changed: there are other cards to choose from.
+    """
+
+    chosen = Signal(object)
+    changed = Signal()
+
+    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._palette = palette
+        self.cards: list[SimulatedCard] = [card for card in map(find, OFFERED) if card is not None]
+        self._own = _kept()
+        self._add_own()
+        self._contents: dict[str, ChipContent] = {}
+        self._chips: dict[str, CardChip] = {}
+        self._current = ""
+        self._left_out: list[str] = []
+        self.more = QToolButton(self)
+        self.more.setText(MORE)
+        self.more.setProperty("role", "browse")
+        self.more.setAccessibleName("More cards")
+        self.more.setToolTip("Cards there is no room for, other known ones, and any size")
+        self.more.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.more.clicked.connect(self._open_menu)
+        self.ask: Callable[[], str] = self._ask_size
+        self.setAccessibleName("Cards to simulate")
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
+
+    def set_palette(self, palette: Palette) -> None:
+        self._palette = palette
+
+    def show_answers(
+        self,
+        answers: CardsAnswer,
+        devices: Mapping[str, str],
+        used: Mapping[str, float],
+        selected: str,
+        without: Sequence[str] = (),
+    ) -> None:
+        """Show what is known of every card.
+
+        Args:
+            answers: by the keys of cards that are empty, and by the names of devices.
+            devices: key of a card → the device that is simulated as it.
+            used: the same → bytes in use there.
+            selected: key of the card that the form is about; "" for none.
+            without: keys of cards that are shown elsewhere.
+        """
+        self._contents = {
+            key: ChipContent(card, answers.of(devices.get(key, key)), used.get(key, 0.0), key == selected)
+            for card in self.cards
+            if (key := exact_text(card)) not in without
+        }
+        self._arrange()
+
+    def choose(self, card: SimulatedCard) -> None:
+        """Ask for a card; one that has no chip gets one, and keeps it."""
+        if exact_text(card) not in map(exact_text, self.cards):
+            self._own = [card, *self._own][:MOST_OWN]
+            remember(_REMEMBERED, [card_key(one) for one in self._own])
+            self.cards.append(card)
+            self.changed.emit()
+        self.chosen.emit(card)
+
+    @property
+    def shown(self) -> list[CardChip]:
+        """The chips that are seen, from the left."""
+        return [chip for chip in self._chips.values() if not chip.isHidden()]
+
+    def menu(self) -> QMenu:
+        """The cards that have no chip now, the other known ones, and a size of one's own."""
+        menu = QMenu(self)
+        for key in self._left_out:
+            content = self._contents[key]
+            name = content.name if isinstance(content.card, KnownGpu) else f"Own size, {content.capacity}"
+            words = content.words
+            action = self._entry(menu, content.card, f"{name}\t{f'{words.sign} {words.verdict}'.strip()}")
+            action.setToolTip(plain_tip(content.sentence))
+            action.setCheckable(True)
+            action.setChecked(content.selected)
+        menu.addSeparator()
+        there = {exact_text(card) for card in self.cards}
+        others = menu.addMenu("Other known cards")
+        for gpu in KNOWN_GPUS:
+            if gpu.key not in there:
+                self._entry(others, gpu, f"{gpu.name}\t{format_bytes(gpu.total_bytes)}")
+        menu.addAction(OWN_SIZE).triggered.connect(self._add_size)
+        return menu
+
+    def _entry(self, menu: QMenu, card: SimulatedCard, text: str) -> QAction:
+        action = menu.addAction(without_mnemonics(text))
+        action.triggered.connect(lambda _checked=False: self.choose(card))
+        return action
+
+    def _open_menu(self) -> None:
+        self.menu().popup(self.more.mapToGlobal(QPoint(0, self.more.height())))
+
+    def _add_size(self) -> None:
+        text = self.ask().strip()
+        if not text:
+            return
+        try:
+            card = parse_simulated(text)
+        except ValueError as error:
+            self.more.setToolTip(plain_tip(str(error)))
+            self.refused.emit(str(error))
+            return
+        self.choose(card)
+
+    refused = Signal(str)
+
+    def _ask_size(self) -> str:
+        typed, given = QInputDialog.getText(self.window(), "Own Size", OWN_PROMPT)
+        return typed if given else ""
+
+    def _add_own(self) -> None:
+        there = set(map(exact_text, self.cards))
+        self.cards += [card for card in self._own if exact_text(card) not in there]
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._arrange()
+
+    def sizeHint(self) -> QSize:
+        return QSize(scaled(4 * FOLDED_PX), scaled(30))
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(self.more.sizeHint().width(), scaled(30))
+
+    def _arrange(self) -> None:
+        """Show as many chips as have room, in their order; the one that is chosen is always among them."""
+        more = self.more.sizeHint().width()
+        gap = scaled(GAP_PX)
+        room = self.width() - more - gap
+        count = max(0, (room + gap) // (scaled(FOLDED_PX) + gap))
+        keys = list(self._contents)
+        shown = keys[:count]
+        chosen = next((key for key in keys if self._contents[key].selected), None)
+        if chosen is not None and chosen not in shown and shown:
+            shown[-1] = chosen
+        self._left_out = [key for key in keys if key not in shown]
+        width = 0
+        if shown:
+            width = min(scaled(WIDE_PX), (room + gap) // len(shown) - gap)
+        for key in [key for key in self._chips if key not in self._contents]:
+            self._chips.pop(key).deleteLater()
+        for key, content in self._contents.items():
+            if key not in self._chips:
+                self._chips[key] = self._made(content)
+            chip = self._chips[key]
+            chip.setVisible(key in shown)
+            if key in shown:
+                chip.setGeometry(shown.index(key) * (width + gap), 0, width, self.height())
+                chip.show_content(content, self._palette)
+        self._chips = {key: self._chips[key] for key in self._contents}
+        self.more.setGeometry(len(shown) * (width + gap), 0, more, self.height())
+        self._let_tab_stop(chosen or self._current, shown)
+
+    def _made(self, content: ChipContent) -> CardChip:
+        chip = CardChip(content, self._palette, self)
+        chip.clicked.connect(lambda: self.choose(chip.content.card))
+        chip.moved.connect(lambda step: self._move(chip, step))
+        return chip
+
+    def _let_tab_stop(self, key: str, shown: Sequence[str]) -> None:
+        """Tab stops at one chip: the one that is chosen, or was gone to last, else the first."""
+        if key not in shown:
+            key = shown[0] if shown else ""
+        for other in shown:
+            stops = Qt.FocusPolicy.StrongFocus if other == key else Qt.FocusPolicy.ClickFocus
+            if self._chips[other].focusPolicy() != stops:
+                self._chips[other].setFocusPolicy(stops)
+        # beside chips the menu is theirs, one arrow further
+        stops = Qt.FocusPolicy.ClickFocus if shown else Qt.FocusPolicy.StrongFocus
+        if self.more.focusPolicy() != stops:
+            self.more.setFocusPolicy(stops)
+
+    def _move(self, chip: QWidget, step: int) -> None:
+        stops: list[QWidget] = [*self.shown, self.more]
+        to = stops[(stops.index(chip) + step) % len(stops)]
+        if isinstance(to, CardChip):
+            self._current = to.content.key
+        to.setFocus(Qt.FocusReason.OtherFocusReason)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """The arrows go on from the menu, too, whose button leaves them to this widget."""
+        steps = {Qt.Key.Key_Left: -1, Qt.Key.Key_Right: 1}
+        step = steps.get(Qt.Key(event.key()))
+        if step is not None and self.more.hasFocus():
+            self._move(self.more, step)
+        else:
+            super().keyPressEvent(event)
+
+
+def card_key(card: SimulatedCard) -> str:
+    """A card as it is kept, which `parse_simulated` takes."""
+    return exact_text(card)
+
+
+def _kept() -> list[SimulatedCard]:
+    """The cards that were added before, as far as they can be read."""
+    found = recall(_REMEMBERED)
+    cards: list[SimulatedCard] = []
+    for text in found if isinstance(found, list) else []:
+        try:
+            cards.append(parse_simulated(str(text)))
+        except ValueError:
+            continue
+    return cards[:MOST_OWN]

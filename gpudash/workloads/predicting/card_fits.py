@@ -1,0 +1,165 @@
+"""A run's fit on many cards, from as few dry runs as say it: one a generation, replayed on each of its cards.
+
+What a run asks for depends on the card by its generation and, for scratch, by its multiprocessors. So each card is
+answered first by the run as it was followed on one of its generation; where that leaves the verdict open, the run is
+followed on the card itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from gpudash.memory.allocator.trace import Trace
+from gpudash.memory.predicting.estimate import AskedCard, CardEstimate, Target, judge_card
+from gpudash.memory.predicting.fit import Peaks, peaks
+from gpudash.workloads.predicting.device_fit import Sized
+
+BORROWED_RATIO = 0.25
+"""How far the peaks of a run lie apart on cards of one generation at most: 766 to 960 MiB were found, for a training in
+halves on a T4 and a V100, and a fifth less apart on later ones."""
+
+Told = Callable[[Sequence[CardEstimate]], object]
+"""Is given the answers of all cards, each time with more than before."""
+
+
+@dataclass
+class CardsQuestion:
+    """The cards about which a run is asked beside its own.
+
+    Attributes:
+        cards: which.
+        told: hears the answers, before the estimate that comes next.
+    """
+
+    cards: Sequence[AskedCard] = ()
+    told: Told = field(default=lambda _answers: None)
+
+
+def cards_question(query: Mapping[str, Any], beside: dict[str, Any]) -> CardsQuestion:
+    """The cards that a process is asked about in ``query``; what is known of them goes into ``beside``."""
+    asked = [AskedCard(str(card["key"]), Target.from_json(card["target"])) for card in query.get("cards", ())]
+
+    def told(answers: Sequence[CardEstimate]) -> None:
+        beside["cards"] = [asdict(answer) for answer in answers]
+
+    return CardsQuestion(asked, told)
+
+
+class CardFits:
+    """The answers of many cards on their way.
+
+    Args:
+        question: which cards.
+        own: where the run is to take place, on which it is followed anyway.
+        follow: what the run asks of the allocator of a device.
+        refusals: the errors with which it says that it cannot.
+    """
+
+    def __init__(
+        self,
+        question: CardsQuestion,
+        own: Target,
+        follow: Callable[[Target], Trace],
+        refusals: tuple[type[Exception], ...],
+    ) -> None:
+        self._question = question
+        self._follow = follow
+        self._refusals = refusals
+        self._found: dict[str, CardEstimate] = {}
+        self._spacious: dict[tuple[int, str], Peaks] = {}
+        self._followed = {self._generation(card): card.target for card in self._by_size()}
+        if own.device != "cpu":
+            self._followed[own.architecture.generation] = own
+
+    def tell_first(self) -> Iterator[None]:
+        """Answer every card by its generation; goes on once, where there is any."""
+        if not self._question.cards:
+            return
+        for card in self._question.cards:
+            self._found[card.key] = self._judged(card, self._followed.get(self._generation(card), card.target))
+        self._tell()
+        yield
+
+    def tell_largest(self, asked: int, sizes: Mapping[int, Sized], tried: Callable[[int], Sized], limit: int) -> None:
+        """Add the largest batch of each card.
+
+        What is spare at the batch in question tells how much larger it may become, by lines through the sizes that were
+        followed; where a card is short and no smaller one was, half the batch is.
+
+        Args:
+            asked: the batch in question.
+            sizes: what sizes need on the card in question.
+            tried: what another size needs there.
+            limit: the largest that may be asked for.
+        """
+        spares = {key: found.spare_bytes for key, found in self._found.items() if found.spare_bytes is not None}
+        if asked not in sizes or not spares:
+            return
+        points = dict(sizes)
+        if asked > 1 and min(points) == asked and min(spares.values()) < 0:
+            points[asked // 2] = tried(asked // 2)
+        if len(points) < 2:
+            return
+        curve = [(size, points[size].need) for size in sorted(points)]
+        for key, spare in spares.items():
+            size = min(limit, max(0, _size_at(curve, points[asked].need + spare)))
+            # the lines are a little off; the verdict on the batch in question is not
+            size = min(size, asked - 1) if spare < 0 else max(size, asked)
+            self._found[key] = replace(self._found[key], largest_batch_size=size, by_line=True)
+        self._tell()
+
+    def tell_open(self) -> Iterator[None]:
+        """Follow the run on each card of which the verdict is open; goes on after each."""
+        for card in self._question.cards:
+            before = self._found.get(card.key)
+            if before is None or not before.borrowed or before.fits is not None or before.reason:
+                continue
+            exact = self._judged(card, card.target)
+            self._found[card.key] = replace(exact, largest_batch_size=before.largest_batch_size, by_line=before.by_line)
+            self._tell()
+            yield
+
+    def _judged(self, card: AskedCard, on: Target) -> CardEstimate:
+        """The answer of a card by the run as it is followed ``on`` another, or on itself."""
+        target = card.target
+        borrowed = target.device != "cpu" and on.architecture != target.architecture
+        if borrowed:
+            target = replace(target, margin_ratio=max(target.margin_ratio, BORROWED_RATIO))
+        try:
+            trace = self._follow(on)
+            found = judge_card(trace, replace(card, target=target), self._with_room(trace, target))
+        except self._refusals as error:
+            return CardEstimate(device=target.device, key=card.key, reason=str(error))
+        return replace(found, borrowed=borrowed)
+
+    def _with_room(self, trace: Trace, target: Target) -> Peaks | None:
+        """What a trace takes with room to spare, which is the same of every card."""
+        if target.device == "cpu":
+            return None
+        key = id(trace), repr(target.settings)
+        if key not in self._spacious:
+            self._spacious[key] = peaks(trace, target.settings)
+        return self._spacious[key]
+
+    def _by_size(self) -> list[AskedCard]:
+        """The GPUs, the one with most multiprocessors last: its scratch is the largest, so that the others' is less."""
+        gpus = [card for card in self._question.cards if card.target.device != "cpu"]
+        return sorted(gpus, key=lambda card: card.target.architecture.multiprocessors)
+
+    def _generation(self, card: AskedCard) -> int:
+        return card.target.architecture.generation
+
+    def _tell(self) -> None:
+        self._question.told([self._found[card.key] for card in self._question.cards])
+
+
+def _size_at(curve: Sequence[tuple[int, int]], room: int) -> int:
+    """The size that needs ``room`` bytes, on the line through the two points on either side of it, or nearest to it."""
+    behind = next((place for place, (_size, need) in enumerate(curve) if need > room), len(curve))
+    place = min(max(behind, 1), len(curve) - 1)
+    (size, need), (other, more) = curve[place - 1 : place + 1]
+    if more <= need:
+        return size
+    return int(size + (room - need) * (other - size) / (more - need))

@@ -1,0 +1,289 @@
+"""The chooser of cards: what each chip says of the run in the form, and what a click on it does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from gpudash.devices.known_gpus import find
+from gpudash.devices.names import OFFERED_BYTES, SimulatedCard, simulated_gpu
+from gpudash.memory.predicting.card_words import CardsAnswer
+from gpudash.memory.predicting.estimate import CardEstimate
+from gpudash.session import Answer
+from gpudash.session.predicting.estimator import Problem
+from gpudash.telemetry.records import Sample
+from gpudash.ui.colours import DARK
+from gpudash.ui.dashboard.card_chips import OFFERED, CardChip, CardChooser
+from gpudash.ui.forms.fit_follower import DEBOUNCE_S
+from gpudash.ui.forms.run_progress import WATCH
+from gpudash.ui.window.main_window import MainWindow
+from gpudash.units import GIB, MIB
+from tests.ui.clock import Clock
+from tests.ui.conftest import OpenWindow, settle
+from tests.ui.estimates import FITS
+from tests.ui.fake_session import FakeSession
+
+NEEDED = 10 * GIB
+
+
+def on(key: str, spare: int, *, fits: bool | None = True, batch: int | None = None) -> CardEstimate:
+    """The answer of a card that has so much more than the run takes."""
+    return CardEstimate(
+        "sim:0",
+        capacity_bytes=NEEDED + spare,
+        free_bytes=NEEDED + spare,
+        peak_allocated_bytes=NEEDED,
+        peak_reserved_bytes=NEEDED,
+        fits=fits,
+        spare_bytes=spare,
+        key=key,
+        largest_batch_size=batch,
+        by_line=batch is not None,
+    )
+
+
+ANSWERS = (
+    on("rtx3060", GIB // 2, fits=None),
+    on("rtx4060", -round(3.1 * GIB), fits=False, batch=11),
+    on("rtx4090", round(12.8 * GIB), batch=36),
+    CardEstimate("sim:0", key="l4", reason="fp8 layers need one step."),
+)
+KNOWN = CardsAnswer({card.key: card for card in ANSWERS}, asked=True)
+
+
+@pytest.fixture
+def session() -> FakeSession:
+    return FakeSession([simulated_gpu(0, OFFERED_BYTES)]).feed(1)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(1000.0)
+
+
+@pytest.fixture
+def window(open_window: OpenWindow, session: FakeSession, clock: Clock) -> MainWindow:
+    """A window whose form was asked about once."""
+    opened = open_window(session, size=(1280, 800))
+    assert opened.workspace.dashboard.fit is not None
+    opened.workspace.dashboard.fit._clock = clock
+    ask_again(opened, clock)
+    return opened
+
+
+def ask_again(window: MainWindow, clock: Clock) -> None:
+    window.workspace.dashboard.panel.changed.emit()
+    settle(window)
+    clock.now += DEBOUNCE_S
+    settle(window)
+
+
+def chip(window: MainWindow, key: str) -> CardChip:
+    return window.workspace.dashboard.chooser._chips[key]
+
+
+def said(window: MainWindow, key: str) -> tuple[str, str, str]:
+    """Sign, verdict and last line of a chip."""
+    content = chip(window, key).content
+    return content.words.sign, content.words.verdict, content.detail
+
+
+def chooser(qtbot: QtBot, width: int, height: int = 46) -> CardChooser:
+    made = CardChooser(DARK)
+    qtbot.addWidget(made)
+    made.resize(width, height)
+    made.show()
+    made.show_answers(KNOWN, {}, {}, "")
+    return made
+
+
+def test_every_chip_answers_the_form_in_sign_words_and_figures(window: MainWindow, session: FakeSession) -> None:
+    session.estimates.report(FITS, cards=ANSWERS)
+    settle(window)
+    assert said(window, "rtx3060") == ("≈", "0.5 GiB spare", "")
+    assert said(window, "rtx4060") == ("✕", "3.1 GiB short", "up to batch ≈ 11")
+    assert said(window, "rtx4090") == ("✓", "12.8 GiB spare", "up to batch ≈ 36")
+    assert said(window, "l4") == ("–", "no answer", "fp8 layers need one step.")
+    assert chip(window, "rtx4060").accessibleName() == "Simulated RTX 4060, 7.75 GiB"
+    assert chip(window, "rtx4060").accessibleDescription() == "does not fit, 3.1 GiB short, up to batch ≈ 11"
+
+
+def test_all_cards_are_asked_about_with_the_one_question_of_the_form(
+    window: MainWindow, session: FakeSession, clock: Clock
+) -> None:
+    before = len(session.estimates.questions)
+    ask_again(window, clock)
+    asked = session.estimates.cards
+    assert asked is not None
+    assert [getattr(card, "key", card) for card in asked] == list(OFFERED)
+    assert len(session.estimates.questions) == before + 1
+
+
+def test_while_it_is_predicted_the_answers_before_stay_with_another_sign(
+    window: MainWindow, session: FakeSession, clock: Clock
+) -> None:
+    assert said(window, "rtx4090") == ("…", "", "predicting…")
+    session.estimates.report(FITS, cards=ANSWERS)
+    settle(window)
+    ask_again(window, clock)
+    assert said(window, "rtx4090") == ("…", "12.8 GiB spare", "predicting…")
+    session.estimates.report(FITS, cards=ANSWERS, final=False)
+    settle(window)
+    assert said(window, "rtx4090")[0] == "✓"
+
+
+def test_answers_to_other_values_are_marked_while_the_form_holds_none_that_can_be_asked(
+    window: MainWindow, session: FakeSession
+) -> None:
+    session.estimates.report(FITS, cards=ANSWERS)
+    settle(window)
+    window.workspace.dashboard.panel.form.control("width").setText("wide")  # type: ignore[union-attr]
+    settle(window)
+    assert said(window, "rtx4090") == ("↻", "12.8 GiB spare", "for other values")
+
+
+def test_where_nothing_can_be_predicted_every_chip_says_why_and_none_is_coloured(
+    window: MainWindow, session: FakeSession, clock: Clock
+) -> None:
+    session.estimates.answer = Answer(1, None, Problem("request", "The loss needs numbers."), final=True)
+    settle(window)
+    for one in window.workspace.dashboard.chooser.shown:
+        assert said(window, one.content.key) == ("–", "no answer", "The loss needs numbers.")
+
+
+def test_devices_of_this_machine_say_whether_the_run_fits_them_beside_what_is_in_use(
+    window: MainWindow, session: FakeSession
+) -> None:
+    session.estimates.report(replace(FITS, device="cpu"), cards=[replace(on("sim:0", -GIB, fits=False))])
+    settle(window)
+    cards = window.workspace.dashboard.cards._cards
+    assert cards["host"].accessibleDescription().startswith("fits, 5.0 GiB spare")
+    assert cards[session.gpus[0].uuid].accessibleDescription() == "does not fit, 1.0 GiB short"
+
+
+def test_a_click_simulates_the_card_and_makes_it_the_device_of_the_form(
+    window: MainWindow, session: FakeSession
+) -> None:
+    card = find("rtx4060")
+    chip(window, "rtx4060").click()
+    settle(window)
+    dashboard = window.workspace.dashboard
+    assert ("simulate", card) in session.requested
+    assert dashboard.panel.device_name == "sim:1" and dashboard.selected == "SIM-1-rtx4060"
+    assert chip(window, "rtx4060").isChecked() and not chip(window, "rtx4090").isChecked()
+    assert list(dashboard.cards._cards) == ["host", session.gpus[0].uuid], "its chip is the card"
+
+
+def test_of_two_cards_that_were_looked_at_the_second_is_the_device(window: MainWindow, session: FakeSession) -> None:
+    chip(window, "rtx4060").click()
+    settle(window)
+    chip(window, "rtx4090").click()
+    settle(window)
+    assert [gpu.uuid for gpu in session.gpus] == ["SIM-0-8GiB", "SIM-1-rtx4090"]
+    assert window.workspace.dashboard.selected == "SIM-1-rtx4090"
+    assert chip(window, "rtx4090").isChecked() and not chip(window, "rtx4060").isChecked()
+
+
+def test_a_chip_whose_card_is_in_use_says_how_much(window: MainWindow, session: FakeSession) -> None:
+    chip(window, "rtx4060").click()
+    settle(window)
+    session.now_s += 0.1
+    values = {"used_bytes": 700 * MIB, "free_bytes": 7 * GIB, "total_bytes": 8 * GIB}
+    session.apply(Sample(session.now_s, "gpu", "SIM-1-rtx4060", values))
+    settle(window)
+    assert said(window, "rtx4060")[2] == "700 MiB in use"
+
+
+def test_a_card_cannot_be_chosen_while_a_run_is_on_and_that_is_said(window: MainWindow, session: FakeSession) -> None:
+    session.start("cpu")
+    settle(window)
+    chip(window, "rtx4060").click()
+    settle(window)
+    assert not any(request[0] == "simulate" for request in session.requested)
+
+
+def test_for_the_users_own_program_a_chip_sets_the_gpu_that_it_runs_on(window: MainWindow) -> None:
+    panel = window.workspace.dashboard.panel
+    panel.workload.setCurrentIndex(panel.workload.findData(WATCH))
+    settle(window)
+    assert said(window, "h100" if "h100" in window.workspace.dashboard.chooser._chips else "l4") == ("", "", "")
+    chip(window, "rtx4090").click()
+    settle(window)
+    assert panel.script.script().simulate == "rtx4090"
+    assert chip(window, "rtx4090").isChecked()
+
+
+def test_a_recording_has_no_chips(qtbot: QtBot) -> None:
+    made = chooser(qtbot, 60)
+    assert made.shown == [] and made.more.isVisible()
+
+
+@pytest.mark.parametrize("width", [400, 776, 1300, 2400])
+def test_as_many_chips_as_have_room_are_shown_in_their_order_and_the_menu_has_the_rest(
+    qtbot: QtBot, width: int
+) -> None:
+    made = chooser(qtbot, width)
+    shown = [chip.content.key for chip in made.shown]
+    assert shown == list(OFFERED)[: len(shown)] and shown
+    assert made.more.geometry().right() <= width
+    listed = [action.text() for action in made.menu().actions() if "\t" in action.text()]
+    assert len(listed) == len(OFFERED) - len(shown)
+
+
+def test_the_chosen_card_is_seen_also_where_its_chip_would_have_no_room(qtbot: QtBot) -> None:
+    made = chooser(qtbot, 400)
+    made.show_answers(KNOWN, {}, {}, "b200")
+    assert [chip.content.key for chip in made.shown][-1] == "b200"
+    assert made.shown[-1].isChecked()
+
+
+def test_the_chips_are_one_stop_of_tab_and_arrows_go_through_them_to_the_menu_and_around(qtbot: QtBot) -> None:
+    made = chooser(qtbot, 400)
+    made.activateWindow()
+    qtbot.waitUntil(made.isActiveWindow)
+    stops = [part for part in (*made.shown, made.more) if part.focusPolicy() & Qt.FocusPolicy.TabFocus]
+    assert stops == made.shown[:1]
+    made.shown[0].setFocus()
+    for _ in made.shown:
+        QTest.keyClick(QApplication.focusWidget(), Qt.Key.Key_Right)
+    assert QApplication.focusWidget() is made.more
+    QTest.keyClick(made.more, Qt.Key.Key_Right)
+    assert QApplication.focusWidget() is made.shown[0]
+    QTest.keyClick(made.shown[0], Qt.Key.Key_Left)
+    assert QApplication.focusWidget() is made.more
+
+
+@pytest.mark.parametrize("key", [Qt.Key.Key_Return, Qt.Key.Key_Space])
+def test_return_and_space_choose_the_card_of_a_chip(qtbot: QtBot, key: Qt.Key) -> None:
+    made = chooser(qtbot, 400)
+    chosen: list[SimulatedCard] = []
+    made.chosen.connect(chosen.append)
+    QTest.keyClick(made.shown[1], key)
+    assert chosen == [find(OFFERED[1])]
+    assert all(one.height() >= 24 for one in made.shown)
+
+
+def test_an_own_size_gets_a_chip_is_chosen_and_is_there_at_the_next_start(qtbot: QtBot) -> None:
+    made = chooser(qtbot, 2400)
+    chosen: list[SimulatedCard] = []
+    made.chosen.connect(chosen.append)
+    made.ask = lambda: "12GiB"
+    made._add_size()
+    assert chosen == [12 * GIB] and made.cards[-1] == 12 * GIB
+    again = chooser(qtbot, 2400)
+    assert again.shown[-1].content.key == "12GiB" and again.shown[-1].content.name == "Own size"
+
+
+def test_a_size_that_cannot_be_is_refused_in_a_sentence(qtbot: QtBot) -> None:
+    made = chooser(qtbot, 2400)
+    refused: list[str] = []
+    made.refused.connect(refused.append)
+    made.ask = lambda: "12"
+    made._add_size()
+    assert refused == ["12 without a unit is a count of bytes; did you mean 12GiB?"]
+    assert len(made.cards) == len(OFFERED)

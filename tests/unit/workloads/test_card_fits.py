@@ -1,0 +1,127 @@
+"""A run's fit on many cards: each is answered, and as few dry runs as say it are made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from gpudash.devices.known_gpus import KNOWN_GPUS, KnownGpu, find
+from gpudash.memory.allocator.trace import Trace
+from gpudash.memory.predicting.architecture import Architecture
+from gpudash.memory.predicting.estimate import AskedCard, CardEstimate, Target, judge
+from gpudash.units import GIB, MIB
+from gpudash.workloads.predicting.card_fits import CardFits, CardsQuestion
+from gpudash.workloads.predicting.device_fit import Sized
+
+TWENTY = [gpu for gpu in KNOWN_GPUS if gpu.capability >= (8, 0)][:20]
+
+
+class RefusedRunError(Exception):
+    """The run cannot be followed there."""
+
+
+def target(gpu: KnownGpu) -> Target:
+    architecture = Architecture(gpu.capability, gpu.multiprocessors)
+    return Target("sim:0", gpu.total_bytes, gpu.total_bytes, 300 * MIB, architecture=architecture)
+
+
+def known(name: str) -> KnownGpu:
+    found = find(name)
+    assert found is not None
+    return found
+
+
+class Run:
+    """A run that takes so much, and scratch by the multiprocessors; it counts how often it is followed."""
+
+    def __init__(self, size: int, scratch: int = 0) -> None:
+        self.size, self.scratch = size, scratch
+        self.followed: list[Architecture] = []
+        self._traces: dict[Architecture, Trace] = {}
+
+    def on(self, where: Target) -> Trace:
+        design = where.architecture
+        if design.capability < (8, 0):
+            raise RefusedRunError("It needs another card.")
+        if design not in self._traces:
+            self.followed.append(design)
+            trace = self._traces[design] = Trace()
+            trace.sizes.extend([self.size, max(1, self.scratch * design.multiprocessors)])
+            trace.events.extend([1, 2, -2, -1])
+            trace.categories.extend(["activations", "temporary"])
+        return self._traces[design]
+
+    def ask(self, cards: Sequence[KnownGpu], own: KnownGpu, *, whole: bool = True) -> dict[str, CardEstimate]:
+        told: list[Sequence[CardEstimate]] = []
+        question = CardsQuestion([AskedCard(gpu.key, target(gpu)) for gpu in cards], told.append)
+        fits = CardFits(question, target(own), self.on, (RefusedRunError,))
+        self.on(target(own))
+        list(fits.tell_first())
+        if whole:
+            list(fits.tell_open())
+        return {card.key: card for card in told[-1]}
+
+
+def test_twenty_cards_take_one_dry_run_more_than_one_where_they_are_of_two_generations() -> None:
+    run = Run(2 * GIB)
+    found = run.ask(TWENTY, known("a100-80gb"))
+    assert len(found) == 20 and all(card.fits is True for card in found.values())
+    assert len(run.followed) == 2
+
+
+def test_each_card_has_what_is_spare_of_its_own_memory() -> None:
+    found = Run(10 * GIB).ask([known("rtx4060"), known("h100")], known("a100-80gb"))
+    assert found["rtx4060"].fits is False and found["rtx4060"].spare_bytes is not None
+    assert found["rtx4060"].spare_bytes < 0
+    whole = judge(Run(10 * GIB).on(target(known("h100"))), target(known("h100")), "training")
+    assert found["h100"].spare_bytes == whole.spare_bytes and found["h100"].fits is whole.fits
+
+
+def test_a_card_whose_verdict_another_cards_scratch_leaves_open_is_followed_itself() -> None:
+    near = known("rtx4060")
+    run = Run(near.total_bytes - 500 * MIB, scratch=2 * MIB)
+    first = run.ask([near, known("l40s")], known("a100-80gb"), whole=False)
+    assert first["rtx4060"].fits is None and first["rtx4060"].borrowed
+    assert first["l40s"].fits is True
+    found = run.ask([near, known("l40s")], known("a100-80gb"))
+    assert found["rtx4060"].fits is True and not found["rtx4060"].borrowed
+    assert found["l40s"].borrowed, "nothing is open there"
+
+
+def test_a_generation_on_which_a_run_cannot_be_followed_says_why_and_the_others_are_answered() -> None:
+    found = Run(GIB).ask([known("t4"), known("l4")], known("a100-80gb"))
+    assert found["t4"].reason == "It needs another card." and found["t4"].fits is None
+    assert found["l4"].fits is True and not found["l4"].reason
+
+
+def test_the_computers_memory_is_answered_beside_the_cards() -> None:
+    told: list[Sequence[CardEstimate]] = []
+    cpu = AskedCard("cpu", Target("cpu", 16 * GIB, 8 * GIB, margin_ratio=0.2))
+    fits = CardFits(CardsQuestion([cpu], told.append), target(known("l4")), Run(GIB).on, (RefusedRunError,))
+    list(fits.tell_first())
+    (found,) = told[-1]
+    assert found.fits is True and found.peak_reserved_bytes is None
+
+
+def test_nothing_is_told_where_no_card_is_asked_about() -> None:
+    told: list[Sequence[CardEstimate]] = []
+    fits = CardFits(CardsQuestion((), told.append), target(known("l4")), Run(GIB).on, (RefusedRunError,))
+    assert list(fits.tell_first()) == [] and list(fits.tell_open()) == [] and told == []
+
+
+@pytest.mark.parametrize(("name", "largest"), [("rtx4060", 14), ("l4", 43), ("a100-80gb", 158)])
+def test_the_largest_batch_of_each_card_is_told_by_what_is_spare(name: str, largest: int) -> None:
+    told: list[Sequence[CardEstimate]] = []
+    own = target(known("l4"))
+    question = CardsQuestion([AskedCard(name, target(known(name)))], told.append)
+    fits = CardFits(question, own, Run(8 * GIB).on, (RefusedRunError,))
+    list(fits.tell_first())
+
+    def sized(size: int) -> Sized:
+        return Sized(size, size * GIB // 2, fits=True, releases=False)
+
+    fits.tell_largest(16, {16: sized(16), 32: sized(32)}, sized, 1000)
+    (found,) = told[-1]
+    assert found.largest_batch_size == largest and found.by_line
+    assert (found.largest_batch_size < 16) is ((found.spare_bytes or 0) < 0)
