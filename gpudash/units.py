@@ -293,6 +293,12 @@ def format_clock(seconds: float) -> str:
     return f"{minutes}:{secs:02d}"
 
 
+def format_moment(seconds: float) -> str:
+    """`format_clock` to a tenth of a second: 0:41.3, 1:02:03.0."""
+    tenths = max(0, int(seconds * 10 + 1e-6))
+    return f"{format_clock(tenths // 10)}.{tenths % 10}"
+
+
 def format_count(number: int) -> str:
     """An integer with thin groups of three: 18 053."""
     return f"{number:,}".replace(",", "\u202f")

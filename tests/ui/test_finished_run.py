@@ -50,7 +50,7 @@ def test_its_plots_and_its_range_stay_when_time_goes_on(ended: MainWindow) -> No
 
 def test_the_readout_shows_its_last_values(ended: MainWindow) -> None:
     readout = ended.workspace.dashboard.plots.readout
-    assert readout.title == "at 15.00 s"
+    assert readout.title == "at 0:15.0"
     values = dict(readout.rows())
     assert values["loss"] not in ("-", "") and values["this process"] not in ("-", "")
 

@@ -169,7 +169,7 @@ def test_a_reason_takes_the_place_of_the_figures_and_moves_nothing_else(
     session.estimates.fail("The code reads a number out of a tensor.", "Move it out of the step.")
     settle(window)
     fit = window.workspace.dashboard.panel.fit
-    assert fit.headline == "≈ cannot be predicted"
+    assert fit.headline == "– cannot be predicted"
     assert fit._lines.text() == "The code reads a number out of a tensor."
     assert "Move it out of the step." in fit._lines.toolTip()
     assert fit.estimate is None and not fit.bar.isVisible()

@@ -126,8 +126,10 @@ def test_hidden_curves_come_back_and_go_again(window: MainWindow) -> None:
 
 
 def test_showing_a_curve_alone_is_one_step(window: MainWindow) -> None:
+    window.workspace.dashboard.select_device("GPU-00000000")
+    settle(window)
     legend = window.workspace.dashboard.plots.plot("memory").legend
-    legend.isolate("this process")
+    legend.isolate("allocated")
     assert len(legend.hidden) > 1
     assert window.workspace.undo.undo_text == f"Hide of {len(legend.hidden)} Curves"
     window.workspace.undo.undo()

@@ -22,6 +22,7 @@ from gpudash.units import (
     format_duration,
     format_left,
     format_like,
+    format_moment,
     format_number,
     format_pair,
     format_percent,
@@ -205,6 +206,14 @@ def test_time_that_is_left_is_told_in_whole_seconds(seconds: float, words: str) 
 @pytest.mark.parametrize(("seconds", "words"), [(41, "0:41"), (725, "12:05"), (3723, "1:02:03"), (-5, "0:00")])
 def test_a_clock_counts_hours_only_when_there_are_some(seconds: float, words: str) -> None:
     assert format_clock(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.0, "0:00.0"), (41.26, "0:41.2"), (0.3, "0:00.3"), (59.99, "0:59.9"), (3723.0, "1:02:03.0"), (-1.0, "0:00.0")],
+)
+def test_a_moment_has_a_tenth_of_a_second_and_is_never_ahead_of_itself(seconds: float, words: str) -> None:
+    assert format_moment(seconds) == words
 
 
 def test_a_count_is_grouped_by_thin_spaces() -> None:

@@ -57,6 +57,7 @@ from gpudash.units import (
     format_bytes,
     format_count,
     format_duration,
+    format_moment,
     format_pair,
     format_percent,
     format_throughput,
@@ -464,14 +465,14 @@ _MOMENTS = (("at", True), ("", False), ("", False))
 
 
 def _warnings(warnings: Sequence[Warning]) -> list[Block]:
-    rows = [[f"{warning.time_s:.2f} s", warning.level, warning.text] for warning in warnings]
+    rows = [[format_moment(warning.time_s), warning.level, warning.text] for warning in warnings]
     if rows:
         return [HeadingBlock("Warnings"), TableBlock(_MOMENTS, rows)]
     return []
 
 
 def _notes(notes: Sequence[Note]) -> list[Block]:
-    rows = [[f"{note.time_s:.2f} s", note.topic, note.text] for note in notes if note.text]
+    rows = [[format_moment(note.time_s), note.topic, note.text] for note in notes if note.text]
     if rows:
         return [HeadingBlock("Notes"), TableBlock(_MOMENTS, rows)]
     return []

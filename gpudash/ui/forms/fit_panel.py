@@ -37,8 +37,9 @@ VERDICT_ROLES = {
     "short": ("error", "✕ "),
     "uncertain": ("warn", "≈ "),
     "unknown": ("muted", ""),
+    "none": ("muted", "– "),
 }
-"""Role and sign of each verdict: never colour alone."""
+"""Role and sign of each verdict, "none" where there is no prediction: never colour alone."""
 
 DETAILS_HEIGHT, ROOMY_DETAILS_HEIGHT = 200, 380
 """Most logical pixels of the details, the second and two thirds of what is spare where there is room; more is scrolled
@@ -275,7 +276,7 @@ class FitPanel(QWidget):
         """Say why nothing can be predicted."""
         self._prediction, self._reason, self._whole = None, True, True
         self._headline.setToolTip("")
-        self._set_headline("uncertain", "cannot be predicted")
+        self._set_headline("none", "cannot be predicted")
         self._set_lines(message, tip=f"{message} {remedy}".strip())
         self._show()
 

@@ -33,7 +33,7 @@ from gpudash.ui.plots.reading import Row
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.text_size import scaled
-from gpudash.units import format_clock
+from gpudash.units import format_moment
 
 WIDTH_PX, WIDE_PX = 236, 300
 """Logical pixels, and where there is room for longer names and for what a run came to."""
@@ -96,11 +96,11 @@ class Readout(QWidget):
             live: whether the newest reading is of now.
         """
         if cursor_s is not None:
-            title = f"at {_time_text(cursor_s)} ({cursor_s - now_s:+.1f} s)"
+            title = f"at {format_moment(cursor_s)} ({cursor_s - now_s:+.1f} s)"
         elif read_s is None and live:
             title = "now"
         else:
-            title = f"at {_time_text(now_s if read_s is None else read_s)}"
+            title = f"at {format_moment(now_s if read_s is None else read_s)}"
         shown = [(spec.title, [(row, row_text(row)) for row in rows]) for spec, rows in groups if rows]
         if title != self._title or _written(shown) != _written(self._groups):
             self._title, self._groups = title, shown
@@ -221,12 +221,6 @@ def row_text(row: Row) -> str:
     if text == NO_VALUE or row.smoothed is None:
         return text
     return f"{text} (smoothed {format_value(row.curve.unit, row.smoothed, row.curve.unit_name)})"
-
-
-def _time_text(time_s: float) -> str:
-    if time_s < 60:
-        return f"{time_s:.2f} s"
-    return f"{format_clock(int(time_s))}.{int(time_s * 10) % 10}"
 
 
 MARK_PX = 190

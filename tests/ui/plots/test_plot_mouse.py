@@ -143,7 +143,7 @@ def test_a_resting_mouse_reads_new_values_as_they_pass_under_it(drawn: PlotStack
     refresh(drawn)
     second = dict(drawn.readout.rows())
     assert first["accuracy"] == "75 %" and second["accuracy"] == "90 %"
-    assert drawn.readout.title == "at 18.00 s (-5.0 s)"
+    assert drawn.readout.title == "at 0:18.0 (-5.0 s)"
 
 
 def test_leaving_the_plot_takes_the_cursor_away(drawn: PlotStack, view: TimeView) -> None:

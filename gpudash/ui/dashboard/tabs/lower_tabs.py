@@ -51,7 +51,15 @@ from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.tables import ROW_PX, Column, Table
 from gpudash.ui.widgets.text_size import scaled
-from gpudash.units import format_bytes, format_count, format_duration, format_percent, format_rate, format_scaled
+from gpudash.units import (
+    format_bytes,
+    format_count,
+    format_duration,
+    format_moment,
+    format_percent,
+    format_rate,
+    format_scaled,
+)
 
 if TYPE_CHECKING:
     from gpudash.ui.dashboard.tabs.ranks_tab import RanksTab
@@ -529,7 +537,7 @@ def event_row(event: Event, origin_s: float) -> Sequence[str] | None:
     if described is None:
         return None
     clock = datetime.fromtimestamp(origin_s + event.time_s).astimezone()
-    return (f"{event.time_s:.3f} s", f"{clock:%H:%M:%S}", *described)
+    return (format_moment(event.time_s), f"{clock:%H:%M:%S}", *described)
 
 
 def _describe(event: Event) -> tuple[str, str] | None:
