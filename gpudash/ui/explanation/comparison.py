@@ -262,12 +262,13 @@ class CoursePlot(QWidget):
         words = f"{format_bytes(self._room)}, all there is"
         line = painter.fontMetrics().height()
         painter.setPen(QColor(self._palette.critical))
-        box = QRectF(plot.left(), y + 2, plot.width() - scaled(4), line)
-        painter.drawText(box, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignTop, words)
+        # at the left, where what grows is still below it
+        box = QRectF(plot.left() + scaled(6), y + 2, plot.width(), line)
+        painter.drawText(box, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop, words)
         if self._other is not None and self._other.times.size:
             end = self._points(plot, self._other.times[-1:], self._other.reserved[-1:])
             wide = painter.fontMetrics().horizontalAdvance("as it was")
-            if end and end[0].x() + scaled(8) + wide < plot.right() - painter.fontMetrics().horizontalAdvance(words):
+            if end and end[0].x() + scaled(8) + wide < plot.right():
                 painter.setPen(QColor(self._palette.muted))
                 painter.drawText(QPointF(end[0].x() + scaled(8), y + 2 + painter.fontMetrics().ascent()), "as it was")
 

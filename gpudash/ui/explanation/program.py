@@ -76,8 +76,8 @@ class ProgramPanel(QWidget):
         """What is read here."""
         return self.stack.text if self.halves.isHidden() else self.source.view
 
-    def show_program(self, found: Explanation, program: OwnProgram | None) -> None:
-        """Show the source of a program of the user's; of anything else the stack."""
+    def show_program(self, found: Explanation, program: OwnProgram | None) -> bool:
+        """Show the source of a program of the user's, of anything else the stack; whether there is a source."""
         self._found, self._program = found, program
         change = None if program is None or program.offer is None else program.offer.remedy
         files: list[str] = []
@@ -92,6 +92,7 @@ class ProgramPanel(QWidget):
             self.change.show_offer(None if program is None else program.offer, found)
         self._show_stack(not files)
         self.sourced.emit(bool(files))
+        return bool(files)
 
     def show_owner(self, owner: Owner | None) -> None:
         """Bring a call site forward, in the stack and in the source."""

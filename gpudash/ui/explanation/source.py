@@ -53,7 +53,7 @@ WAY_PX, DOT_PX, ARROW_PX, BEND_PX = 2, 3.5, 8, 8
 ROWS_ABOVE = 3
 """Rows that stay in sight above what is looked at first."""
 
-FOOT = "Bytes that each line held; workspace of libraries is nobody's."
+FOOT = "Bytes that each line held, without the workspace of libraries."
 
 
 class SourcePanel(QFrame):

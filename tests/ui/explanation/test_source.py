@@ -160,6 +160,16 @@ def test_both_peaks_and_both_plots_stand_beside_one_another_afterwards(opened: O
     assert before._highest == after._highest and before._seconds == after._seconds
 
 
+def test_whoever_went_back_to_the_plots_finds_the_comparison_again(opened: Opened, script: Path) -> None:
+    session = failed(script, [change_in(script)])
+    page = opened(session)
+    finished_trial(session, page)
+    page.leave()
+    assert not page.isVisible()
+    page.window().workspace.dashboard.explanation.explain()  # type: ignore[attr-defined]
+    assert page.comparison.isVisible() and page.program.change.sentence.startswith("162 MiB at the peak instead")
+
+
 def test_a_change_that_does_not_do_says_so(opened: Opened, script: Path) -> None:
     session = failed(script, [change_in(script)])
     page = opened(session)
