@@ -85,7 +85,7 @@ class ChangePanel(QFrame):
         self._rule = QFrame()
         self._rule.setProperty("role", "rule")
         self._rule.setFixedHeight(1)
-        self.why_title = PlainLabel(role="title")
+        self.why_title = PlainLabel("WHY", role="title")
         self.why = wrapping_label("")
         parts = (self.title, self.figure, self.saved, self.setting, self.tried, self.run_button, self.why_not)
         buttons = in_row((self.copy_button, 1), (self.edit_button, 1), spacing=8)
@@ -104,10 +104,9 @@ class ChangePanel(QFrame):
         self._show_saving(offer)
         self._show_buttons()
         note = found.remedies_note or found.cause
-        self.why_title.setText("WHY" if offer is not None else "WHAT IS KNOWN")
         self.why.setText(note)
-        for part in (self.why_title, self.why):
-            part.setVisible(bool(note))
+        self.why.setVisible(bool(note))
+        self.why_title.setVisible(bool(note) and offer is not None)
         self._rule.setVisible(bool(note) and offer is not None)
 
     def show_trial(self, run: RunView, steps_before: int) -> None:
@@ -216,7 +215,7 @@ def setting_text(remedy: Remedy) -> str:
 
 def _title(offer: Offer | None) -> str:
     if offer is None:
-        return "NO CHANGE IS KNOWN"
+        return "NO CHANGE OF THE PROGRAM IS KNOWN"
     if not offer.remedy.patch:
         return "THE CHANGE, A SETTING"
     lines = sum(max(len(change.removed), len(change.added)) for change in line_changes(offer.remedy.patch))

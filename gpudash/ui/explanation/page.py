@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QGuiApplication, QKeySequence, QResizeEvent, QShortcut
@@ -22,6 +23,7 @@ from gpudash.telemetry.store import Store
 from gpudash.ui.colours import Palette
 from gpudash.ui.explanation.bar import PartsBar
 from gpudash.ui.explanation.call_site_table import COUNT, OWN, TOTAL, WHERE, CallSiteArrangement, CallSiteTable
+from gpudash.ui.explanation.change import Offer
 from gpudash.ui.explanation.comparison import ComparisonPanel, course_of
 from gpudash.ui.explanation.header import CauseHeader
 from gpudash.ui.explanation.program import MOST_STACK_PX, OwnProgram, ProgramPanel
@@ -94,6 +96,8 @@ class ExplanationPage(QWidget):
         self.stack = self.program.stack
         self.comparison = ComparisonPanel(palette)
         self._allocator = ""
+        self._own: OwnProgram | None = None
+        self._show_header: Callable[..., None] = self.header.show_explanation
         self.view = TimeView(parent=self)
         self.plots = PlotStack(store, self.view, palette)
         self._plot_menu = PlotMenu(self.plots)
@@ -170,17 +174,31 @@ class ExplanationPage(QWidget):
         self._compare(False)
         if not same:
             self._show_parts(found, began_s, uuid)
-        # after the table, whose first row is one of the file that holds most: a change may be in another
-        sourced = self.program.show_program(found, program)
-        runnable: Sequence[Remedy] = ()
-        beside = None
-        if program is not None:
-            runnable = program.runnable
-        if program is not None and program.offer is not None and sourced:
-            beside = program.offer.remedy
-        self.header.show_explanation(
-            found, commanding=commanding, looking=looking, rank=rank, runnable=runnable, beside=beside
+        self._show_header = partial(
+            self.header.show_explanation, found, commanding=commanding, looking=looking, rank=rank
         )
+        # after the table, whose first row is one of the file that holds most: a change may be in another
+        self._show_program(program)
+
+    def put_forward(self, remedy: Remedy) -> None:
+        """Show another of the remedies beside the source."""
+        program = self._own
+        if program is not None and (program.offer is None or program.offer.remedy != remedy):
+            self._show_program(replace(program, offer=Offer(remedy, runs=True)))
+
+    def _show_program(self, program: OwnProgram | None) -> None:
+        found = self.explanation
+        if found is None:
+            return
+        self._own = program
+        sourced = self.program.show_program(found, program)
+        beside = None
+        if program is None:
+            self._show_header(sourced=False)
+            return
+        if program.offer is not None and sourced:
+            beside = program.offer.remedy
+        self._show_header(sourced=sourced, runnable=program.runnable, beside=beside)
 
     def _show_parts(self, found: Explanation, began_s: float, uuid: str | None) -> None:
         self._total.setText(total_text(found))
@@ -325,6 +343,7 @@ class ExplanationHeader(CauseHeader):
         commanding: bool,
         looking: bool,
         rank: int | None = None,
+        sourced: bool = False,
         runnable: Sequence[Remedy] = (),
         beside: Remedy | None = None,
     ) -> None:
@@ -335,7 +354,8 @@ class ExplanationHeader(CauseHeader):
             looking: whether remedies are still looked for.
             rank: whose memory it is, in a run with ranks.
             runnable: remedies with which a program of the user's can be run from here.
-            beside: one that is shown beside the source, and the note with it.
+            sourced: whether the source is shown, and the note beside it.
+            beside: a remedy that is shown there as well.
         """
         if rank is None:
             whose = ""
@@ -352,6 +372,7 @@ class ExplanationHeader(CauseHeader):
         remedies, note = found.remedies, found.remedies_note
         if beside is not None:
             remedies = tuple(remedy for remedy in remedies if remedy != beside)
+        if sourced:
             note = ""
         self.remedies.show_remedies(remedies, note, commanding=commanding, looking=looking, runnable=runnable)
         self.remedies.setVisible(found.requested_bytes is not None and bool(remedies or note or looking))

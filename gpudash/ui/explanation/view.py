@@ -207,6 +207,7 @@ class ExplanationView(QStackedWidget):
         if live is None:
             return
         self._trial_shown = None
+        self.page.put_forward(remedy)
         try:
             self._trial_id = live.watch(WatchRequest.from_spec(run.spec).with_remedy(remedy))
         except (ValueError, RuntimeError) as error:

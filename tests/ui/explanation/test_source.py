@@ -228,6 +228,20 @@ def test_other_changes_of_an_own_script_are_buttons_above(opened: Opened, script
     other.click()
     assert session.requested[-1][1].environment == {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
     assert page.isVisible(), "what comes of it is shown here"
+    assert page.program.change.setting.text() == SEGMENTS.flags, "and the change is the one that runs"
+    shown_above = [button.text() for button in page.header.remedies.findChildren(QPushButton) if button.isVisible()]
+    assert any("history.append(loss.item())" in text for text in shown_above)
+
+
+def test_without_a_change_the_panel_says_what_is_known_and_opens_the_editor(opened: Opened, script: Path) -> None:
+    page = opened(failed(script, [Remedy("a card with 4 GiB", fits=True)]))
+    change = page.program.change
+    assert (change.title.text(), change.why.text()) == (
+        "NO CHANGE OF THE PROGRAM IS KNOWN",
+        "It keeps loss, and with it the graph.",
+    )
+    assert buttons(change) == ["Open in editor"]
+    assert not page.header.remedies.note.isVisible(), "it is said once"
 
 
 @pytest.mark.parametrize(
