@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QGuiApplication
@@ -14,6 +13,7 @@ from gpudash.memory.explaining.patches import line_changes
 from gpudash.memory.explaining.whole_need import NUMBERLESS, RERUN, variables_of
 from gpudash.telemetry.explanation import Explanation, Remedy
 from gpudash.telemetry.runs import RunView
+from gpudash.ui.explanation.own_program import Offer
 from gpudash.ui.widgets.labels import set_role, worded_button, wrapping_label
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
@@ -30,21 +30,6 @@ TRIED = {
 """What is said of how a change was verified."""
 
 ON_A_COPY = "Run on a copy; your files are as they were."
-
-
-@dataclass(frozen=True)
-class Offer:
-    """A change, and whether it can be tried.
-
-    Attributes:
-        remedy: the change.
-        runs: whether the program can be run with it from here at all.
-        why_not: why it cannot, in a sentence; "" where it can, and where nothing runs here.
-    """
-
-    remedy: Remedy
-    runs: bool = False
-    why_not: str = ""
 
 
 class ChangePanel(QFrame):

@@ -23,10 +23,10 @@ from gpudash.telemetry.store import Store
 from gpudash.ui.colours import Palette
 from gpudash.ui.explanation.bar import PartsBar
 from gpudash.ui.explanation.call_site_table import COUNT, OWN, TOTAL, WHERE, CallSiteArrangement, CallSiteTable
-from gpudash.ui.explanation.change import Offer
 from gpudash.ui.explanation.comparison import ComparisonPanel, course_of
 from gpudash.ui.explanation.header import CauseHeader
-from gpudash.ui.explanation.program import MOST_STACK_PX, OwnProgram, ProgramPanel
+from gpudash.ui.explanation.own_program import Offer, OwnProgram
+from gpudash.ui.explanation.program import MOST_STACK_PX, ProgramPanel
 from gpudash.ui.plots.menu import PlotMenu
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView

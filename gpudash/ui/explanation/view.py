@@ -11,18 +11,14 @@ from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from gpudash.devices.names import Device
 from gpudash.devices.simulated_cards import address_of
-from gpudash.memory.explaining.annotated_source import change_of
-from gpudash.memory.explaining.whole_need import changes_the_run
 from gpudash.session.source import DashboardSource
-from gpudash.session.watching.edited_copy import why_no_copy
 from gpudash.session.watching.request import WatchRequest
 from gpudash.telemetry.explanation import Explanation, Remedy
 from gpudash.telemetry.ranks.rows import failed_rank, places_of
 from gpudash.telemetry.records import Event, MemoryExplained, RemediesFound
 from gpudash.telemetry.runs import WATCH, RunView, run_of
 from gpudash.ui.colours import Palette
-from gpudash.ui.explanation.change import Offer
-from gpudash.ui.explanation.program import OwnProgram
+from gpudash.ui.explanation.own_program import own_program
 from gpudash.ui.forms.workload_panel import WorkloadPanel
 
 if TYPE_CHECKING:
@@ -244,37 +240,6 @@ class ExplanationView(QStackedWidget):
             panel.workload.setCurrentIndex(row)
         panel.take_device(remedy.device or run.device)
         panel.change_fields({**run.spec, **remedy.fields})
-
-
-def own_program(run: RunView | None, found: Explanation, *, live: bool) -> OwnProgram | None:
-    """The user's program that a run is of, with what can be tried of it; ``None`` of a run of ours.
-
-    Args:
-        run: that is explained.
-        found: its explanation.
-        live: whether anything can be run from here.
-    """
-    if run is None or run.workload != WATCH:
-        return None
-    folder = str(run.spec.get("folder") or "")
-    change = change_of(found)
-    if not live:
-        # nothing is made of what a recording from anybody says of a command
-        return OwnProgram(folder, None if change is None else Offer(change))
-    reasons = {id(remedy): _why_not_tried(run, remedy) for remedy in found.remedies}
-    runnable = tuple(remedy for remedy in found.remedies if changes_the_run(remedy) and not reasons[id(remedy)])
-    if change is None:
-        return OwnProgram(folder, None, runnable)
-    return OwnProgram(folder, Offer(change, runs=True, why_not=reasons[id(change)]), runnable)
-
-
-def _why_not_tried(run: RunView, remedy: Remedy) -> str:
-    """Why a program cannot be run with a change, in a sentence; "" where it can."""
-    if "pid" in run.spec or not run.spec.get("command"):
-        return "It was watched while it ran: how it was started is not known, so that it cannot be run once more."
-    if remedy.patch:
-        return why_no_copy(WatchRequest.from_spec(run.spec).with_remedy(remedy))
-    return ""
 
 
 def device_of(found: Explanation, devices: Sequence[Device]) -> Device | None:
