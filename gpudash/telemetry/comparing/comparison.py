@@ -74,6 +74,8 @@ class FieldPair:
             return " ".join(map(_card_text, value)) or NO_VALUE
         if self.field == "device" and isinstance(value, str):
             return badged_name(value)
+        if self.field == "edit" and isinstance(value, str):
+            return _edit_text(value)
         return field_text(value)
 
 
@@ -266,6 +268,16 @@ def headline(comparison: Comparison) -> str:
     if unclear:
         sentences.append(f"{unclear} {'is' if unclear == 1 else 'are'} too noisy to tell.")
     return " ".join(sentences)
+
+
+def _edit_text(patch: str) -> str:
+    """What a diff writes, in a line: the first line that it puts in."""
+    added = [row[1:].strip() for row in patch.split("\n") if row.startswith("+") and not row.startswith("+++ ")]
+    if not added:
+        return "lines taken away"
+    if len(added) == 1:
+        return added[0]
+    return f"{added[0]} and more"
 
 
 def _spec_text(changed: Sequence[FieldPair]) -> str:

@@ -226,6 +226,12 @@ def test_a_simulated_card_is_told_by_its_size_and_not_by_a_count_of_bytes() -> N
     assert specs_row(FieldPair("simulate", [25769803776], ["h100"])) == ["simulate", "differs", "24 GiB", "h100"]
 
 
+def test_a_change_of_the_program_is_told_by_what_it_writes() -> None:
+    patch = "--- a.py\n+++ a.py\n@@ -1,1 +1,1 @@\n-    kept.append(loss)\n+    kept.append(loss.item())\n"
+    as_it_is, changed = MADE.but(spec={}).run(), MADE.but(spec={"edit": patch}).run("b")
+    assert "They differ in edit (- in A, kept.append(loss.item()) in B)." in headline(compare(as_it_is, changed))
+
+
 def test_memory_in_use_counts_only_where_the_allocator_tells_nothing() -> None:
     one, other = MADE.but(allocated=None).run(), MADE.but(allocated=None).run("b")
     one.view.memory.used_bytes, other.view.memory.used_bytes = 100 * MIB, 200 * MIB
