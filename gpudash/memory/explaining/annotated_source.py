@@ -113,7 +113,7 @@ def read_source(found: Explanation, file: str, change: Remedy | None, folder: st
         change: that is shown in it.
         folder: of the program: paths of diffs are relative to it.
     """
-    kept = dict(_kept(found, file, change, folder))
+    kept = {number: line for number, line in _kept(found, file, change, folder) if number > 0}
     text: str | None = None
     why = f"{short(file)} is not on this computer"
     try:

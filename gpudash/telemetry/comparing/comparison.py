@@ -84,6 +84,8 @@ class Field:
             return badged_name(value)
         if self.size and isinstance(value, int) and not isinstance(value, bool):
             return format_bytes(value)
+        if self.name == "edit" and isinstance(value, str):
+            return _edit_text(value)
         return field_text(value)
 
 
@@ -297,6 +299,16 @@ def headline(comparison: Comparison) -> str:
     if unclear:
         sentences.append(f"{unclear} {'is' if unclear == 1 else 'are'} too noisy to tell.")
     return " ".join(sentences)
+
+
+def _edit_text(patch: str) -> str:
+    """What a diff writes, in a line: the first line that it puts in."""
+    added = [row[1:].strip() for row in patch.split("\n") if row.startswith("+") and not row.startswith("+++ ")]
+    if not added:
+        return "lines taken away"
+    if len(added) == 1:
+        return added[0]
+    return f"{added[0]} and more"
 
 
 def _spec_text(changed: Sequence[Field]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QGuiApplication
@@ -14,6 +13,7 @@ from gpudash.memory.explaining.patches import line_changes
 from gpudash.memory.explaining.whole_need import NUMBERLESS, RERUN, variables_of
 from gpudash.telemetry.explanation import Explanation, Remedy
 from gpudash.telemetry.runs import RunView
+from gpudash.ui.explanation.own_program import Offer
 from gpudash.ui.widgets.labels import set_role, worded_button, wrapping_label
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
@@ -30,21 +30,6 @@ TRIED = {
 """What is said of how a change was verified."""
 
 ON_A_COPY = "Run on a copy; your files are as they were."
-
-
-@dataclass(frozen=True)
-class Offer:
-    """A change, and whether it can be tried.
-
-    Attributes:
-        remedy: the change.
-        runs: whether the program can be run with it from here at all.
-        why_not: why it cannot, in a sentence; "" where it can, and where nothing runs here.
-    """
-
-    remedy: Remedy
-    runs: bool = False
-    why_not: str = ""
 
 
 class ChangePanel(QFrame):
@@ -85,7 +70,7 @@ class ChangePanel(QFrame):
         self._rule = QFrame()
         self._rule.setProperty("role", "rule")
         self._rule.setFixedHeight(1)
-        self.why_title = PlainLabel(role="title")
+        self.why_title = PlainLabel("WHY", role="title")
         self.why = wrapping_label("")
         parts = (self.title, self.figure, self.saved, self.setting, self.tried, self.run_button, self.why_not)
         buttons = in_row((self.copy_button, 1), (self.edit_button, 1), spacing=8)
@@ -104,10 +89,9 @@ class ChangePanel(QFrame):
         self._show_saving(offer)
         self._show_buttons()
         note = found.remedies_note or found.cause
-        self.why_title.setText("WHY" if offer is not None else "WHAT IS KNOWN")
         self.why.setText(note)
-        for part in (self.why_title, self.why):
-            part.setVisible(bool(note))
+        self.why.setVisible(bool(note))
+        self.why_title.setVisible(bool(note) and offer is not None)
         self._rule.setVisible(bool(note) and offer is not None)
 
     def show_trial(self, run: RunView, steps_before: int) -> None:
@@ -216,7 +200,7 @@ def setting_text(remedy: Remedy) -> str:
 
 def _title(offer: Offer | None) -> str:
     if offer is None:
-        return "NO CHANGE IS KNOWN"
+        return "NO CHANGE OF THE PROGRAM IS KNOWN"
     if not offer.remedy.patch:
         return "THE CHANGE, A SETTING"
     lines = sum(max(len(change.removed), len(change.added)) for change in line_changes(offer.remedy.patch))

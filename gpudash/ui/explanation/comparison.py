@@ -33,6 +33,8 @@ FILL_ALPHA = 0.62
 
 LEAST_S = 1.0
 
+MOST_TICKS = 5
+
 ROLES: Mapping[Status, str] = {"finished": "good-small", "out_of_memory": "bad-small"}
 """How a peak looks by how its run ended, where that is not as other figures."""
 
@@ -202,7 +204,7 @@ class CoursePlot(QWidget):
         painter.end()
 
     def _paint_axes(self, painter: QPainter, plot: QRectF) -> None:
-        ticks = value_ticks("bytes", 0.0, self._highest, max(2, int(plot.height() / scaled(36))))
+        ticks = value_ticks("bytes", 0.0, self._highest, max(2, min(MOST_TICKS, int(plot.height() / scaled(36)))))
         line = painter.fontMetrics().height()
         for value, label in ticks.marks:
             y = self._at(plot, 0.0, value).y()
@@ -262,14 +264,17 @@ class CoursePlot(QWidget):
         words = f"{format_bytes(self._room)}, all there is"
         line = painter.fontMetrics().height()
         painter.setPen(QColor(self._palette.critical))
-        box = QRectF(plot.left(), y + 2, plot.width() - scaled(4), line)
-        painter.drawText(box, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignTop, words)
+        # at the left, where what grows is still below it
+        box = QRectF(plot.left() + scaled(6), y + 2, plot.width(), line)
+        painter.drawText(box, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop, words)
         if self._other is not None and self._other.times.size:
             end = self._points(plot, self._other.times[-1:], self._other.reserved[-1:])
             wide = painter.fontMetrics().horizontalAdvance("as it was")
-            if end and end[0].x() + scaled(8) + wide < plot.right() - painter.fontMetrics().horizontalAdvance(words):
+            if end and end[0].x() + scaled(8) + wide < plot.right():
                 painter.setPen(QColor(self._palette.muted))
-                painter.drawText(QPointF(end[0].x() + scaled(8), y + 2 + painter.fontMetrics().ascent()), "as it was")
+                # below what there is, and beside the end
+                below = max(y + 2 + painter.fontMetrics().ascent(), end[0].y() + painter.fontMetrics().ascent() / 2)
+                painter.drawText(QPointF(end[0].x() + scaled(8), below), "as it was")
 
     def _points(self, plot: QRectF, times: Floats, values: Floats) -> list[QPointF]:
         known = np.isfinite(values)

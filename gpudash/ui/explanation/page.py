@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QGuiApplication, QKeySequence, QResizeEvent, QShortcut
-from PySide6.QtWidgets import QFrame, QPushButton, QWidget
+from PySide6.QtWidgets import QApplication, QFrame, QPushButton, QWidget
 
 from gpudash.devices.names import SIMULATED_PRODUCT, shown_name
 from gpudash.memory.allocator.trace import WORKSPACE
@@ -24,7 +25,8 @@ from gpudash.ui.explanation.bar import PartsBar
 from gpudash.ui.explanation.call_site_table import COUNT, OWN, TOTAL, WHERE, CallSiteArrangement, CallSiteTable
 from gpudash.ui.explanation.comparison import ComparisonPanel, course_of
 from gpudash.ui.explanation.header import CauseHeader
-from gpudash.ui.explanation.program import MOST_STACK_PX, OwnProgram, ProgramPanel
+from gpudash.ui.explanation.own_program import Offer, OwnProgram
+from gpudash.ui.explanation.program import MOST_STACK_PX, ProgramPanel
 from gpudash.ui.plots.menu import PlotMenu
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
@@ -94,6 +96,8 @@ class ExplanationPage(QWidget):
         self.stack = self.program.stack
         self.comparison = ComparisonPanel(palette)
         self._allocator = ""
+        self._own: OwnProgram | None = None
+        self._show_header: Callable[..., None] = self.header.show_explanation
         self.view = TimeView(parent=self)
         self.plots = PlotStack(store, self.view, palette)
         self._plot_menu = PlotMenu(self.plots)
@@ -167,19 +171,42 @@ class ExplanationPage(QWidget):
         same = self.explanation is not None and self.explanation.with_remedies(()) == found.with_remedies(())
         self.explanation = found
         self._allocator = allocator or found.device
-        self.header.show_explanation(found, commanding=commanding, looking=looking, rank=rank, program=program)
         self._compare(False)
-        if same:
-            self.program.show_program(found, program)
+        if not same:
+            self._show_parts(found, began_s, uuid)
+        self._show_header = partial(
+            self.header.show_explanation, found, commanding=commanding, looking=looking, rank=rank
+        )
+        # after the table, whose first row is one of the file that holds most: a change may be in another
+        self._show_program(program)
+
+    def put_forward(self, remedy: Remedy) -> None:
+        """Show another of the remedies beside the source."""
+        program = self._own
+        if program is not None and (program.offer is None or program.offer.remedy != remedy):
+            self._show_program(replace(program, offer=Offer(remedy, runs=True)))
+
+    def _show_program(self, program: OwnProgram | None) -> None:
+        found = self.explanation
+        if found is None:
             return
+        self._own = program
+        sourced = self.program.show_program(found, program)
+        beside = None
+        if program is None:
+            self._show_header(sourced=False)
+            return
+        if program.offer is not None and sourced:
+            beside = program.offer.remedy
+        self._show_header(sourced=sourced, runnable=program.runnable, beside=beside)
+
+    def _show_parts(self, found: Explanation, began_s: float, uuid: str | None) -> None:
         self._total.setText(total_text(found))
         self.bar.show_parts(found)
         self.owners.show_owners(found)
         evidence = evidence_text(found.evidence)
         self._evidence.setText(f"Evidence: {evidence}" if evidence else "")
         self._show_when(found, began_s, uuid, self._allocator)
-        # last: the table's first row is one of the file that holds most, and a change may be in another
-        self.program.show_program(found, program)
 
     def show_trial(self, before: RunView, after: RunView) -> None:
         """Show what a run with the change has come to beside the run that is explained.
@@ -199,8 +226,12 @@ class ExplanationPage(QWidget):
 
     def _compare(self, shown: bool) -> None:
         """Put the two runs in the place of the table and the curve, or take them away."""
+        focused = QApplication.focusWidget()
+        leaves = shown and focused is not None and self.middle.isAncestorOf(focused)
         self.comparison.setVisible(shown)
         self.middle.setVisible(not shown)
+        if leaves:
+            self.program.change.run_button.setFocus()
 
     def _share_rows(self, *, sourced: bool) -> None:
         above, below = SOURCE_ROWS if sourced else STACK_ROWS
@@ -312,7 +343,9 @@ class ExplanationHeader(CauseHeader):
         commanding: bool,
         looking: bool,
         rank: int | None = None,
-        program: OwnProgram | None = None,
+        sourced: bool = False,
+        runnable: Sequence[Remedy] = (),
+        beside: Remedy | None = None,
     ) -> None:
         """Show what ``found`` says.
 
@@ -320,7 +353,9 @@ class ExplanationHeader(CauseHeader):
             commanding: whether a remedy can be applied here.
             looking: whether remedies are still looked for.
             rank: whose memory it is, in a run with ranks.
-            program: the user's own that is explained; its first change is shown beside its source.
+            runnable: remedies with which a program of the user's can be run from here.
+            sourced: whether the source is shown, and the note beside it.
+            beside: a remedy that is shown there as well.
         """
         if rank is None:
             whose = ""
@@ -334,17 +369,10 @@ class ExplanationHeader(CauseHeader):
         else:
             product = f" · {found.product}"
         self.show_cause(found, f"{what} {format_clock(found.time_s)} · {whose}{shown_name(found.device)}{product}")
-        self._show_remedies(found, program, commanding=commanding, looking=looking)
-
-    def _show_remedies(
-        self, found: Explanation, program: OwnProgram | None, *, commanding: bool, looking: bool
-    ) -> None:
         remedies, note = found.remedies, found.remedies_note
-        runnable: Sequence[Remedy] = ()
-        if program is not None:
-            runnable = program.runnable
-        if program is not None and program.offer is not None:
-            remedies = tuple(remedy for remedy in remedies if remedy != program.offer.remedy)
+        if beside is not None:
+            remedies = tuple(remedy for remedy in remedies if remedy != beside)
+        if sourced:
             note = ""
         self.remedies.show_remedies(remedies, note, commanding=commanding, looking=looking, runnable=runnable)
         self.remedies.setVisible(found.requested_bytes is not None and bool(remedies or note or looking))

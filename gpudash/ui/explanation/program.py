@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
 
 from gpudash.memory.explaining.annotated_source import read_source, source_files
-from gpudash.telemetry.explanation import Explanation, Owner, Remedy
+from gpudash.telemetry.explanation import Explanation, Owner
 from gpudash.ui.colours import Palette
-from gpudash.ui.explanation.change import ChangePanel, Offer
+from gpudash.ui.explanation.change import ChangePanel
+from gpudash.ui.explanation.own_program import OwnProgram
 from gpudash.ui.explanation.source import SourcePanel
 from gpudash.ui.explanation.stack import StackPanel
 from gpudash.ui.widgets.editor import open_in_editor
@@ -21,21 +20,6 @@ SHARES = (1900, 1000)
 
 MOST_STACK_PX = 240
 """Logical pixels of the stack's pane; what a taller page has beyond it is the table's and the curve's."""
-
-
-@dataclass(frozen=True)
-class OwnProgram:
-    """A program of the user's that is explained.
-
-    Attributes:
-        folder: that it ran in; paths of diffs are relative to it.
-        offer: the change that comes first, ``None`` without any.
-        runnable: remedies with which it can be run from here.
-    """
-
-    folder: str
-    offer: Offer | None = None
-    runnable: tuple[Remedy, ...] = ()
 
 
 class ProgramPanel(QWidget):
@@ -76,8 +60,8 @@ class ProgramPanel(QWidget):
         """What is read here."""
         return self.stack.text if self.halves.isHidden() else self.source.view
 
-    def show_program(self, found: Explanation, program: OwnProgram | None) -> None:
-        """Show the source of a program of the user's; of anything else the stack."""
+    def show_program(self, found: Explanation, program: OwnProgram | None) -> bool:
+        """Show the source of a program of the user's, of anything else the stack; whether there is a source."""
         self._found, self._program = found, program
         change = None if program is None or program.offer is None else program.offer.remedy
         files: list[str] = []
@@ -92,6 +76,7 @@ class ProgramPanel(QWidget):
             self.change.show_offer(None if program is None else program.offer, found)
         self._show_stack(not files)
         self.sourced.emit(bool(files))
+        return bool(files)
 
     def show_owner(self, owner: Owner | None) -> None:
         """Bring a call site forward, in the stack and in the source."""

@@ -53,7 +53,7 @@ WAY_PX, DOT_PX, ARROW_PX, BEND_PX = 2, 3.5, 8, 8
 ROWS_ABOVE = 3
 """Rows that stay in sight above what is looked at first."""
 
-FOOT = "Bytes that each line held; workspace of libraries is nobody's."
+FOOT = "Bytes that each line held, without the workspace of libraries."
 
 
 class SourcePanel(QFrame):
@@ -114,6 +114,7 @@ class SourceView(QPlainTextEdit):
         self.source: AnnotatedSource | None = None
         self.palette_ = palette
         self.setReadOnly(True)
+        self.setTabChangesFocus(True)
         self.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
         self.setAccessibleName("Source of the program, with the memory of each line")
         self.setMinimumHeight(64)
@@ -137,7 +138,14 @@ class SourceView(QPlainTextEdit):
         self._highlighter.spans = spans
         self.setPlainText("\n".join(row.text for row in source.rows))
         self._mark_changes()
+        self.setAccessibleDescription(spoken(source))
         self.look_at(source.front)
+        changed = next((place for place, row in enumerate(source.rows) if row.kind == "removed"), None)
+        if changed is not None:
+            # what an editor opens is the line to be changed, though what allocates is looked at first
+            top = self.verticalScrollBar().value()
+            self.setTextCursor(QTextCursor(self.document().findBlockByNumber(changed)))
+            self.verticalScrollBar().setValue(top)
 
     def look_at(self, place: int) -> None:
         """Bring a row into sight, with some above it."""
@@ -277,6 +285,22 @@ class SourceView(QPlainTextEdit):
                 if self._right_of(block.blockNumber()) + scaled(20) < room.right() - width:
                     painter.drawText(room, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, row.remark)
             block = block.next()
+
+
+MOST_SPOKEN = 8
+"""Lines that are named to who cannot see the margin: those that held the most."""
+
+
+def spoken(source: AnnotatedSource) -> str:
+    """What the margin and the marks show, in words."""
+    heaviest = sorted((row for row in source.rows if row.bytes), key=lambda row: -row.bytes)[:MOST_SPOKEN]
+    found = []
+    for row in heaviest:
+        grows = f", {format_bytes(row.growth)} more every step" if row.growth else ""
+        found.append(f"line {row.number} held {format_bytes(row.bytes)}{grows}")
+    found += [f"line {row.number} goes: {row.text.strip()}" for row in source.rows if row.kind == "removed"]
+    found += [f"comes instead: {row.text.strip()}" for row in source.rows if row.kind == "added"]
+    return "; ".join(found)
 
 
 def label_font(window: QWidget) -> QFont:

@@ -11,23 +11,23 @@ from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from gpudash.devices.names import Device
 from gpudash.devices.simulated_cards import address_of
-from gpudash.memory.explaining.annotated_source import change_of
-from gpudash.memory.explaining.whole_need import changes_the_run
 from gpudash.session.source import DashboardSource
-from gpudash.session.watching.edited_copy import why_no_copy
 from gpudash.session.watching.request import WatchRequest
 from gpudash.telemetry.explanation import Explanation, Remedy
 from gpudash.telemetry.ranks.rows import failed_rank, places_of
 from gpudash.telemetry.records import Event, MemoryExplained, RemediesFound
 from gpudash.telemetry.runs import WATCH, RunView, run_of
 from gpudash.ui.colours import Palette
-from gpudash.ui.explanation.change import Offer
-from gpudash.ui.explanation.program import OwnProgram
+from gpudash.ui.explanation.own_program import own_program
 from gpudash.ui.forms.workload_panel import WorkloadPanel
 
 if TYPE_CHECKING:
     from gpudash.ui.explanation.header import RemediesView
     from gpudash.ui.explanation.page import ExplanationPage
+
+
+TRIAL_S = 0.25
+"""Between two looks at a run with a change, while it is on."""
 
 
 class ExplanationView(QStackedWidget):
@@ -55,6 +55,7 @@ class ExplanationView(QStackedWidget):
         self._live = session.live is not None
         self._explained: RunView | None = None
         self._trial_id: int | None = None
+        self._trial_shown: tuple[bool, float] | None = None
         self.addWidget(parts)
 
     @cached_property
@@ -65,7 +66,7 @@ class ExplanationView(QStackedWidget):
         page = ExplanationPage(self._session.store, self._palette)
         self.addWidget(page)
         page.closed.connect(self.close_page)
-        page.applied.connect(self.apply)
+        page.applied.connect(self._apply_to_explained)
         page.stop_wanted.connect(self._stop)
         return page
 
@@ -110,7 +111,9 @@ class ExplanationView(QStackedWidget):
         session = self._session
         with session.store.lock:
             run = session.store.run
-        if run is not None and run.running and run.device != "cpu" and session.live is not None:
+        if run is not None and self._tells_of(run):
+            self._open_page()
+        elif run is not None and run.running and run.device != "cpu" and session.live is not None:
             session.live.explain()
             self.reported.emit("The explanation opens at the end of this step.")
         elif not self.show_newest():
@@ -146,7 +149,7 @@ class ExplanationView(QStackedWidget):
         rank = None
         if run is not None and places_of(run):
             rank = failed_rank(run)
-        self._explained, self._trial_id = run, None
+        self._explained, self._trial_id, self._trial_shown = run, None, None
         self.page.show_explanation(
             found,
             began_s,
@@ -157,9 +160,18 @@ class ExplanationView(QStackedWidget):
             allocator=name,
             program=own_program(run, found, live=live),
         )
+        self._open_page()
+
+    def _open_page(self) -> None:
         if not self.open:
             self.setCurrentWidget(self.page)
             self.page.owners.table.view.setFocus()
+            self.refresh()
+
+    def _tells_of(self, run: RunView) -> bool:
+        """Whether the page shows what became of a change in this run, and nothing else explains the run."""
+        explained = run.error is not None and run.error.explanation is not None
+        return run.run_id == self._trial_id and not explained
 
     def close_page(self) -> None:
         """Back to the plots."""
@@ -167,24 +179,31 @@ class ExplanationView(QStackedWidget):
         self.window().setFocus()
 
     def apply(self, remedy: Remedy) -> None:
-        """Put the run into the form, with the change, and start it; a program of the user's is started as it was."""
+        """Put the newest run into the form, with the change, and start it."""
         session = self._session
         with session.store.lock:
-            run = self._explained or session.store.run
+            run = session.store.run
         if run is None or session.running:
-            return
-        if run.workload == WATCH:
-            self._try(run, remedy)
             return
         self.close_page()
         self._put_in_form(run, remedy)
         self.start_requested.emit()
+
+    def _apply_to_explained(self, remedy: Remedy) -> None:
+        """A program of the user's is run as it was, with the change; a run of ours by way of the form."""
+        run = self._explained
+        if run is None or run.workload != WATCH:
+            self.apply(remedy)
+        elif not self._session.running:
+            self._try(run, remedy)
 
     def _try(self, run: RunView, remedy: Remedy) -> None:
         """Run a program with a change; what comes of it is shown beside the run that is explained."""
         live = self._session.live
         if live is None:
             return
+        self._trial_shown = None
+        self.page.put_forward(remedy)
         try:
             self._trial_id = live.watch(WatchRequest.from_spec(run.spec).with_remedy(remedy))
         except (ValueError, RuntimeError) as error:
@@ -197,13 +216,17 @@ class ExplanationView(QStackedWidget):
         before = self._explained
         if self._trial_id is None or before is None:
             return
-        with self._session.store.lock:
-            trial = run_of(self._session.store.runs, self._trial_id)
+        store = self._session.store
+        with store.lock:
+            trial = run_of(store.runs, self._trial_id)
+            newest_s = store.newest_s
         if trial is None or trial is before:
             return
+        shown = self._trial_shown
+        if shown is not None and shown[0] == trial.running and (not trial.running or newest_s < shown[1] + TRIAL_S):
+            return
+        self._trial_shown = trial.running, newest_s
         self.page.show_trial(before, trial)
-        if not trial.running and not self._session.running:
-            self._trial_id = None
 
     def _stop(self) -> None:
         live = self._session.live
@@ -217,37 +240,6 @@ class ExplanationView(QStackedWidget):
             panel.workload.setCurrentIndex(row)
         panel.take_device(remedy.device or run.device)
         panel.change_fields({**run.spec, **remedy.fields})
-
-
-def own_program(run: RunView | None, found: Explanation, *, live: bool) -> OwnProgram | None:
-    """The user's program that a run is of, with what can be tried of it; ``None`` of a run of ours.
-
-    Args:
-        run: that is explained.
-        found: its explanation.
-        live: whether anything can be run from here.
-    """
-    if run is None or run.workload != WATCH:
-        return None
-    folder = str(run.spec.get("folder") or "")
-    reasons = {id(remedy): _why_not_tried(run, remedy) for remedy in found.remedies}
-    runnable = tuple(remedy for remedy in found.remedies if changes_the_run(remedy) and not reasons[id(remedy)])
-    change = change_of(found)
-    if change is None:
-        return OwnProgram(folder, None, runnable)
-    why_not = ""
-    if live:
-        why_not = reasons[id(change)]
-    return OwnProgram(folder, Offer(change, runs=live, why_not=why_not), runnable)
-
-
-def _why_not_tried(run: RunView, remedy: Remedy) -> str:
-    """Why a program cannot be run with a change, in a sentence; "" where it can."""
-    if "pid" in run.spec or not run.spec.get("command"):
-        return "It was watched while it ran: how it was started is not known, so that it cannot be run once more."
-    if remedy.patch:
-        return why_no_copy(WatchRequest.from_spec(run.spec).with_remedy(remedy))
-    return ""
 
 
 def device_of(found: Explanation, devices: Sequence[Device]) -> Device | None:

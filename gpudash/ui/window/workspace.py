@@ -407,6 +407,8 @@ class Workspace(QWidget):
         self.dashboard.left.show_form()
         panel = self.dashboard.panel
         sentence = put_into_panel(run, panel, self.session.devices(), self.session.default_device())
+        if not sentence and run.spec.get("edit"):
+            sentence = "That run had a change of the program, from a copy; this one runs the program as it is."
         if sentence:
             self.notice.report(sentence, "note")
         panel.button.setFocus()

@@ -104,6 +104,34 @@ def test_the_change_stands_under_its_line_and_the_way_leads_from_what_allocates_
     assert view.toPlainText().replace("    history.append(loss.item())\n", "") == LEAKING.removesuffix("\n")
 
 
+def test_the_margin_is_told_in_words_to_who_cannot_see_it(opened: Opened, script: Path) -> None:
+    told = opened(failed(script, [change_in(script)])).program.source.view.accessibleDescription()
+    assert told == (
+        f"line {ALLOCATES} held 476 MiB, 4 MiB more every step; line 4 held 32 MiB; "
+        f"line {KEEPS} goes: history.append(loss); comes instead: history.append(loss.item())"
+    )
+
+
+def test_of_several_files_the_one_with_the_change_is_in_front_and_the_others_are_a_choice_away(
+    opened: Opened, script: Path
+) -> None:
+    module = script.with_name("net.py")
+    module.write_text("def forward(x):\n    return x.square()\n")
+    change = change_in(script)
+    found = explained(script, [change])
+    other = replace(found.owners[0], file=str(module), line=2, text="return x.square()", bytes=900 * MIB)
+    page = opened(failed(script, [change], explanation=replace(found, owners=(other, *found.owners))))
+    source = page.program.source
+    assert [source.files.itemText(row) for row in range(source.files.count())] == ["leak.py", "net.py"]
+    assert source.view.source is not None and source.view.source.file == str(script)
+    source.files.setCurrentIndex(1)
+    source.files.activated.emit(1)
+    assert source.view.source.file == str(module) and source.view.source.way is None
+    page.owners.table.view.selectRow(1)
+    assert source.view.source.file == str(script), "a row of the table brings its file along"
+    assert source.files.currentText() == "leak.py"
+
+
 def test_what_the_change_saves_is_said_with_what_it_rests_on(opened: Opened, script: Path) -> None:
     change = opened(failed(script, [change_in(script)])).program.change
     assert change.title.text() == "THE CHANGE, ONE LINE"
@@ -160,6 +188,16 @@ def test_both_peaks_and_both_plots_stand_beside_one_another_afterwards(opened: O
     assert before._highest == after._highest and before._seconds == after._seconds
 
 
+def test_whoever_went_back_to_the_plots_finds_the_comparison_again(opened: Opened, script: Path) -> None:
+    session = failed(script, [change_in(script)])
+    page = opened(session)
+    finished_trial(session, page)
+    page.leave()
+    assert not page.isVisible()
+    page.window().workspace.dashboard.explanation.explain()  # type: ignore[attr-defined]
+    assert page.comparison.isVisible() and page.program.change.sentence.startswith("162 MiB at the peak instead")
+
+
 def test_a_change_that_does_not_do_says_so(opened: Opened, script: Path) -> None:
     session = failed(script, [change_in(script)])
     page = opened(session)
@@ -193,10 +231,14 @@ def test_the_editor_opens_the_line_in_front(
     editor.chmod(0o755)
     monkeypatch.setenv("VISUAL", str(editor))
     page = opened(failed(script, [change_in(script)]))
-    page.program.source.view.look_at(KEEPS)  # the line that is put in: the file has the one before it
     page.program.change.edit_button.click()
     qtbot.waitUntil(noted.exists)
-    assert noted.read_text() == f"+{KEEPS} {script}\n"
+    assert noted.read_text() == f"+{KEEPS} {script}\n", "the line to be changed, until another is in front"
+    noted.unlink()
+    page.program.source.view.look_at(3)
+    page.program.change.edit_button.click()
+    qtbot.waitUntil(noted.exists)
+    assert noted.read_text() == f"+4 {script}\n"
 
 
 def test_a_setting_has_its_button_and_runs_the_same_program(opened: Opened, script: Path) -> None:
@@ -218,6 +260,20 @@ def test_other_changes_of_an_own_script_are_buttons_above(opened: Opened, script
     other.click()
     assert session.requested[-1][1].environment == {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
     assert page.isVisible(), "what comes of it is shown here"
+    assert page.program.change.setting.text() == SEGMENTS.flags, "and the change is the one that runs"
+    shown_above = [button.text() for button in page.header.remedies.findChildren(QPushButton) if button.isVisible()]
+    assert any("history.append(loss.item())" in text for text in shown_above)
+
+
+def test_without_a_change_the_panel_says_what_is_known_and_opens_the_editor(opened: Opened, script: Path) -> None:
+    page = opened(failed(script, [Remedy("a card with 4 GiB", fits=True)]))
+    change = page.program.change
+    assert (change.title.text(), change.why.text()) == (
+        "NO CHANGE OF THE PROGRAM IS KNOWN",
+        "It keeps loss, and with it the graph.",
+    )
+    assert buttons(change) == ["Open in editor"]
+    assert not page.header.remedies.note.isVisible(), "it is said once"
 
 
 @pytest.mark.parametrize(

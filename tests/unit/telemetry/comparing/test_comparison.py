@@ -238,6 +238,12 @@ def test_what_was_asked_of_several_runs_is_told_run_by_run_and_sizes_as_sizes() 
     assert differences_text([runs[0], runs[0], runs[1]]) == "All 3 were asked the same."
 
 
+def test_a_change_of_the_program_is_told_by_what_it_writes() -> None:
+    patch = "--- a.py\n+++ a.py\n@@ -1,1 +1,1 @@\n-    kept.append(loss)\n+    kept.append(loss.item())\n"
+    as_it_is, changed = MADE.but(spec={}).run(), MADE.but(spec={"edit": patch}).run("b")
+    assert "They differ in edit (- in A, kept.append(loss.item()) in B)." in headline(compare(as_it_is, changed))
+
+
 def test_memory_in_use_counts_only_where_the_allocator_tells_nothing() -> None:
     one, other = MADE.but(allocated=None).run(), MADE.but(allocated=None).run("b")
     one.view.memory.used_bytes, other.view.memory.used_bytes = 100 * MIB, 200 * MIB
