@@ -119,6 +119,7 @@ class Dashboard(PlotsPage):
         self._has_runs, self._origin = True, ""
         self.ending: RunEnd | None = None
         self._opened_s = session.store.newest_s
+        self._looked_back = False
         self._forward: str | None = None
         self._tables_share: float | None = None
         self._low: bool | None = None
@@ -162,6 +163,7 @@ class Dashboard(PlotsPage):
         self.cards.chosen.connect(self.select_device)
         self.panel.device_chosen.connect(self._device_chosen)
         self.panel.start_requested.connect(self.start_requested)
+        self.panel.changed.connect(self._form_changed)
         self.banner.action.connect(self.action)
         self.view_bar.show_all.connect(self.plots.show_all)
         self.view_bar.smoothing_changed.connect(self.plots.set_smoothing)
@@ -206,6 +208,10 @@ class Dashboard(PlotsPage):
         for device in self.session.devices():
             if device.name == name:
                 self._selected = device.uuid or "host"
+
+    def _form_changed(self) -> None:
+        """What is predicted of the form comes before the run of before that was looked at."""
+        self._looked_back = False
 
     def apply_settings(self) -> None:
         """Show what the session's settings ask for."""
@@ -304,6 +310,8 @@ class Dashboard(PlotsPage):
         run = runs[number - 1]
         keys = {device.name: device.uuid or "host" for device in self.session.devices()}
         self._selected = keys.get(run.device, self._selected)
+        self._looked_back = True
+        self.plots.cover(covered=False)
         if run.ended_s is None:
             self.view.follow()
         else:
@@ -426,6 +434,8 @@ class Dashboard(PlotsPage):
         it, shows what was measured.
         """
         if not (self.view.following or self.view.held) or self.view.selection is not None:
+            return None
+        if self._looked_back and self.view.held:
             return None
         return self._prediction
 
