@@ -109,6 +109,16 @@ def test_a_run_that_came_to_no_number_still_says_so(open_window: OpenWindow, ses
     assert dict(window.workspace.dashboard.plots.readout.rows())["loss"] == "NaN"
 
 
+def test_a_run_of_a_moment_is_shown_with_what_was_read_before_it(open_window: OpenWindow, session: FakeSession) -> None:
+    window = open_window(session)
+    session.start()
+    session.train(0.1)
+    session.end()
+    settle(window)
+    view = window.workspace.dashboard.view
+    assert view.held and view.window_s == pytest.approx(2.0) and 5.1 <= view.right_s <= 5.11
+
+
 def test_a_run_that_failed_stays_as_well(open_window: OpenWindow, session: FakeSession) -> None:
     window = open_window(session)
     session.start()

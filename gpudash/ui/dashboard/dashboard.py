@@ -61,6 +61,9 @@ PLOTS_GAP = 4
 MARGIN_S, MARGIN_RATIO = 0.5, 0.05
 """Seconds shown on either side of a run, and their largest share of a short one."""
 
+LEAST_SPAN_S = 2.0
+"""Seconds shown of a run that was shorter: it has few readings of its own."""
+
 
 FORWARD_SHARE, PLOT_PX, TABLES_PX = 0.6, 140, 250
 """Share of the plots' height of one that is put forward; logical pixels that each of the others needs, and the most
@@ -673,7 +676,7 @@ class Dashboard(PlotsPage):
 def _span_of(run: RunView, end_s: float) -> tuple[float, float]:
     """Session time in which a run that reaches to ``end_s`` is seen whole, with a margin."""
     margin = min(MARGIN_S, (end_s - run.began_s) * MARGIN_RATIO)
-    return max(0.0, run.began_s - margin), end_s + margin
+    return max(0.0, min(run.began_s - margin, end_s + margin - LEAST_SPAN_S)), end_s + margin
 
 
 GHOST_STRETCH = 6
