@@ -45,7 +45,7 @@ def test_its_plots_and_its_range_stay_when_time_goes_on(ended: MainWindow) -> No
     assert _plots(dashboard) == ["loss", "memory", "utilisation", "throughput"]
     left, right = dashboard.view.range()
     assert 4.4 <= left <= 5 and 15 <= right <= 15.6 and dashboard.view.held
-    assert dashboard.view.status() == "Last run, 2 min 00 s ago - still recording"
+    assert dashboard.view.status() == "This run ended 2 min 00 s ago - still recording"
 
 
 def test_the_readout_shows_its_last_values(ended: MainWindow) -> None:
@@ -107,6 +107,16 @@ def test_a_run_that_came_to_no_number_still_says_so(open_window: OpenWindow, ses
     session.feed(30)
     settle(window)
     assert dict(window.workspace.dashboard.plots.readout.rows())["loss"] == "NaN"
+
+
+def test_a_run_of_a_moment_is_shown_with_what_was_read_before_it(open_window: OpenWindow, session: FakeSession) -> None:
+    window = open_window(session)
+    session.start()
+    session.train(0.1)
+    session.end()
+    settle(window)
+    view = window.workspace.dashboard.view
+    assert view.held and view.window_s == pytest.approx(2.0) and 5.1 <= view.right_s <= 5.11
 
 
 def test_a_run_that_failed_stays_as_well(open_window: OpenWindow, session: FakeSession) -> None:

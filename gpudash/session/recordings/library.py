@@ -314,6 +314,7 @@ class LibraryWatcher:
         if found == self._found and not unread:
             return
         self._found = found
+        self._seen = {(item[0], item[2].trashed): item for item in found}
         known = {(entry.path, entry.trashed): entry for entry in (*self.library.entries, *self.library.trash)}
         for path, stamp, entry in found:
             kept, before = self._cache.get(path), known.get((path, entry.trashed))
@@ -432,38 +433,40 @@ class Kept:
     facts: Facts
 
 
-@dataclass(frozen=True, slots=True)
-class _Cache:
-    """The file that keeps it; `version` is that of the gpudash that wrote it, and of the form."""
-
-    version: str
-    files: Mapping[Path, Kept]
-
-
 @cache
-def _in_json() -> TypeAdapter[_Cache]:
+def _in_json() -> TypeAdapter[tuple[str, Kept]]:
     from pydantic import TypeAdapter  # not before the thread of the library needs it
 
-    return TypeAdapter(_Cache)
+    return TypeAdapter(tuple[str, Kept])
 
 
 def load_cache() -> dict[Path, Kept]:
-    """What was kept; nothing where it cannot be read or another version of gpudash kept it."""
+    """What was kept; nothing where it cannot be read or another version of gpudash kept it.
+
+    It is read line by line: no other thread gets on while pydantic looks at ten thousand recordings in one call.
+    """
     try:
-        found = _in_json().validate_json(read_regular(_file(), MOST_CACHE_BYTES))
+        version, *lines = read_regular(_file(), MOST_CACHE_BYTES).splitlines()
+        if json.loads(version) != _version():
+            return {}
+        found = (_in_json().validate_json(line) for line in lines)
+        return {Path(path): kept for path, kept in found}
     except (OSError, ValueError):
         return {}
-    return dict(found.files) if found.version == _version() else {}
 
 
 def save_cache(kept: Mapping[Path, Kept]) -> None:
-    """Keep what was read; where nothing can be written, it is read again the next time."""
-    known = _in_json().dump_python(_Cache(_version(), kept), mode="json")
+    """Keep what was read, a line for each recording behind one that says of which version of gpudash and of the form it
+    is; where nothing can be written, it is read again the next time.
+    """
     target = _file()
     with suppress(OSError):
         make_private_folder(target.parent)
-        with written_whole(target, private=True) as part:
-            part.write_text(json.dumps(known), encoding="utf-8")  # which has words for NaN and infinities
+        with written_whole(target, private=True) as part, part.open("w", encoding="utf-8") as file:
+            file.write(f"{json.dumps(_version())}\n")
+            for path, one in kept.items():
+                line = _in_json().dump_python((str(path), one), mode="json")
+                file.write(f"{json.dumps(line)}\n")  # which has words for NaN and infinities
 
 
 def _version() -> str:

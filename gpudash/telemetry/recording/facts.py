@@ -288,9 +288,13 @@ def _highest_of_parts(
     if count < 1:
         return []
     of_device = "" if device is None else f"AND device = '{device}'"
-    parts = min(OUTLINE_PARTS, count)
-    highest: list[int | None] = [None] * parts
     if count <= OUTLINE_ROWS:
+        statement = f"SELECT count(*) FROM {table} WHERE rowid BETWEEN {first} AND {until} {of_device}"
+        readings = [row[0] for row in recording.select(statement, stopped)]
+        parts = min(OUTLINE_PARTS, *readings, count)
+        if parts < 1:
+            return []
+        highest: list[int | None] = [None] * parts
         statement = (
             f"SELECT (rowid - {first}) * {parts} / {count}, max({column}) FROM {table} "
             f"WHERE rowid BETWEEN {first} AND {until} {of_device} GROUP BY 1"
@@ -299,6 +303,8 @@ def _highest_of_parts(
             if isinstance(part, int) and 0 <= part < parts and isinstance(value, int):
                 highest[part] = value
         return highest
+    parts = OUTLINE_PARTS
+    highest = [None] * parts
     for part in range(parts):
         begin = first + part * count // parts
         statement = (

@@ -412,7 +412,7 @@ def short_title(names: Sequence[str], longest: int) -> str:
     begin = _common(a, b)
     end = _common(a[begin:][::-1], b[begin:][::-1])
     before, after = a[:begin], a[len(a) - end :]
-    apart = [" ".join(name_parts[begin : len(name_parts) - end]) or "default" for name_parts in (a, b)]
+    apart = [" ".join(name_parts[begin : len(name_parts) - end]).rstrip(",") or "default" for name_parts in (a, b)]
     others = ""
     if len(names) > 2:
         others = f" +{len(names) - 2}"

@@ -64,6 +64,9 @@ PLOTS_GAP = 4
 MARGIN_S, MARGIN_RATIO = 0.5, 0.05
 """Seconds shown on either side of a run, and their largest share of a short one."""
 
+LEAST_SPAN_S = 2.0
+"""Seconds shown of a run that was shorter: it has few readings of its own."""
+
 
 FORWARD_SHARE, PLOT_PX, TABLES_PX = 0.6, 140, 250
 """Share of the plots' height of one that is put forward; logical pixels that each of the others needs, and the most
@@ -122,6 +125,7 @@ class Dashboard(PlotsPage):
         self._has_runs, self._origin = True, ""
         self.ending: RunEnd | None = None
         self._opened_s = session.store.newest_s
+        self._looked_back = False
         self._forward: str | None = None
         self._tables_share: float | None = None
         self._low: bool | None = None
@@ -170,6 +174,7 @@ class Dashboard(PlotsPage):
         self.chooser.refused.connect(self.status_line.report)
         self.panel.device_chosen.connect(self._device_chosen)
         self.panel.start_requested.connect(self.start_requested)
+        self.panel.changed.connect(self._form_changed)
         self.banner.action.connect(self.action)
         self.view_bar.show_all.connect(self.plots.show_all)
         self.view_bar.smoothing_changed.connect(self.plots.set_smoothing)
@@ -273,6 +278,10 @@ class Dashboard(PlotsPage):
             if device.name == name:
                 self._selected = device.uuid or "host"
 
+    def _form_changed(self) -> None:
+        """What is predicted of the form comes before the run of before that was looked at."""
+        self._looked_back = False
+
     def apply_settings(self) -> None:
         """Show what the session's settings ask for."""
         self.view.set_window(self.session.settings.window_s)
@@ -371,6 +380,8 @@ class Dashboard(PlotsPage):
         run = runs[number - 1]
         keys = {device.name: device.uuid or "host" for device in self.session.devices()}
         self._selected = keys.get(run.device, self._selected)
+        self._looked_back = True
+        self.plots.cover(covered=False)
         if run.ended_s is None:
             self.view.follow()
         else:
@@ -493,6 +504,8 @@ class Dashboard(PlotsPage):
         it, shows what was measured.
         """
         if not (self.view.following or self.view.held) or self.view.selection is not None:
+            return None
+        if self._looked_back and self.view.held:
             return None
         return self._prediction
 
@@ -747,7 +760,7 @@ class Dashboard(PlotsPage):
 def _span_of(run: RunView, end_s: float) -> tuple[float, float]:
     """Session time in which a run that reaches to ``end_s`` is seen whole, with a margin."""
     margin = min(MARGIN_S, (end_s - run.began_s) * MARGIN_RATIO)
-    return max(0.0, run.began_s - margin), end_s + margin
+    return max(0.0, min(run.began_s - margin, end_s + margin - LEAST_SPAN_S)), end_s + margin
 
 
 GHOST_STRETCH = 6

@@ -26,7 +26,7 @@ class LeftColumn(QWidget):
     def __init__(self, form: QWidget, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.bar = QTabBar()
-        self.bar.setAccessibleName("New run, or runs of before")
+        self.bar.setAccessibleName("New run and last runs")
         self.bar.setExpanding(False)
         self.bar.setDrawBase(False)
         self.bar.addTab(FORM)

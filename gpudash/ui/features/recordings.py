@@ -69,10 +69,17 @@ def _add_runs(workspace: Workspace) -> None:
     runs.own_chosen.connect(show_own)
     runs.compare.connect(partial(open_comparison, workspace))
     runs.library_wanted.connect(partial(open_library, workspace))
-    runs.counted.connect(lambda count: dashboard.left.name_face(runs, f"{RUNS} {format_count(count)}"))
+    runs.counted.connect(lambda count: dashboard.left.name_face(runs, _runs_title(count)))
+    runs.said.connect(workspace.report)
     workspace.refreshed.connect(refresh)
     workspace.colours_changed.connect(lambda: runs.set_palette(workspace.colours))
     workspace.at_close(runs.close_watcher)
+
+
+def _runs_title(count: int) -> str:
+    if count:
+        return f"{RUNS} {format_count(count)}"
+    return RUNS
 
 
 def open_library(workspace: Workspace) -> LibraryDocument:

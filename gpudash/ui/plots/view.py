@@ -119,7 +119,7 @@ class TimeView(QObject):
         else:
             text = format_duration(behind)
         if self.held:
-            return f"Last run, {text} ago - still recording"
+            return f"This run ended {text} ago - still recording"
         return f"Paused {text} behind - still recording"
 
     def set_now(self, newest_s: float) -> None:

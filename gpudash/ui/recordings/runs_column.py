@@ -7,6 +7,7 @@ from pathlib import Path
 from time import monotonic
 
 from PySide6.QtCore import Signal
+from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QFrame, QStackedLayout, QWidget
 
 from gpudash.session.recordings.library import Library, LibraryEntry, LibraryWatcher
@@ -45,6 +46,7 @@ class RunsColumn(QFrame):
         compare: runs that are to be compared, each ``FILE`` or ``FILE#N``.
         library_wanted: the whole list, with its names, tags and notes.
         counted: how many runs there are.
+        said: a passing message.
     """
 
     opened = Signal(object, int)
@@ -52,6 +54,7 @@ class RunsColumn(QFrame):
     compare = Signal(list)
     library_wanted = Signal()
     counted = Signal(int)
+    said = Signal(str)
 
     def __init__(
         self,
@@ -95,6 +98,10 @@ class RunsColumn(QFrame):
         self.problem.hide()
         in_column((pages, 1), self.problem, buttons, parent=self, margins=(1, 4, 1, 10), spacing=8)
 
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._looked_at = float("-inf")
+
     def begin(self) -> None:
         """Watch the folder of recordings from now on, every second while the list is seen."""
         if self._watcher is None:
@@ -116,10 +123,11 @@ class RunsColumn(QFrame):
             self._library = library
             self._take(library, own.path)
         rows = rows_of([own])
-        if rows and self._recorded and rows[-1].began_s < self._recorded[0].began_s:
-            rows = sorted([*rows, *self._recorded], key=lambda row: row.began_s, reverse=True)
-        else:
-            rows = [*rows, *self._recorded]
+        self.counted.emit(len(rows) + len(self._recorded))
+        if not self.isVisible():
+            return
+        # another session may have begun since this one; what is nearly in order is soon sorted
+        rows = sorted([*rows, *self._recorded], key=lambda row: row.began_s, reverse=True)
         self.list.show_rows(rows)
         self._pages.setCurrentIndex(0 if rows else 1)
         reading = self._watcher is not None and library.reading
@@ -130,7 +138,6 @@ class RunsColumn(QFrame):
             said = f"Reading {format_count(unread)} more…"
         self.problem.setText(said)
         self.problem.setVisible(bool(said))
-        self.counted.emit(len(rows))
 
     def _take(self, library: Library, own: Path) -> None:
         """Keep the rows of what is recorded; those of this session are the session's to tell."""
@@ -142,8 +149,7 @@ class RunsColumn(QFrame):
     def open_row(self, row: LibraryRow) -> None:
         """Bring a run into view: one of this session in the plots, any other in a tab."""
         if row.run is None:
-            self.problem.setText(unreadable(row.entry))
-            self.problem.show()
+            self.said.emit(unreadable(row.entry))
         elif row.entry.path == (self._session.recording or NOWHERE):
             self.own_chosen.emit(row.run.number)
         else:

@@ -67,6 +67,8 @@ def _ready(document: CompareDocument) -> bool:
         (("training width 512 on sim:0", "training width 1024 on sim:0"), "training width 512 vs 1024 on sim:0"),
         (("training width 512 on sim:0", "training width 1024 on sim:0", "c"), "training width 512 vs 1024 +1"),
         (("training on sim:0", "training width 8 on sim:0"), "training default vs width 8 on sim:0"),
+        (("training steps 9 on cpu", "training batch 32, steps 9 on cpu"), "training default vs batch 32"),
+        (("training on sim:0, 12:03", "training on sim:0, 12:07"), "training on sim:0, 12:03 vs 12:07"),
         (("my long run of training on cuda:0 (a)", "my long run of training on cuda:0 (b)"), "my … cuda:0 (a) vs (b)"),
         (("training width 8 on cpu (day-1)", "training width 9 on cpu (day-2)"), "training width 8 vs 9 on cpu"),
         (

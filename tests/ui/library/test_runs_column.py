@@ -105,6 +105,7 @@ def test_a_run_of_this_session_is_there_while_it_runs_and_opens_in_the_plots(
     settle(window)
     view = window.workspace.dashboard.view
     assert view.held and view.range()[0] == pytest.approx(4.75) and window.workspace.front is None
+    assert window.workspace.dashboard.ghost is None and window.workspace.dashboard.result.isHidden()
 
 
 def test_enter_opens_the_recording_of_a_run(window: MainWindow, runs: RunsColumn, qtbot: QtBot) -> None:
@@ -148,8 +149,10 @@ def test_a_file_that_is_no_recording_is_a_row_with_its_reason_and_cannot_be_tick
     assert "is not a recording" in index.data(Qt.ItemDataRole.ToolTipRole)
     assert index.data(Qt.ItemDataRole.CheckStateRole) is None
     assert "cannot be read" in index.data(Qt.ItemDataRole.AccessibleTextRole)
+    said: list[str] = []
+    runs.said.connect(said.append)
     runs.list.activated.emit(index)
-    assert runs.problem.isVisible() and window.workspace.front is None
+    assert "is not a recording" in said[0] and window.workspace.front is None
 
 
 def test_the_list_is_one_stop_and_every_control_has_a_name_and_room(runs: RunsColumn) -> None:
@@ -179,9 +182,31 @@ def test_a_session_without_a_recording_lists_its_runs_and_cannot_compare_them(
     session.start()
     session.train(2)
     window = open_window(session)
-    look(window, qtbot, 1)
     column = window.findChild(RunsColumn)
-    assert column is not None and column.list.runs.index(0).data(Qt.ItemDataRole.CheckStateRole) is None
+    assert column is not None
+    window.workspace.dashboard.left.show_face(column)
+    look(window, qtbot, 1)
+    assert column.list.runs.index(0).data(Qt.ItemDataRole.CheckStateRole) is None
+
+
+def test_the_number_of_runs_is_told_while_the_form_is_in_front(window: MainWindow, qtbot: QtBot) -> None:
+    def counted() -> bool:
+        window.workspace.refresh()
+        return window.workspace.dashboard.left.bar.tabText(1) == "Runs 4"
+
+    qtbot.waitUntil(counted)
+    column = window.findChild(RunsColumn)
+    assert column is not None and not column.list.runs.rows
+
+
+def test_a_session_that_somebody_else_began_later_stands_above_the_runs_of_this_one(
+    window: MainWindow, runs: RunsColumn, session: FakeSession, qtbot: QtBot
+) -> None:
+    session.began_wall_s = 1.7e9
+    session.start(steps=50)
+    look(window, qtbot, 5)
+    began = [row.began_s for row in runs.list.runs.rows]
+    assert began == sorted(began, reverse=True) and names(runs)[-1] == "training steps 50 on cpu"
 
 
 def test_a_recording_has_no_second_face(window: MainWindow, runs: RunsColumn, qtbot: QtBot) -> None:

@@ -251,7 +251,7 @@ def test_what_has_been_read_is_not_read_again(folder: Path, monkeypatch: pytest.
     assert second.library.entries == first.library.entries
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"version": "0"}', '{"files": {}}', '{"version": null, "files": 3}'])
+@pytest.mark.parametrize("content", ["", "[]", '{"version": "0"}', '{"files": {}}', '"another version"\n[1, 2]'])
 def test_a_cache_that_cannot_be_used_is_made_anew(folder: Path, content: str) -> None:
     data_folder().mkdir(exist_ok=True)
     (data_folder() / "library.json").write_text(content)
@@ -259,6 +259,31 @@ def test_a_cache_that_cannot_be_used_is_made_anew(folder: Path, content: str) ->
     until(lambda: not librarian.library.reading)
     assert librarian.close()
     assert len(load_cache()) == 3
+
+
+def test_a_line_of_the_cache_that_is_cut_makes_all_be_read_again(folder: Path) -> None:
+    first = LibraryWatcher()
+    until(lambda: not first.library.reading)
+    assert first.close()
+    kept = data_folder() / "library.json"
+    kept.write_text(kept.read_text()[:-20])
+    assert load_cache() == {}
+    second = LibraryWatcher()
+    until(lambda: not second.library.reading)
+    assert second.close() and len(load_cache()) == 3
+
+
+def test_a_folder_in_which_nothing_changes_stays_the_same_library(librarian: LibraryWatcher, folder: Path) -> None:
+    before = librarian.library
+    done: list[bool] = []
+    librarian.scan()
+    librarian._request(lambda: done.append(True))
+    until(lambda: done)
+    assert librarian.library is before
+    dated(folder / "1.gpudash", 5000.0)
+    until(lambda: librarian.library is not before and not librarian.library.reading)
+    same = [new is old for new in librarian.library.entries for old in before.entries if new.path == old.path]
+    assert sorted(same) == [False, True, True]
 
 
 def test_a_file_of_the_same_size_and_date_that_was_changed_is_read_again(

@@ -54,6 +54,25 @@ def test_a_run_on_a_gpu_is_told_with_the_peak_of_that_gpu_while_it_was_on(tmp_pa
     assert (facts.damage, facts.locked, facts.title) == ("", False, "")
 
 
+def test_a_run_is_told_with_an_outline_of_its_memory_while_it_was_on(tmp_path: Path) -> None:
+    assert only_run(record(tmp_path / "a.gpudash", device="cuda:0")).outline[0] == 30
+    assert only_run(record(tmp_path / "b.gpudash", device="cuda:0")).outline[-1] == 100
+    of_cpu = only_run(record(tmp_path / "c.gpudash")).outline
+    assert len(of_cpu) == 8 and list(of_cpu) == sorted(of_cpu, key=lambda part: part or 0) and of_cpu[-1] == 100
+
+
+def test_of_a_long_run_so_many_rows_are_read_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(facts, "OUTLINE_ROWS", 8)
+    monkeypatch.setattr(facts, "OUTLINE_PARTS", 4)
+    path = record(tmp_path / "a.gpudash", device="cuda:0")
+    assert only_run(path).outline == (33, 56, 78, 100), "of two rows at the beginning of each of four parts"
+
+
+def test_a_device_of_a_strange_name_is_never_part_of_a_question(tmp_path: Path) -> None:
+    strange = only_run(record(tmp_path / "a.gpudash", device="x' OR '1'='1"))
+    assert strange.outline == only_run(record(tmp_path / "b.gpudash", device="cuda:0")).outline, "that of its GPU"
+
+
 def test_a_run_on_the_cpu_is_told_with_the_peak_of_its_process(tmp_path: Path) -> None:
     assert only_run(record(tmp_path / "a.gpudash")).peak_bytes == 109 * MIB
 
