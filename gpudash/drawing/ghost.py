@@ -118,8 +118,9 @@ class Ghost:
 
     def prepare(self) -> None:
         """Find out now what takes a walk through all requests, on the thread that has the time for it."""
-        for name in ("parts", "one_step", "whole"):
-            getattr(self, name)
+        self.parts  # noqa: B018 - kept from here on
+        for panel in (self.one_step, self.whole):
+            panel.fine  # noqa: B018
 
     def step_peak(self, step: int) -> tuple[float, float]:
         """Where in a step most is held, 0 to 1 of it, and how much that is, bytes."""
@@ -219,6 +220,10 @@ MOST_TO_COME = 500
 """Steps to come that are drawn at most."""
 
 
+MOST_FINE = 8192
+"""Requests of a panel up to which it is thinned from themselves, which is exact; several times a window's pixels."""
+
+
 @dataclass(frozen=True, eq=False)
 class GhostPanel:
     """A stretch of requests, which is drawn as wide as there is room.
@@ -244,14 +249,25 @@ class GhostPanel:
 
         What lasts from the column before counts too: a request whose memory stays is not over at the column's edge.
         """
-        used = self.ghost.edges[self.ghost.top, self.first : self.behind]
-        shown = _highest(used, count)
-        edges = self.ghost.edges[:, self.first : self.behind][:, shown]
-        if self.ghost.top < len(edges) - 1:
-            total = self.ghost.total[self.first : self.behind]
-            edges[-1] = total[_highest(total, count)]
+        edges = _thinned(self.fine, self.ghost.top, count)
         firsts = np.flatnonzero(np.any(np.diff(edges, axis=1, prepend=np.nan) != 0, axis=0))
         return RibbonColumns(edges, firsts)
+
+    @cached_property
+    def fine(self) -> Floats:
+        """The upper edges of its ribbons, of so many requests at most that thinning them to any width takes no time."""
+        edges = self.ghost.edges[:, self.first : self.behind]
+        if edges.shape[1] <= MOST_FINE:
+            return edges
+        return _thinned(edges, self.ghost.top, MOST_FINE)
+
+
+def _thinned(edges: Floats, top: int, count: int) -> Floats:
+    """The edges in ``count`` columns, as `GhostPanel.columns` says."""
+    thinned = edges[:, _highest(edges[top], count)]
+    if top < len(edges) - 1:
+        thinned[-1] = edges[-1, _highest(edges[-1], count)]
+    return thinned
 
 
 def _highest(values: Floats, count: int) -> Indices:

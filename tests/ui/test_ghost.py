@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 from PySide6.QtCore import QPointF
 from PySide6.QtGui import QColor, QImage
-from PySide6.QtWidgets import QLineEdit
+from PySide6.QtWidgets import (
+    QApplication,
+    QLineEdit,
+    QProxyStyle,
+    QStyle,
+    QStyleHintReturn,
+    QStyleOption,
+    QWidget,
+)
 
 from gpudash.drawing.ghost import Ghost
 from gpudash.session import Answer
@@ -17,6 +25,7 @@ from gpudash.telemetry.records import Sample, StepFinished
 from gpudash.ui.colours import Palette
 from gpudash.ui.forms.fit_follower import DEBOUNCE_S
 from gpudash.ui.plots.plot import TimePlot
+from gpudash.ui.widgets.theme import apply_colours
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB, MIB
 from tests.ui.clock import Clock
@@ -340,3 +349,88 @@ def test_a_step_that_leaves_the_ghost_has_a_mark_with_the_difference_and_the_poi
 
 def test_a_run_as_it_was_predicted_has_no_mark(window: MainWindow, session: FakeSession) -> None:
     assert parted(window, session, [3 * GIB, 3 * GIB]).canvas.partings.marks == []
+
+
+def test_a_view_that_is_shorter_than_a_step_shows_what_is_to_come(window: MainWindow, session: FakeSession) -> None:
+    plot = parted(window, session, [3 * GIB, 3 * GIB])
+    window.workspace.dashboard.view.set_window(1.0)
+    session.feed(1.5)
+    settle(window)
+    running = plot.canvas.running_ghost._running_ghost
+    assert running is not None and (running.step, running.ended[-1]) == (2, pytest.approx(5.0, abs=0.2))
+
+
+NEARLY = replace(
+    FITTING, fits=None, peak_reserved_bytes=round(6.7 * GIB), spare_bytes=round(0.3 * GIB), margin_bytes=GIB
+)
+
+
+def test_within_the_margin_the_error_is_a_band_about_the_total_and_nothing_is_hatched(
+    window: MainWindow, session: FakeSession, palette: Palette
+) -> None:
+    session.estimates.report(NEARLY, ghost=ghost(round(8.2 * GIB)))
+    settle(window)
+    plot = memory(window)
+    geometry = plot.geometry_now
+    assert "≈ peak 7.70 GiB ± 1.00 GiB, probably fits" in words(plot)
+    assert window.workspace.dashboard.panel.fit.headline.startswith("≈ ")
+    assert geometry is not None and geometry.y_high > 9.2 * GIB
+    _, place, columns = plot.canvas.ghost.drawn[0]
+    column = columns.edges.shape[1] // 5
+    x = round(place.left() + column * place.width() / columns.edges.shape[1])
+    total = float(columns.edges[-1, column])
+    image, warn = picture(plot), QColor(palette.warn)
+    seen = image.pixelColor(x, round(geometry.y_of(total + 0.6 * GIB)))
+    assert seen.alphaF() == pytest.approx(0.22, abs=0.02)
+    assert abs(seen.hue() - warn.hue()) <= 6
+    assert image.pixelColor(x, round(geometry.y_of(total + 1.3 * GIB))).alpha() == 0
+
+
+def test_a_new_answer_is_gone_to_within_120_milliseconds_the_line_of_all_first(
+    window: MainWindow, session: FakeSession
+) -> None:
+    plot = answered(window, session, 6 * GIB)
+    plot.canvas.ghost.motion.settle()
+    session.estimates.report(FITTING, ghost=ghost(4 * GIB))
+    window.workspace.refresh()
+    window.workspace.refresh()  # the first one asks for the answer, behind its drawing
+    motion = plot.canvas.ghost.motion
+    assert motion.moving and motion.duration() == 120
+    motion.setCurrentTime(20)
+    on_the_way = picture(plot)
+    motion.setCurrentTime(120)
+    settle(window)
+    there = picture(plot)
+    assert not motion.moving and on_the_way != there
+    assert picture(plot) == there
+
+
+class Still(QProxyStyle):
+    """A style of a system on which nothing is to move."""
+
+    def styleHint(
+        self,
+        hint: QStyle.StyleHint,
+        option: QStyleOption | None = None,
+        widget: QWidget | None = None,
+        returned: QStyleHintReturn | None = None,
+    ) -> int:
+        if hint is QStyle.StyleHint.SH_Widget_Animation_Duration:
+            return 0
+        return super().styleHint(hint, option, widget, returned)
+
+
+def test_where_less_motion_is_asked_for_it_is_there_at_once(
+    window: MainWindow, session: FakeSession, qapp: QApplication, palette: Palette
+) -> None:
+    plot = answered(window, session, 6 * GIB)
+    plot.canvas.ghost.motion.settle()
+    try:
+        qapp.setStyle(Still("Fusion"))
+        session.estimates.report(FITTING, ghost=ghost(4 * GIB))
+        window.workspace.refresh()
+        window.workspace.refresh()
+        assert not plot.canvas.ghost.motion.moving and plot.canvas.ghost._share == 1
+    finally:
+        qapp.setStyle("Fusion")
+        apply_colours(qapp, palette.name)

@@ -121,3 +121,15 @@ def test_a_course_that_cannot_be_read_is_an_error_of_a_kind_that_is_told(wrong: 
     written = timeline_of(trace(), target, judge(trace(), target, "training")).to_json()
     with pytest.raises((ValueError, TypeError)):
         MemoryTimeline.from_json({**written, **wrong})
+
+
+def test_a_panel_of_very_many_requests_is_thinned_from_a_part_of_them_that_has_every_peak() -> None:
+    heights = np.random.default_rng(1).integers(0, 1000, 100_000).astype(np.float64)
+    kept = np.full(100_000, 5000.0)
+    kept[77_777] = 9000.0
+    found = Ghost.of({"activations": heights, "idle": kept}, kept="idle")
+    found.prepare()
+    columns = found.whole.columns(700).edges
+    assert found.whole.fine.shape == (2, 8192)
+    assert (columns[0].max(), columns[1].max()) == (heights.max(), (heights + kept).max())
+    assert columns[0].min() >= 900, "each column shows the highest of some 143 requests"

@@ -120,7 +120,8 @@ class Prediction:
         if found == "unknown" or free is None:
             return text
         if found == "uncertain":
-            return f"{text} ± {self.scale.label(estimate.margin_bytes)}, may fit"
+            likely = "probably fits" if need <= free else "may fit"
+            return f"≈ {text} ± {self.scale.label(estimate.margin_bytes)}, {likely}"
         if need == free:
             return f"{text} · nothing to spare"
         return f"{text} · {self.scale.apart(need, free)} spare"

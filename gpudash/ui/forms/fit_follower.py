@@ -178,7 +178,9 @@ class FitFollower:
         series = next((series for series in found if series is not None and series.extent() is not None), None)
         if series is None:
             return None
-        ended, _ = series.window(max(run.began_s, span[0]), run.stepped_s + run.pace_s / 2, MOST_STEPS)
+        # the newest step also where that ended before the view begins: what follows it is in the view
+        since = min(max(run.began_s, span[0]), run.stepped_s - run.pace_s / 2)
+        ended, _ = series.window(since, run.stepped_s + run.pace_s / 2, MOST_STEPS)
         ended = ended[ended > run.began_s]
         if len(ended) > run.step or run.stepped_s > span[1]:
             return None  # they cannot be counted
@@ -338,6 +340,7 @@ def _ghost_view(answer: Answer, spec: Spec | None) -> GhostView | None:
         prediction.verdict,
         steps=int(getattr(spec, "steps", 0) or 0),
         sized=_sized(answer.ghost, spec),
+        margin=estimate.margin_bytes if prediction.verdict == "uncertain" else 0.0,
     )
 
 

@@ -261,7 +261,7 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
         self.bands = Bands()
         self.frame = PlotFrame(font, palette)
         self.overlay = PlotOverlay(font, palette)
-        self.ghost = GhostLayer(font, palette)
+        self.ghost = GhostLayer(font, palette, self)
         self.remedy = RemedyLayer(font, palette, self)
         self.partings = PartingsLayer(font, palette)
         self.running_ghost = RunningGhostLayer(palette)

@@ -12,8 +12,8 @@ from typing import Literal
 
 import numpy as np
 from pyqtgraph import functions
-from PySide6.QtCore import QLineF, QPointF, QRectF, Qt
-from PySide6.QtGui import QColor, QFont, QFontMetricsF, QPainter, QPainterPath, QPen
+from PySide6.QtCore import QLineF, QObject, QPointF, QRectF, Qt
+from PySide6.QtGui import QColor, QFont, QFontMetricsF, QImage, QPaintEngine, QPainter, QPainterPath, QPen
 from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
 
 from gpudash.drawing.ghost import Floats, Ghost, GhostPanel, Indices, RibbonColumns, RunningGhost, Stretch
@@ -21,6 +21,7 @@ from gpudash.ui.colours import Palette
 from gpudash.ui.plots.geometry import Geometry
 from gpudash.ui.plots.layers import Area, Label, Layer, paint_area
 from gpudash.ui.plots.peak_handle import ROUND_PX, Sized
+from gpudash.ui.widgets.motion import Motion
 from gpudash.ui.widgets.text_size import scaled
 
 GhostVerdict = Literal["fits", "short", "uncertain", "unknown"]
@@ -37,7 +38,13 @@ FILL = {"dark": 0.34, "light": 0.24}
 EDGE, KEPT, FADED = 0.75, 0.10, 0.5
 """How opaque an edge is, what is only kept, and all of it while it is not for what is asked now."""
 
-HATCH_PX = 7
+MARGIN = 0.22
+"""How opaque the band is within which the total may lie."""
+
+CHANGE_MS = 120
+"""From one shape to the next; of it half for the line of all that is held."""
+
+HATCH_PX, HATCH_WIDTH_PX = 7, 1.4
 
 ROUGH = 1.6
 """Ends of level stretches a pixel from which a ribbon has no edge of its own: nearly each column has another height."""
@@ -59,6 +66,7 @@ class GhostView:
         faded: whether it is of other values than those that are asked about.
         steps: that the run takes; 0 where that is not known.
         sized: what a drag of the peak changes; ``None`` for nothing.
+        margin: by how much the prediction may be off, either way, where that decides, bytes; else 0.
     """
 
     ghost: Ghost | None
@@ -69,13 +77,14 @@ class GhostView:
     faded: bool = False
     steps: int = 0
     sized: Sized | None = None
+    margin: float = 0.0
 
     @property
     def reach(self) -> float:
         """How high the axis has to be, bytes."""
         if self.ghost is None:
             return 0.0
-        highest, limit = self.ghost.highest, self.ghost.limit
+        highest, limit = self.ghost.highest + self.margin, self.ghost.limit
         if limit is not None and highest >= NEAR * limit:
             return max(highest, limit)
         return highest
@@ -98,14 +107,21 @@ def verdict_colour(view: GhostView, palette: Palette) -> str:
 class GhostLayer(Layer):
     """The ribbons, and the words about them, in canvas pixels.
 
+    Args:
+        parent: of what lets it go to another shape.
+
     Attributes:
         labels: every word with its place.
         drawn: the panels, where they are, and what of them is painted.
+        motion: from the shape before to the one that is shown.
     """
 
-    def __init__(self, font: QFont, palette: Palette) -> None:
+    def __init__(self, font: QFont, palette: Palette, parent: QObject) -> None:
         super().__init__(-5)
         self._palette = palette
+        self._before: list[tuple[tuple[str, ...], RibbonColumns]] = []
+        self._share = 1.0
+        self.motion = Motion(CHANGE_MS, self._move, parent)
         self._shown: tuple[GhostView | None, Geometry | None, frozenset[str]] = (None, None, frozenset())
         self._captions: _Captions | None = None
         self.labels: list[Label] = []
@@ -135,6 +151,8 @@ class GhostLayer(Layer):
             geometry = replace(geometry, origin_s=0.0, x_low=0.0, x_high=1.0)  # time goes on, and none of it is shown
         if (view, geometry, hidden) == self._shown:
             return
+        before = self._shown[0]
+        changes = self._remember_shape(before, view)
         self._shown = view, geometry, hidden
         self.drawn, self.labels, self._captions = [], [], None
         if view is not None and geometry is not None:
@@ -145,6 +163,23 @@ class GhostLayer(Layer):
                 ]
             self._captions = _Captions(view, geometry, self.drawn, self._font, self._bold)
             self.labels = self._captions.labels
+        if changes:
+            self.motion.begin()
+        elif not (self.motion.moving and self.drawn):
+            self.motion.stop()
+            self._share = 1.0
+        self._forget_picture()
+
+    def _remember_shape(self, before: GhostView | None, view: GhostView | None) -> bool:
+        """Keep the shape that is drawn, to begin from there; false where nothing takes its place."""
+        if before is None or view is None or before.ghost is None or view.ghost is None or before.ghost is view.ghost:
+            return False
+        self._before = [(before.ghost.names, columns) for _, _, columns in self.drawn]
+        return bool(self._before)
+
+    def _move(self, share: float) -> None:
+        """Be drawn so far on the way to the new shape."""
+        self._share = share
         self._forget_picture()
 
     @property
@@ -170,10 +205,13 @@ class GhostLayer(Layer):
             return
         if view.ghost is not None:
             painter.save()
-            painter.setOpacity(FADED if view.faded else 1.0)
-            ribbons = _Ribbons(view.ghost, geometry, hidden, self._palette)
-            for panel, place, columns in self.drawn:
-                ribbons.paint(painter, panel, place, columns)
+            painter.setOpacity(FADED if view.faded else FADED + (1 - FADED) * self._share)
+            ribbons = _Ribbons(view.ghost, geometry, hidden, self._palette, view.margin)
+            for number, (panel, place, columns) in enumerate(self.drawn):
+                lead = None
+                if self._share < 1 and number < len(self._before):
+                    columns, lead = _between(*self._before[number], view.ghost.names, columns, self._share)
+                ribbons.paint(painter, panel, place, columns, lead)
             painter.restore()
         self._captions.paint(painter, self._palette)
 
@@ -249,12 +287,24 @@ LEAST_STEP_PX = 4.0
 class _Ribbons:
     """Paints ribbons, and what of them is above the limit."""
 
-    def __init__(self, ghost: Ghost, geometry: Geometry, hidden: frozenset[str], palette: Palette) -> None:
+    def __init__(
+        self, ghost: Ghost, geometry: Geometry, hidden: frozenset[str], palette: Palette, margin: float = 0.0
+    ) -> None:
         self._ghost, self._geometry, self._hidden, self._palette = ghost, geometry, hidden, palette
-        self._short = ghost.limit is not None and ghost.highest > ghost.limit
+        self._margin = margin
+        # hatching means that it does not fit, which is not known within the margin
+        self._short = ghost.limit is not None and ghost.highest > ghost.limit and not margin
         self._level = geometry.y_of(ghost.limit or 0.0)
 
-    def paint(self, painter: QPainter, panel: GhostPanel, place: QRectF, columns: RibbonColumns) -> None:
+    def paint(
+        self,
+        painter: QPainter,
+        panel: GhostPanel,
+        place: QRectF,
+        columns: RibbonColumns,
+        lead: Floats | None = None,
+    ) -> None:
+        """Paint a panel; ``lead`` is by how much the line of all that is held is ahead of the ribbons, bytes."""
         painter.save()
         painter.setClipRect(place.adjusted(0, -1, 0, 0))
         self._paint_stages(painter, place, panel.stages)
@@ -262,7 +312,9 @@ class _Ribbons:
             ground = QColor(self._palette.banner_critical)
             ground.setAlphaF(0.55)
             painter.fillRect(QRectF(place.left(), place.top(), place.width(), self._level - place.top()), ground)
-        self.paint_levels(painter, place, corners(place, columns), columns.edges, columns.firsts)
+        self.paint_levels(
+            painter, place, corners(place, columns), columns.edges, columns.firsts, lead, evenly_spaced=True
+        )
         painter.restore()
 
     def _paint_stages(self, painter: QPainter, place: QRectF, stages: Sequence[Stretch]) -> None:
@@ -275,23 +327,52 @@ class _Ribbons:
             x = round(place.left() + stage.start * place.width())
             painter.drawLine(QLineF(x, place.top(), x, place.bottom()))
 
-    def paint_levels(self, painter: QPainter, place: QRectF, x: Floats, edges: Floats, firsts: Indices) -> None:
-        """Paint level stretches whose ends are at ``x``."""
+    def paint_levels(
+        self,
+        painter: QPainter,
+        place: QRectF,
+        x: Floats,
+        edges: Floats,
+        firsts: Indices,
+        lead: Floats | None = None,
+        *,
+        evenly_spaced: bool = False,
+    ) -> None:
+        """Paint level stretches whose ends are at ``x``; where ``evenly_spaced``, as a picture if that is cheaper."""
         ghost, geometry = self._ghost, self._geometry
         # edges would lie on one another, and Qt walks every corner of a dashed line
         rough = len(x) > ROUGH * place.width()
+        pictured = rough and evenly_spaced and painter.paintEngine().type() is QPaintEngine.Type.Raster
+        layers: list[tuple[Floats, QColor]] = []
+        hatched: Floats | None = None
         below: Floats = np.zeros(edges.shape[1])
         for row, name in enumerate(ghost.names):
             if name in self._hidden:
                 continue
             # what is hidden leaves no hole: the ribbons above it come down
             upper = below + edges[row] - (edges[row - 1] if row else 0.0)
-            top, bottom = outline(upper, firsts, geometry), outline(below, firsts, geometry)
-            if np.any(upper[firsts] > below[firsts]):
+            if pictured:
+                layers.append((upper, self._colour(row, name)))
+            elif np.any(upper[firsts] > below[firsts]):
+                top, bottom = outline(upper, firsts, geometry), outline(below, firsts, geometry)
                 self._paint_ribbon(painter, Area((x, top), (x, bottom), self._colour(row, name)), rough=rough)
             if self._short and row == self._hatched:
-                self._paint_hatching(painter, x, top, place)
+                hatched = upper
             below = upper
+        if layers:
+            _paint_picture(painter, place, layers, geometry)
+        if hatched is not None and pictured:
+            _paint_hatched_columns(painter, place, hatched, self._level, geometry, QColor(self._palette.critical))
+        elif hatched is not None:
+            self._paint_hatching(painter, x, outline(hatched, firsts, geometry), place)
+        if lead is not None:
+            below = below + lead
+        if self._margin:
+            warn = QColor(self._palette.warn)
+            warn.setAlphaF(MARGIN)
+            high = outline(below + self._margin, firsts, geometry)
+            low = outline(np.maximum(below - self._margin, 0.0), firsts, geometry)
+            paint_area(painter, Area((x, high), (x, low), warn))
         self._paint_total(painter, x, outline(below, firsts, geometry), place, rough=rough)
 
     def _colour(self, row: int, name: str) -> QColor:
@@ -347,7 +428,7 @@ class _Ribbons:
         painter.save()
         painter.setClipPath(beyond, Qt.ClipOperation.IntersectClip)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        painter.setPen(QPen(QColor(self._palette.critical), 1.4))
+        painter.setPen(QPen(QColor(self._palette.critical), HATCH_WIDTH_PX))
         height = level - place.top()
         for left in np.arange(place.left() - height, place.right(), HATCH_PX).tolist():
             painter.drawLine(QLineF(left, level, left + height, level - height))
@@ -365,6 +446,70 @@ def _placed(ghost: Ghost, area: QRectF) -> list[tuple[GhostPanel, QRectF]]:
     width = round(area.width() * RUN_SHARE)
     step = QRectF(area.left(), area.top(), area.width() - width - BETWEEN_PX, area.height())
     return [(ghost.one_step, step), (ghost.whole, QRectF(area.right() - width, area.top(), width, area.height()))]
+
+
+def _paint_picture(
+    painter: QPainter, place: QRectF, layers: Sequence[tuple[Floats, QColor]], geometry: Geometry
+) -> None:
+    """Fill layers upon one another, the lowest first, whose upper edges are level within each of equal columns.
+
+    A polygon or a stroke in each column takes Qt a millisecond a layer. Here the number of edges at and above a pixel
+    says which layer it is of, so that one sum down the columns makes the picture.
+    """
+    ratio = painter.device().devicePixelRatio()
+    height, width = max(1, round(place.height() * ratio)), len(layers[0][0])
+    counted = np.zeros((height + 1, -(-width // 4) * 4), np.uint8)  # Qt wants rows of whole words; the last is beyond
+    columns = np.arange(width)
+    scale = height / (geometry.y_high - geometry.y_low)
+    for upper, _ in layers:
+        rows = np.clip(np.rint(height - (upper - geometry.y_low) * scale), 0, height).astype(np.intp)
+        counted[rows, columns] += 1
+    np.cumsum(counted, axis=0, dtype=np.uint8, out=counted)
+    image = QImage(counted.data, width, height, counted.shape[1], QImage.Format.Format_Indexed8)
+    image.setColorTable([0, *(colour.rgba() for _, colour in reversed(layers))])
+    painter.drawImage(QRectF(place.left(), place.top(), place.width(), height / ratio), image)
+
+
+def _paint_hatched_columns(
+    painter: QPainter, place: QRectF, upper: Floats, level: float, geometry: Geometry, colour: QColor
+) -> None:
+    """Hatch what of equal columns is above a level, at a cost that does not depend on how rough they are."""
+    ratio = painter.device().devicePixelRatio()
+    height, period = round((level - place.top()) * ratio), round(HATCH_PX * ratio)
+    if height <= 0:
+        return
+    tops = (place.bottom() - (upper - geometry.y_low) * place.height() / (geometry.y_high - geometry.y_low)) * ratio
+    begins = np.clip(np.rint(tops - place.top() * ratio), 0, height).astype(np.int32)
+    rows = np.arange(height, dtype=np.int32)
+    across = np.arange(len(upper)) * round(place.width() * ratio) // len(upper)  # device pixels
+    lines = ((across + np.arange(period)[:, np.newaxis]) % period + 1).astype(np.uint8)
+    padded = np.zeros((height, -(-len(upper) // 4) * 4), np.uint8)
+    np.multiply(lines[rows % period], rows[:, np.newaxis] >= begins, out=padded[:, : len(upper)])
+    image = QImage(padded.data, len(upper), height, padded.shape[1], QImage.Format.Format_Indexed8)
+    table = [0]
+    for at in range(period):  # how much of a pixel a line of 45° covers whose middle is so far away
+        away = min(at, period - at) / 2**0.5
+        colour.setAlphaF(min(1.0, max(0.0, HATCH_WIDTH_PX * ratio / 2 + 0.5 - away)))
+        table.append(colour.rgba())
+    image.setColorTable(table)
+    painter.drawImage(QRectF(place.left(), place.top(), place.width(), height / ratio), image)
+
+
+def _between(
+    names_before: tuple[str, ...], before: RibbonColumns, names: tuple[str, ...], after: RibbonColumns, share: float
+) -> tuple[RibbonColumns, Floats | None]:
+    """The shape on its way from one to another; and by how much the line of all is ahead, which is there in half the
+    time."""
+    if before.edges.shape[1] != after.edges.shape[1]:
+        return after, None
+    were = dict(zip(names_before, np.diff(before.edges, axis=0, prepend=0.0), strict=True))
+    heights = np.diff(after.edges, axis=0, prepend=0.0)
+    for row, name in enumerate(names):
+        heights[row] = share * heights[row] + (1 - share) * were.get(name, 0.0)
+    edges = np.cumsum(heights, axis=0)
+    ahead = min(1.0, 2 * share)
+    total = ahead * after.edges[-1] + (1 - ahead) * before.edges[-1]
+    return RibbonColumns(edges, np.union1d(before.firsts, after.firsts)), total - edges[-1]
 
 
 def corners(place: QRectF, columns: RibbonColumns) -> Floats:
@@ -474,7 +619,12 @@ class _Captions:
         height = self._small.height()
         level = self._geometry.y_of(ghost.limit)
         top = level - height - 2 if level - height - 2 >= area.top() else level + 3
-        return Label(text, QRectF(place.left() + 6, top, self._small.horizontalAdvance(text) + 1, height))
+        width = self._small.horizontalAdvance(text) + 1
+        rect = QRectF(place.left() + 6, top, width, height)
+        peak, half = self.peak_point, scaled(ROUND_PX) / 2 + 4
+        if peak is not None and rect.adjusted(0, -half, half, half).contains(peak):
+            rect.moveLeft(place.right() - width - 6)
+        return Label(text, rect)
 
     def _limit_in_view(self, ghost: Ghost) -> bool:
         return ghost.limit is not None and ghost.limit <= self._geometry.y_high
