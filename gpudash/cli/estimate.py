@@ -246,6 +246,7 @@ def _predicted(
             time_limit_s=options.time_limit,
             memory_cap=options.memory_cap,
             python=python,
+            timeline=not options.json and sys.stdout.isatty(),
         )
 
     return execute(whole.name, ask, options, whole.own_device)
@@ -309,7 +310,7 @@ def conclude(
     else:
         from gpudash.cli.terminal.estimate_report import print_estimate
 
-        print_estimate(estimate, None if options.memory_cap is None else str(options.memory_cap))
+        print_estimate(estimate, None if options.memory_cap is None else str(options.memory_cap), answer.ghost)
         judged.print_changes()
     for text in (*warnings, *judged.sentences):
         print_notice(text)

@@ -18,6 +18,9 @@ from gpudash.memory.serving.profiling import MARGIN_BYTES
 from gpudash.units import format_bytes, format_like
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from gpudash.drawing.ghost import Ghost
     from gpudash.memory.serving.plan import Service, ServingAnswer
 
 BAR_WIDTH = 60
@@ -63,12 +66,13 @@ class _Part(NamedTuple):
         return Text.assemble((self.mark(coloured), self.colour), f" {self.name} ", (format_bytes(self.bytes), "bold"))
 
 
-def print_estimate(estimate: Estimate, memory_cap: str | None = None) -> None:
+def print_estimate(estimate: Estimate, memory_cap: str | None = None, ghost: Ghost | None = None) -> None:
     """The verdict, a bar against free memory, the figures and the alternatives.
 
     Args:
         estimate: what was predicted.
         memory_cap: the most that torch may reserve, in words, which is taken off what is free.
+        ghost: the run over its requests, which is drawn where the terminal has room.
     """
     console, prediction = stdout(), Prediction(estimate)
     coloured = console.color_system is not None
@@ -77,6 +81,8 @@ def print_estimate(estimate: Estimate, memory_cap: str | None = None) -> None:
     console.print(_against_free(prediction, memory_cap, coloured=coloured))
     for line in _legend(prediction, coloured=coloured):
         console.print(line)
+    if ghost is not None:
+        _print_chart(ghost, console)
     if memory_cap is not None:
         console.print(f"memory cap: {memory_cap}")
     for text in _figures(prediction, memory_cap):
@@ -84,6 +90,16 @@ def print_estimate(estimate: Estimate, memory_cap: str | None = None) -> None:
     if estimate.alternatives:
         console.print()
         print_table(_alternatives(prediction), console)
+
+
+def _print_chart(ghost: Ghost, console: Console) -> None:
+    from gpudash.cli.terminal.ghost_chart import chart, has_room
+
+    if has_room(console):
+        console.print()
+        for line in chart(ghost, console.width, {name: colour for name, (_, colour) in MARKS.items()}):
+            console.print(line, soft_wrap=True)
+        console.print()
 
 
 def _devices(estimate: Estimate) -> str:
