@@ -146,3 +146,10 @@ def test_during_a_run_there_is_none(window: MainWindow, session: FakeSession) ->
     session.start("cuda:0")
     settle(window)
     assert handle(window).isHidden()
+
+
+def test_in_a_picture_there_is_nothing_to_drag(window: MainWindow) -> None:
+    plots = window.workspace.dashboard.plots
+    with plots._drawn_alone([memory(window)], None):
+        assert handle(window).isHidden()
+    assert handle(window).isVisible()

@@ -725,7 +725,7 @@ class _Captions:
         """Paint the highest point and what is written beside it."""
         colour = QColor(verdict_colour(self._view, palette))
         peak = self.peak_point
-        if peak is not None and self._view.sized is None:  # else the handle lies there
+        if peak is not None:  # also where the handle lies over it, which is in no picture
             painter.save()
             painter.setRenderHint(QPainter.RenderHint.Antialiasing)
             painter.setPen(QPen(QColor(palette.panel), 1))

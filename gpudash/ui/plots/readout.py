@@ -160,6 +160,8 @@ class Readout(QWidget):
                 self._paint_columns(painter, QRectF(_PAD, top, width, line), rows)
             top += line
             for row, value in rows:
+                font.setBold(row.kind == "sum")
+                painter.setFont(font)
                 self._paint_row(painter, metrics, QRectF(_PAD, top, width, line), row, value)
                 top += line
             top += 0.3 * line
@@ -174,7 +176,7 @@ class Readout(QWidget):
 
     def _paint_row(self, painter: QPainter, metrics: QFontMetricsF, place: QRectF, row: Row, value: str) -> None:
         if row.text:
-            self._paint_then(painter, metrics, place, row)
+            self._paint_then(painter, place, row)
             place = place.adjusted(0, 0, -scaled(THEN_PX), 0)  # also without a change: no column moves
         ratio = self.devicePixelRatioF()
         top = round(place.center().y() - patch_size().height() / 2)
@@ -188,7 +190,7 @@ class Readout(QWidget):
         name = metrics.elidedText(row.curve.name, Qt.TextElideMode.ElideRight, room)
         painter.drawText(place.adjusted(indent, 0, 0, 0), Qt.AlignmentFlag.AlignVCenter, name)
 
-    def _paint_then(self, painter: QPainter, metrics: QFontMetricsF, place: QRectF, row: Row) -> None:
+    def _paint_then(self, painter: QPainter, place: QRectF, row: Row) -> None:
         """What a row would be with a change, and the line over the sum."""
         if row.kind == "sum":
             painter.setPen(QColor(self._palette.border))

@@ -84,8 +84,8 @@ class RemedyLayer(Layer):
         """Show this over what ``under`` shows from now on; ``None`` shows nothing."""
         if geometry is not None:
             geometry = replace(geometry, origin_s=0.0, x_low=0.0, x_high=1.0)  # as `GhostLayer.show_view`
-        key = view, geometry, id(under.drawn)
-        if key == self._shown:
+        key = view, geometry, under.drawn
+        if key[:2] == self._shown[:2] and under.drawn is self._shown[2]:
             return
         begins = self._shown[0] is None and view is not None
         self._shown = key

@@ -571,6 +571,8 @@ class PlotStack(QFrame):
             self.setStyleSheet(style_sheet(palette))
             self.set_palette(palette)
         self.refresh(force=True)
+        for drawn in plots:
+            drawn.handle.hide()  # until the next refresh: there is nothing to drag in a picture
         try:
             yield
         finally:
