@@ -225,6 +225,7 @@ class RunningGhostLayer(Layer):
         self._running_ghost: RunningGhost | None = None
         self._geometry: Geometry | None = None
         self._thinned: dict[tuple[GhostPanel, int], RibbonColumns] = {}
+        self.hide()
 
     def set_palette(self, palette: Palette) -> None:
         self._palette = palette
@@ -237,6 +238,7 @@ class RunningGhostLayer(Layer):
         if running is None or self._running_ghost is None or running.ghost is not self._running_ghost.ghost:
             self._thinned = {}
         self._running_ghost, self._geometry = running, geometry
+        self.setVisible(running is not None)
         self.update()
 
     def stretches(self) -> tuple[Floats, Floats]:

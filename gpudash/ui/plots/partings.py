@@ -31,6 +31,7 @@ class PartingsLayer(Layer):
         self.marks: list[tuple[Parting, QPointF]] = []
         self.labels: list[Label] = []
         self.set_font(font)
+        self.hide()  # a layer that paints nothing costs each frame a little all the same
 
     def set_palette(self, palette: Palette) -> None:
         self._palette = palette
@@ -61,6 +62,7 @@ class PartingsLayer(Layer):
             rect.moveLeft(min(max(rect.left(), area.left() + 2), area.right() - width - 2))
             if not self.labels or rect.left() > self.labels[-1].rect.right() + 6:
                 self.labels.append(Label(parting.label, rect))
+        self.setVisible(bool(self.marks))
         self.update()
 
     def text_at(self, point: QPointF) -> str:

@@ -67,6 +67,7 @@ class RemedyLayer(Layer):
         self.run_peaks: list[QPointF] = []
         self.motion = Motion(IN_MS, self.setOpacity, parent)
         self.set_font(font)
+        self.hide()
 
     def set_palette(self, palette: Palette) -> None:
         self._palette = palette
@@ -82,6 +83,8 @@ class RemedyLayer(Layer):
 
     def show_remedy(self, view: RemedyView | None, geometry: Geometry | None, under: GhostLayer) -> None:
         """Show this over what ``under`` shows from now on; ``None`` shows nothing."""
+        if view is None and self._shown[0] is None:
+            return
         if geometry is not None:
             geometry = replace(geometry, origin_s=0.0, x_low=0.0, x_high=1.0)  # as `GhostLayer.show_view`
         key = view, geometry, under.drawn
