@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QSize, Signal
+from PySide6.QtCore import QSize
 from PySide6.QtWidgets import QSizePolicy, QStackedWidget, QTabBar, QWidget
 
 from gpudash.ui.widgets.layouts import in_column
@@ -16,12 +16,7 @@ class LeftColumn(QWidget):
 
     Args:
         form: what a run is asked for with. The column is as wide as it is.
-
-    Signals:
-        turned: another face came to the front.
     """
-
-    turned = Signal()
 
     def __init__(self, form: QWidget, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -34,7 +29,7 @@ class LeftColumn(QWidget):
         self._faces = _Faces(form)
         self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Expanding)
         in_column(self.bar, (self._faces, 1), parent=self, margins=(0, 0, 0, 0), spacing=2)
-        self.bar.currentChanged.connect(self._turn)
+        self.bar.currentChanged.connect(self._faces.setCurrentIndex)
 
     def add_face(self, face: QWidget, title: str) -> None:
         """Put ``face`` behind a tab that says ``title``."""
@@ -52,14 +47,6 @@ class LeftColumn(QWidget):
     def show_form(self) -> None:
         """Bring the form to the front."""
         self.bar.setCurrentIndex(0)
-
-    def show_face(self, face: QWidget) -> None:
-        """Bring ``face`` to the front."""
-        self.bar.setCurrentIndex(self._faces.indexOf(face))
-
-    def _turn(self, place: int) -> None:
-        self._faces.setCurrentIndex(place)
-        self.turned.emit()
 
 
 class _Faces(QStackedWidget):

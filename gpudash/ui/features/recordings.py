@@ -8,6 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from PySide6.QtWidgets import QWidget
+
+from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.window.menus import Command
 from gpudash.ui.window.workspace import Workspace
 from gpudash.units import format_count
@@ -15,6 +18,7 @@ from gpudash.units import format_count
 if TYPE_CHECKING:
     from gpudash.ui.compare.document import CompareDocument
     from gpudash.ui.recordings.library import LibraryDocument
+    from gpudash.ui.recordings.runs_column import RunsColumn
 
 RUNS = "Runs"
 """What the tab of the last runs says, with their number."""
@@ -26,7 +30,7 @@ KEY = "recordings"
 def commands(workspace: Workspace) -> list[Command]:
     """File > Session Library, and Analyse > Compare With; and the runs at the left of the live dashboard."""
     if workspace.live:
-        _add_runs(workspace)
+        LastRuns(workspace)
     return [
         Command(
             "File",
@@ -48,32 +52,58 @@ def commands(workspace: Workspace) -> list[Command]:
     ]
 
 
-def _add_runs(workspace: Workspace) -> None:
-    """Put the last runs behind a tab beside the form; the folder is looked at once torch has been loaded."""
-    from gpudash.ui.recordings.runs_column import RunsColumn
+class LastRuns(QWidget):
+    """The place of the last runs at the left of the live dashboard. They are put there once torch has been loaded, or
+    when somebody looks: what they are made of is not needed for the first picture of the window.
 
-    session, dashboard = workspace.session, workspace.dashboard
-    runs = RunsColumn(session, workspace.colours)
-    dashboard.left.add_face(runs, RUNS)
+    Args:
+        workspace: whose dashboard it is; it is told what is wanted of the runs.
+    """
 
-    def refresh() -> None:
-        if session.live is not None and session.live.torch_ready:
-            runs.begin()
-        runs.refresh()
+    def __init__(self, workspace: Workspace) -> None:
+        super().__init__()
+        self._workspace = workspace
+        self._runs: RunsColumn | None = None
+        self._layout = in_column(parent=self, margins=(0, 0, 0, 0))
+        workspace.dashboard.left.add_face(self, RUNS)
+        workspace.refreshed.connect(self._refresh)
+        workspace.colours_changed.connect(self._recolour)
+        workspace.at_close(self._close)
 
-    def show_own(number: int) -> None:
-        workspace.show_dashboard()
-        dashboard.hold_run(number)
+    def _refresh(self) -> None:
+        live = self._workspace.session.live
+        ready = live is not None and live.torch_ready
+        if self._runs is None and (ready or self.isVisible()):
+            self._runs = self._made()
+            self._layout.addWidget(self._runs)
+        if self._runs is not None:
+            if ready:
+                self._runs.begin()
+            self._runs.refresh()
 
-    runs.opened.connect(lambda path, number: workspace.open(path, run=number))
-    runs.own_chosen.connect(show_own)
-    runs.compare.connect(partial(open_comparison, workspace))
-    runs.library_wanted.connect(partial(open_library, workspace))
-    runs.counted.connect(lambda count: dashboard.left.name_face(runs, _runs_title(count)))
-    runs.said.connect(workspace.report)
-    workspace.refreshed.connect(refresh)
-    workspace.colours_changed.connect(lambda: runs.set_palette(workspace.colours))
-    workspace.at_close(runs.close_watcher)
+    def _made(self) -> RunsColumn:
+        from gpudash.ui.recordings.runs_column import RunsColumn
+
+        workspace = self._workspace
+        runs = RunsColumn(workspace.session, workspace.colours)
+        runs.opened.connect(lambda path, number: workspace.open(path, run=number))
+        runs.own_chosen.connect(self._show_own)
+        runs.compare.connect(partial(open_comparison, workspace))
+        runs.library_wanted.connect(partial(open_library, workspace))
+        runs.counted.connect(lambda count: workspace.dashboard.left.name_face(self, _runs_title(count)))
+        runs.said.connect(workspace.report)
+        return runs
+
+    def _show_own(self, number: int) -> None:
+        self._workspace.show_dashboard()
+        self._workspace.dashboard.hold_run(number)
+
+    def _recolour(self) -> None:
+        if self._runs is not None:
+            self._runs.set_palette(self._workspace.colours)
+
+    def _close(self) -> bool:
+        return self._runs is None or self._runs.close_watcher()
 
 
 def _runs_title(count: int) -> str:

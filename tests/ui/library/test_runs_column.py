@@ -42,7 +42,7 @@ def runs(window: MainWindow, qtbot: QtBot) -> RunsColumn:
     """The runs in front of the form."""
     column = window.findChild(RunsColumn)
     assert column is not None
-    window.workspace.dashboard.left.show_face(column)
+    window.workspace.dashboard.left.bar.setCurrentIndex(1)
     look(window, qtbot, 4)
     return column
 
@@ -184,7 +184,7 @@ def test_a_session_without_a_recording_lists_its_runs_and_cannot_compare_them(
     window = open_window(session)
     column = window.findChild(RunsColumn)
     assert column is not None
-    window.workspace.dashboard.left.show_face(column)
+    window.workspace.dashboard.left.bar.setCurrentIndex(1)
     look(window, qtbot, 1)
     assert column.list.runs.index(0).data(Qt.ItemDataRole.CheckStateRole) is None
 
