@@ -73,6 +73,11 @@ class CardFits:
         if own.device != "cpu":
             self._followed[own.architecture.generation] = own
 
+    @property
+    def asked(self) -> bool:
+        """Whether there are cards that are asked about."""
+        return bool(self._question.cards)
+
     def tell_first(self) -> Iterator[None]:
         """Answer every card by its generation; goes on once, where there is any."""
         if not self._question.cards:
