@@ -119,7 +119,9 @@ class CardWords:
             return ""
         if not found.largest_batch_size:
             return "not even a batch of 1"
-        return f"up to batch {'≈ ' if found.by_line else ''}{found.largest_batch_size}"
+        if found.by_line:
+            return f"up to batch ≈ {_roughly(found.largest_batch_size)}"
+        return f"up to batch {found.largest_batch_size}"
 
     @property
     def share(self) -> float | None:
@@ -143,6 +145,12 @@ class CardWords:
         if found is None:
             return None
         return found.spare_bytes
+
+
+def _roughly(size: int) -> int:
+    """A size that is known to about 2 %, with two digits that count."""
+    unit = int(10 ** max(0, len(str(size)) - 2))
+    return size // unit * unit
 
 
 def _standing(found: CardEstimate) -> Standing:

@@ -26,7 +26,7 @@ from gpudash.units import format_bytes
 OFFERED = ("rtx3060", "rtx4060", "rtx4090", "l4", "l40s", "a100-40gb", "a100-80gb", "h100", "h200", "b200")
 """The cards that have a chip, from the smallest kind to the largest: their order never changes."""
 
-FOLDED_PX, WIDE_PX, GAP_PX = 100, 164, 8
+FOLDED_PX, WIDE_PX, GAP_PX = 100, 203, 8
 """Logical pixels of a chip's width: the least, and the most that it grows to."""
 
 WORDS_PX, TALL_PX = 136, 64

@@ -248,6 +248,8 @@ class Card(QFrame):
         room -= self._used.sizeHint().width() + self._total.sizeHint().width()
         metrics = self._fit_words.fontMetrics()
         forms = [f"{words.sign} {words.verdict}", f"{words.sign} {words.size}", words.sign]
+        if words.standing == "asking" and not words.size:
+            forms = ["predicting…"]  # three dots alone are too faint to be read
         text = next((form for form in forms if metrics.horizontalAdvance(form.strip()) <= room), "").strip()
         if self._fit_words.text() != text:
             self._fit_words.setText(text)

@@ -73,6 +73,11 @@ class CardFits:
         if own.device != "cpu":
             self._followed[own.architecture.generation] = own
 
+    @property
+    def asked(self) -> bool:
+        """Whether there are cards that are asked about."""
+        return bool(self._question.cards)
+
     def tell_first(self) -> Iterator[None]:
         """Answer every card by its generation; goes on once, where there is any."""
         if not self._question.cards:
@@ -86,7 +91,8 @@ class CardFits:
         """Add the largest batch of each card.
 
         What is spare at the batch in question tells how much larger it may become, by lines through the sizes that were
-        followed; where a card is short and no smaller one was, half the batch is.
+        followed. The ends of the lines are followed too: half the batch where a card is short, and what the lines tell
+        of the card with most room, since the further they are gone on with the more they are off.
 
         Args:
             asked: the batch in question.
@@ -97,14 +103,16 @@ class CardFits:
         spares = {key: found.spare_bytes for key, found in self._found.items() if found.spare_bytes is not None}
         if asked not in sizes or not spares:
             return
-        points = dict(sizes)
-        if asked > 1 and min(points) == asked and min(spares.values()) < 0:
-            points[asked // 2] = tried(asked // 2)
-        if len(points) < 2:
+        needs = {size: found.need for size, found in sizes.items()}
+        if asked > 1 and min(needs) == asked and min(spares.values()) < 0:
+            needs[asked // 2] = tried(asked // 2).need
+        if len(needs) < 2:
             return
-        curve = [(size, points[size].need) for size in sorted(points)]
+        most = min(limit, _size_at(asked, needs, needs[asked] + max(spares.values())))
+        if most > max(needs):
+            needs[most] = tried(most).need
         for key, spare in spares.items():
-            size = min(limit, max(0, _size_at(curve, points[asked].need + spare)))
+            size = min(limit, max(0, _size_at(asked, needs, needs[asked] + spare)))
             # the lines are a little off; the verdict on the batch in question is not
             size = min(size, asked - 1) if spare < 0 else max(size, asked)
             self._found[key] = replace(self._found[key], largest_batch_size=size, by_line=True)
@@ -155,11 +163,21 @@ class CardFits:
         self._question.told([self._found[card.key] for card in self._question.cards])
 
 
-def _size_at(curve: Sequence[tuple[int, int]], room: int) -> int:
-    """The size that needs ``room`` bytes, on the line through the two points on either side of it, or nearest to it."""
-    behind = next((place for place, (_size, need) in enumerate(curve) if need > room), len(curve))
-    place = min(max(behind, 1), len(curve) - 1)
-    (size, need), (other, more) = curve[place - 1 : place + 1]
-    if more <= need:
-        return size
-    return int(size + (room - need) * (other - size) / (more - need))
+def _size_at(asked: int, needs: Mapping[int, int], room: int) -> int:
+    """The size that needs ``room`` bytes, on the line through the sizes on either side of it; beyond all of them on the
+    one through the last and the batch in question, since two that are near to each other say little of the rest.
+    """
+    fitting = [size for size in needs if needs[size] <= room]
+    beyond = [size for size in needs if needs[size] > room]
+    if fitting and beyond:
+        low, high = max(fitting), min(beyond)
+    elif fitting:
+        high = max(fitting)
+        low = asked if asked != high else min(needs)
+    else:
+        low = min(beyond)
+        high = asked if asked != low else max(needs)
+    slope = (needs[high] - needs[low]) / ((high - low) or 1)
+    if slope <= 0:
+        return low
+    return int(low + (room - needs[low]) / slope)

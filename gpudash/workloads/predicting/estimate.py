@@ -136,6 +136,12 @@ class _Estimation:
         for grown in self._beyond(found, alternatives=alternatives and target.room_bytes is not None):
             found = grown
             yield found
+        # what else is known of other cards comes last: nothing of the one in question waits for it
+        name = size_field(self._spec)
+        if name is not None and self._sizes and self._cards.asked:
+            tried = functools.partial(self._sized, name)
+            self._cards.tell_largest(self._batch(name), self._sizes, tried, self._limit(name))
+            yield found
         for _told in self._cards.tell_open():
             yield found
 
@@ -154,10 +160,6 @@ class _Estimation:
                 largest_global_batch=together,
                 largest_batch_releases=largest.releases,
             )
-            name = size_field(self._spec)
-            if name is not None:
-                tried = functools.partial(self._sized, name)
-                self._cards.tell_largest(self._batch(name), self._sizes, tried, self._limit(name))
         yield found
         if found.has_room:
             return
