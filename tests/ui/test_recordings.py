@@ -22,6 +22,7 @@ from gpudash.telemetry.runs import RunView
 from gpudash.ui.colours import LIGHT
 from gpudash.ui.recordings.document import RecordingDocument
 from gpudash.ui.window.main_window import MainWindow
+from gpudash.units import format_moment
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_document import opened
 from tests.ui.fake_session import FakeSession, gpu
@@ -81,11 +82,13 @@ def test_times_are_those_of_the_recording_and_never_now(window: MainWindow, path
     dashboard, replay = document.dashboard, document.replay
     assert dashboard is not None and replay is not None
     run = replay.store.run
-    assert run is not None and dashboard.plots.readout.title == f"at {run.ended_s:.2f} s", "within the range shown"
+    assert run is not None and dashboard.plots.readout.title == f"at {format_moment(run.ended_s)}", (
+        "within the range shown"
+    )
     document.bar.slider.setValue(document.bar.slider.maximum() // 2)
     dashboard.view.follow()
     settle(window)
-    assert dashboard.plots.readout.title == f"at {replay.position_s:.2f} s"
+    assert dashboard.plots.readout.title == f"at {format_moment(replay.position_s)}"
     assert dashboard.plots.plots[-1]._time_ticks(dashboard.plots.plots[-1]._geometry).name == "session time"
     assert window.workspace.dashboard.plots.readout.title == "now"
 

@@ -58,7 +58,7 @@ TITLE = "gpudash"
 LOW_WINDOW = 920
 """Logical pixels of height below which the tables start collapsed and the cards take one line."""
 
-PLOTS_GAP = 4
+PLOTS_GAP = 2
 """Logical pixels between the row of controls and the plots."""
 
 MARGIN_S, MARGIN_RATIO = 0.5, 0.05

@@ -143,7 +143,7 @@ class PlotStack(QFrame):
         self._scroll.setWidget(self._column)
         self._scroll.viewport().installEventFilter(self._column)
         grid = QGridLayout(self)
-        grid.setContentsMargins(8, 4, 4, 3)
+        grid.setContentsMargins(8, 2, 4, 1)
         grid.setSpacing(2)
         grid.addWidget(self._scroll, 0, 0)
         grid.addWidget(self.axis, 1, 0)
