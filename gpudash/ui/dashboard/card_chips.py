@@ -18,6 +18,7 @@ from gpudash.devices.names import SimulatedCard, parse_simulated, size_of
 from gpudash.devices.simulated_cards import exact_text
 from gpudash.memory.predicting.card_words import CardsAnswer, CardWords, Standing
 from gpudash.ui.colours import Palette
+from gpudash.ui.widgets.focus_group import FocusGroup
 from gpudash.ui.widgets.plain_text import plain_tip, without_mnemonics
 from gpudash.ui.widgets.remembered import recall, remember
 from gpudash.ui.widgets.text_size import scaled
@@ -96,13 +97,7 @@ class ChipContent:
 
 
 class CardChip(QAbstractButton):
-    """One card.
-
-    Signals:
-        moved: the arrow keys are to go on by so many chips.
-    """
-
-    moved = Signal(int)
+    """One card."""
 
     def __init__(self, content: ChipContent, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -110,7 +105,6 @@ class CardChip(QAbstractButton):
         self._palette = palette
         self.setCheckable(True)
         self.setCursor(Qt.CursorShape.PointingHandCursor)
-        self.setFocusPolicy(Qt.FocusPolicy.ClickFocus)
         self.setAttribute(Qt.WidgetAttribute.WA_Hover)
 
     @property
@@ -137,11 +131,7 @@ class CardChip(QAbstractButton):
         """A click asks for the card; whether it is chosen is shown once it is."""
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        steps = {Qt.Key.Key_Left: -1, Qt.Key.Key_Up: -1, Qt.Key.Key_Right: 1, Qt.Key.Key_Down: 1}
-        step = steps.get(Qt.Key(event.key()))
-        if step is not None:
-            self.moved.emit(step)
-        elif event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
+        if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
             self.click()
         else:
             super().keyPressEvent(event)
@@ -252,10 +242,12 @@ class CardChooser(QWidget):
 
     Signals:
         chosen: a `SimulatedCard` that is to be simulated.
+        refused: why what was typed names no card, in a sentence.
         changed: there are other cards to choose from.
     """
 
     chosen = Signal(object)
+    refused = Signal(str)
     changed = Signal()
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
@@ -266,15 +258,14 @@ class CardChooser(QWidget):
         self._add_own()
         self._contents: dict[str, ChipContent] = {}
         self._chips: dict[str, CardChip] = {}
-        self._current = ""
         self._left_out: list[str] = []
         self.more = QToolButton(self)
         self.more.setText(MORE)
         self.more.setProperty("role", "browse")
         self.more.setAccessibleName("More cards")
         self.more.setToolTip("Cards there is no room for, other known ones, and any size")
-        self.more.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.more.clicked.connect(self._open_menu)
+        self._focus = FocusGroup(self, [self.more])
         self.ask: Callable[[], str] = self._ask_size
         self.setAccessibleName("Cards to simulate")
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
@@ -360,8 +351,6 @@ class CardChooser(QWidget):
             return
         self.choose(card)
 
-    refused = Signal(str)
-
     def _ask_size(self) -> str:
         typed, given = QInputDialog.getText(self.window(), "Own Size", OWN_PROMPT)
         return typed if given else ""
@@ -407,42 +396,12 @@ class CardChooser(QWidget):
                 chip.show_content(content, self._palette)
         self._chips = {key: self._chips[key] for key in self._contents}
         self.more.setGeometry(len(shown) * (width + gap), 0, more, self.height())
-        self._let_tab_stop(chosen or self._current, shown)
+        self._focus.hold([*self._chips.values(), self.more])
 
     def _made(self, content: ChipContent) -> CardChip:
         chip = CardChip(content, self._palette, self)
         chip.clicked.connect(lambda: self.choose(chip.content.card))
-        chip.moved.connect(lambda step: self._move(chip, step))
         return chip
-
-    def _let_tab_stop(self, key: str, shown: Sequence[str]) -> None:
-        """Tab stops at one chip: the one that is chosen, or was gone to last, else the first."""
-        if key not in shown:
-            key = shown[0] if shown else ""
-        for other in shown:
-            stops = Qt.FocusPolicy.StrongFocus if other == key else Qt.FocusPolicy.ClickFocus
-            if self._chips[other].focusPolicy() != stops:
-                self._chips[other].setFocusPolicy(stops)
-        # beside chips the menu is theirs, one arrow further
-        stops = Qt.FocusPolicy.ClickFocus if shown else Qt.FocusPolicy.StrongFocus
-        if self.more.focusPolicy() != stops:
-            self.more.setFocusPolicy(stops)
-
-    def _move(self, chip: QWidget, step: int) -> None:
-        stops: list[QWidget] = [*self.shown, self.more]
-        to = stops[(stops.index(chip) + step) % len(stops)]
-        if isinstance(to, CardChip):
-            self._current = to.content.key
-        to.setFocus(Qt.FocusReason.OtherFocusReason)
-
-    def keyPressEvent(self, event: QKeyEvent) -> None:
-        """The arrows go on from the menu, too, whose button leaves them to this widget."""
-        steps = {Qt.Key.Key_Left: -1, Qt.Key.Key_Right: 1}
-        step = steps.get(Qt.Key(event.key()))
-        if step is not None and self.more.hasFocus():
-            self._move(self.more, step)
-        else:
-            super().keyPressEvent(event)
 
 
 def card_key(card: SimulatedCard) -> str:

@@ -23,6 +23,7 @@ from gpudash.telemetry.plots import THIS_PROCESS
 from gpudash.telemetry.records import State, Table
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import Palette
+from gpudash.ui.widgets.focus_group import FocusGroup
 from gpudash.ui.widgets.labels import first_words, fitting_text
 from gpudash.ui.widgets.layouts import in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
@@ -132,7 +133,6 @@ class Card(QFrame):
         super().__init__(parent)
         self.key = key
         self.setProperty("role", "card")
-        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.setCursor(Qt.CursorShape.PointingHandCursor)
         self._name = PlainLabel()
         self._name.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
@@ -284,6 +284,7 @@ class DeviceCards(QWidget):
         super().__init__(parent)
         self._palette = palette
         self._cards: dict[str, Card] = {}
+        self._focus = FocusGroup(self)
         self._row = QHBoxLayout(self)
         self._row.setContentsMargins(0, 0, 0, 0)
         self._row.setSpacing(10)
@@ -328,6 +329,7 @@ class DeviceCards(QWidget):
                     self._cards[key] = card
                     self._row.insertWidget(position, card, 1)
             self._cards = {key: self._cards[key] for key in keys}
+            self._focus.hold(list(self._cards.values()))
         for content in contents:
             self._cards[content.key].show_content(content, self._palette, content.key == selected)
 
