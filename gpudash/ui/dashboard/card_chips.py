@@ -162,7 +162,11 @@ class CardChip(QAbstractButton):
         self._paint_text(painter, (left, top + line, right, line), f"{words.sign} {text}".strip(), bold, colour)
         painter.setOpacity(1.0)
         if tall:
-            self._paint_text(painter, (left, top + 2 * line, right, line), content.detail, small, palette.muted)
+            detail = content.detail
+            elided = QFontMetrics(small).elidedText(detail, Qt.TextElideMode.ElideRight, right - left)
+            if elided != detail:
+                detail = detail.removeprefix("up to ")  # the figure matters more than how it is said
+            self._paint_text(painter, (left, top + 2 * line, right, line), detail, small, palette.muted)
         self._paint_bar(painter, colour)
 
     def _paint_frame(self, painter: QPainter) -> None:
