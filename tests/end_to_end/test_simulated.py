@@ -161,7 +161,7 @@ def test_terminal_recording_and_export_say_simulated(gpudash: Command, tmp_path:
     opened = Replay(recording)
     assert [(gpu.uuid, gpu.simulated) for gpu in opened.gpus] == [("SIM-0-2GiB", True), ("SIM-1-1GiB", True)]
     assert opened.store.run is not None and opened.store.run.simulated
-    assert opened.store.markers[0].label == "matmul on sim:0 (SIMULATED)"
+    assert opened.store.markers[0].label == "matmul on sim:0"
 
     assert gpudash("export", str(recording), "--to", "csv", "-o", str(table)).code == 0
     with table.open(encoding="utf-8", newline="") as file:
