@@ -68,7 +68,7 @@ def test_the_wheel_changes_no_field_of_the_form_and_what_is_typed_ends_where_typ
 @pytest.mark.usefixtures("managed")
 def test_no_tab_and_no_statistics_move_what_is_under_the_pointer_or_hide_the_time_axis(play: Play) -> None:
     seen = play("opening")
-    assert len(seen["tabs"]) >= 3 * 8 and seen["ranges"] == 3
+    assert len(seen["tabs"]) >= 3 * 5 and seen["ranges"] == 3
     assert (seen["moved"], seen["hidden"]) == ([], [])
 
 
