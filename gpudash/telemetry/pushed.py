@@ -50,6 +50,7 @@ class PushedReading:
         """The process has ended: what it held is given back, so that nothing is read from now on, which is no gap."""
         with self._lock:
             self._ended = True
+            self._peaks.clear()  # whatever comes next on the device would be taken to have reached them; see `peaks`
             self._newest = {**dict.fromkeys((*HELD, *PEAKS), 0), RETRIES: (self._newest or {}).get(RETRIES)}
 
     def __call__(self) -> Mapping[str, int | None]:

@@ -479,10 +479,9 @@ class Store:
         del self.end.runs[:-MAX_RUNS]
         for key in [key for key in self._series if key[0] == "rank" or (key[0] == "run" and key[2] is None)]:
             self.append(key, event.time_s, None)
-        before = [("gpu", self._uuids.get(event.device)), ("allocator", event.device)]
-        if event.workload != WATCH:  # until now it was read what this process holds, not the program
-            before.append(("host", None))
-        for table, device in before:
+        if event.workload == WATCH:
+            return  # what was read until now is this process's, or that of the program before
+        for table, device in (("gpu", self._uuids.get(event.device)), ("allocator", event.device), ("host", None)):
             self._peaks(self.end.runs[-1], table, device, event.time_s)
 
     def _transfer(self, event: Transfer) -> None:

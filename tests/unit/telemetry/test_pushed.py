@@ -87,3 +87,12 @@ def test_no_peak_is_lost_however_pushes_and_calls_alternate(moves: list[tuple[bo
             put.append(peak)
     seen.append(pushed()["peak_allocated_bytes"] or 0)
     assert max(seen) == max(put) == (pushed.peaks()["peak_allocated_bytes"] or 0)
+
+
+def test_once_the_process_has_ended_nothing_is_read_that_another_could_be_taken_to_hold() -> None:
+    pushed = PushedReading(Clock())
+    pushed.put(reading(5, 9))
+    pushed.end()
+    found = pushed()
+    assert (found["reserved_bytes"], found["peak_reserved_bytes"]) == (0, 0)
+    assert pushed.peaks()["peak_reserved_bytes"] == 19, "for its result"

@@ -286,6 +286,19 @@ def test_the_mark_of_a_program_names_the_device_that_it_turned_to(store: Store) 
     assert store.renamed == 2, "who follows markers begins anew when one has changed, and only then"
 
 
+def test_a_watched_program_has_no_peak_of_the_one_before_it_on_its_card() -> None:
+    store = Store()
+    card = "sim:0@1GiB"
+    store.apply(RunStarted(time_s=0.0, run_id=1, workload="watch", device=card, spec={}))
+    store.apply(Sample(1.0, "allocator", card, {"reserved_bytes": 700, "peak_reserved_bytes": 720}))
+    store.apply(RunEnd(time_s=1.1, run_id=1, status="cancelled", seconds=1.0, steps=1, result={}))
+    store.apply(RunStarted(time_s=1.1, run_id=2, workload="watch", device=card, spec={}))
+    first, second = store.runs
+    assert (first.peak_reserved_bytes, second.peak_reserved_bytes) == (720, None)
+    store.apply(Sample(1.2, "allocator", card, {"reserved_bytes": 64, "peak_reserved_bytes": 64}))
+    assert second.peak_reserved_bytes == 64
+
+
 def test_of_the_warnings_of_a_run_whose_memory_rises_and_falls_the_first_and_the_last_are_marked() -> None:
     store = Store()
     store.apply(RunStarted(time_s=0.0, run_id=1, workload="pressure", device="cuda:0", spec={}))
