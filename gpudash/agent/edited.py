@@ -26,7 +26,7 @@ VARIABLE = "GPUDASH_EDITED"
 """Names the file that lists the copies: ``{"script": path, "copies": {real path: path of its copy}}``."""
 
 
-class Copies:
+class EditedModules:
     """A finder of modules that has some of them read from copies.
 
     Args:
@@ -102,7 +102,7 @@ def begin(main: dict[str, Any]) -> CodeType:
     """
     with open(os.environ[VARIABLE], encoding="utf-8") as file:
         facts = json.load(file)
-    finder = Copies(facts["copies"])
+    finder = EditedModules(facts["copies"])
     sys.meta_path.insert(0, finder)
     script = os.path.abspath(facts["script"])
     ours = main["__file__"]

@@ -131,7 +131,7 @@ class Store:
         end: what is known at the end, whatever the position.
         position_s: the moment that answers are of, in session time; ``None`` is the end, which may move on.
         version: grows with every record, and whenever answers may be others.
-        renamed: grows when a marker has another label than before or is gone: whoever follows markers begins anew.
+        renamed: grows when a marker has another label than before: whoever follows markers begins anew.
         rewound: grows when an earlier moment is shown: whoever follows events begins anew.
         sharpened: grows when another moment is shown, or something of the past becomes known more exactly.
     """
@@ -142,7 +142,6 @@ class Store:
         self.position_s: float | None = None
         self.version = 0
         self.renamed = 0
-        self._crossings: dict[tuple[int | None, str, str], list[Marker]] = {}
         self.rewound = 0
         self.sharpened = 0
         if backend is None:
@@ -230,7 +229,6 @@ class Store:
             self.end = other.end
             self._series = other._series
             self._waiting = other._waiting
-            self._crossings = other._crossings
             self._details = []
             self._shown = self.end
             self.position_s = None
@@ -500,23 +498,7 @@ class Store:
             self.end.markers.append(event)
         elif (mark := _mark(event)) is not None:
             label, category = mark
-            marker = Marker(time_s=event.time_s, run_id=event.run_id, label=label, category=category)
-            if isinstance(event, Warning) and event.run_id is not None:
-                self._drop_between(event, marker)
-            self.end.markers.append(marker)
-
-    def _drop_between(self, warning: Warning, marker: Marker) -> None:
-        """Of the warnings of one level on one device in one run only the first and the last have a marker.
-
-        Memory that rises and falls with every step would cross the threshold hundreds of times.
-        """
-        crossings = self._crossings.setdefault((warning.run_id, warning.device, warning.level), [])
-        if len(crossings) == 2:
-            last = crossings.pop()
-            if last in self.end.markers:
-                self.end.markers.remove(last)
-                self.renamed += 1
-        crossings.append(marker)
+            self.end.markers.append(Marker(time_s=event.time_s, run_id=event.run_id, label=label, category=category))
 
     def _rename_beginning(self, run: RunView) -> None:
         """Let the marker of a run's beginning name the device that the run turned to: at first it is a guess."""

@@ -23,7 +23,7 @@ FULL = replace(TARGET, free_bytes=366 * MIB)
 """Too full for `SMALL`: only there are changes looked for that would let it fit."""
 
 TIME_LIMIT_S = 120.0
-LOOK_S = 0.002
+POLL_S = 0.002
 
 
 def measure() -> dict[str, float]:
@@ -65,7 +65,7 @@ def _first(estimator: Estimator, spec: TrainingSpec, where: Target = TARGET, *, 
     def answered() -> None:
         estimator.ask(message, TIME_LIMIT_S)
         while (answer := estimator.newest()) is None:
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
         if answer.problem is not None:
             raise RuntimeError(answer.problem.message)
 

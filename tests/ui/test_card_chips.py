@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 
 from gpudash.devices.known_gpus import find
 from gpudash.devices.names import OFFERED_BYTES, SimulatedCard, simulated_gpu
-from gpudash.memory.predicting.card_words import CardsAnswer
+from gpudash.memory.predicting.card_text import CardsAnswer
 from gpudash.memory.predicting.estimate import CardEstimate
 from gpudash.session import Answer
 from gpudash.session.predicting.estimator import Problem
@@ -53,7 +53,7 @@ ANSWERS = (
     on("rtx4090", round(12.8 * GIB), batch=36),
     CardEstimate("sim:0", key="l4", reason="fp8 layers need one step."),
 )
-KNOWN = CardsAnswer({card.key: card for card in ANSWERS}, asked=True)
+KNOWN = CardsAnswer({card.key: card for card in ANSWERS}, requested=True)
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def chip(window: MainWindow, key: str) -> CardChip:
 def said(window: MainWindow, key: str) -> tuple[str, str, str]:
     """Sign, verdict and last line of a chip."""
     content = chip(window, key).content
-    return content.words.sign, content.words.verdict, content.detail
+    return content.text.sign, content.text.verdict, content.detail
 
 
 def chooser(qtbot: QtBot, width: int, height: int = 46) -> CardChooser:
@@ -118,9 +118,9 @@ def test_all_cards_are_asked_about_with_the_one_question_of_the_form(
 ) -> None:
     before = len(session.estimates.questions)
     ask_again(window, clock)
-    asked = session.estimates.cards
-    assert asked is not None
-    assert [getattr(card, "key", card) for card in asked] == list(OFFERED)
+    requested = session.estimates.cards
+    assert requested is not None
+    assert [getattr(card, "key", card) for card in requested] == list(OFFERED)
     assert len(session.estimates.questions) == before + 1
 
 

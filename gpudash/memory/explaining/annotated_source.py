@@ -85,7 +85,7 @@ def change_of(found: Explanation) -> Remedy | None:
     return min(changes, key=lambda remedy: (not remedy.fits, not remedy.patch), default=None)
 
 
-def asked_bytes(found: Explanation) -> int:
+def refused_total_bytes(found: Explanation) -> int:
     """What PyTorch would have had of the device with the request that was refused."""
     reserved = found.part_bytes("category", "idle", "pending", "private")
     return reserved + (found.segment_bytes or found.requested_bytes or 0)

@@ -199,7 +199,7 @@ class RankEstimate(DeviceEstimate):
 
 
 @dataclass(frozen=True)
-class AskedCard:
+class CardRequest:
     """A card about which a run is asked beside the one it is to take place on.
 
     Attributes:
@@ -216,7 +216,7 @@ class CardEstimate(DeviceEstimate):
     """What is predicted of the run on another card.
 
     Attributes:
-        key: as of `AskedCard`.
+        key: as of `CardRequest`.
         largest_batch_size: as of `Estimate`; ``None`` where it is not known.
         by_line: whether that is told by a line through two sizes of the run and was not tried.
         borrowed: whether the run was followed on another card of the generation, whose scratch is another:
@@ -422,7 +422,7 @@ def judge(trace: Trace, target: Target, workload: str) -> Estimate:
     )
 
 
-def judge_card(trace: Trace, card: AskedCard, spacious: Peaks | None = None) -> CardEstimate:
+def judge_card(trace: Trace, card: CardRequest, spacious: Peaks | None = None) -> CardEstimate:
     """Whether a traced run fits ``card``: as `judge`, without what is told of the card in question alone.
 
     Args:

@@ -32,7 +32,7 @@ HOPPER_CONTEXT_BYTES = 758 * MIB
 """The same on Hopper, with the kernels of a training and its libraries loaded: an H100 took 586 MiB for products of
 matrices, 742 MiB for training in float32 and 758 MiB in halves (torch 2.11 for CUDA 13.0; tests/gpu/recorded)."""
 
-CONTEXT_WORDS = "a simulated context of {size}"
+CONTEXT_TEXT = "a simulated context of {size}"
 
 CUDA_MARGIN_RATIO = 0.01
 """How far a peak on CUDA may lie from the dry run's: kernels ask for workspaces that only they know."""
@@ -202,14 +202,14 @@ class Estimates:
         """The cards beside ``device`` that are asked about: devices by their names, others as `exact_text` has them."""
         if cards is None:
             return {}
-        asked = {}
+        requested = {}
         for other in self._machine.devices():
             if other.name != device:
                 with suppress(ValueError):
-                    asked[other.name] = self.target(other.name)
+                    requested[other.name] = self.target(other.name)
         settings = self._machine.simulated.settings
-        asked |= {exact_text(card): _empty(card, settings) for card in cards}
-        return {"cards": [{"key": key, "target": _plain(target)} for key, target in asked.items()]}
+        requested |= {exact_text(card): _empty(card, settings) for card in cards}
+        return {"cards": [{"key": key, "target": _plain(target)} for key, target in requested.items()]}
 
     def _elsewhere(self, device: str) -> Iterator[Target]:
         """What there is room for on every other device that a run can use; simulated ones help simulated ones only."""
@@ -314,7 +314,7 @@ def _simulated(device: Device, machine: Machine) -> Target:
     if card.opened:
         overhead_text = "the context is there already"
     else:
-        overhead_text = CONTEXT_WORDS.format(size=format_bytes(overhead))
+        overhead_text = CONTEXT_TEXT.format(size=format_bytes(overhead))
     return Target(
         device.name,
         capacity,
@@ -331,13 +331,13 @@ def _empty(card: SimulatedCard, settings: AllocatorSettings) -> Target:
     """A card that is only thought of, simulated, with nothing on it."""
     size = size_of(card)
     gpu = simulated_gpu(0, card)
-    words = CONTEXT_WORDS.format(size=format_bytes(CONTEXT_BYTES))
+    context_text = CONTEXT_TEXT.format(size=format_bytes(CONTEXT_BYTES))
     return Target(
         "sim:0",
         size,
         size,
         CONTEXT_BYTES,
-        words,
+        context_text,
         settings=settings,
         architecture=architecture_of(gpu),
         product=gpu.product,

@@ -163,7 +163,7 @@ def compare(a: ComparedRun, b: ComparedRun) -> Comparison:
             for name, figure in of_a.items()
             if name in of_b and (figure.unit not in RATES or _item(a) == _item(b))
         ],
-        asked((a, b)),
+        specs_of((a, b)),
         machines((a, b)),
         [*_limits(a, b), *_crowds(a, b), *_own(a, b)],
     )
@@ -174,7 +174,7 @@ def _spec_fields(run: ComparedRun) -> Mapping[str, Any]:
     return {"workload": view.workload, "device": view.device, "simulated": view.simulated, **view.spec}
 
 
-def asked(runs: Sequence[ComparedRun]) -> list[Field]:
+def specs_of(runs: Sequence[ComparedRun]) -> list[Field]:
     """What was asked of the runs, what differs first."""
     sizes = {name for run in runs for name in _sizes(run.view.workload)}
     return _fields([_spec_fields(run) for run in runs], sizes)
@@ -185,9 +185,9 @@ def machines(runs: Sequence[ComparedRun]) -> list[Field]:
     return _fields([run.machine for run in runs], ())
 
 
-def _fields(told: Sequence[Mapping[str, Any]], sizes: Collection[str]) -> list[Field]:
-    names = dict.fromkeys(name for fields in told for name in fields)
-    found = [Field(name, tuple(fields.get(name) for fields in told), name in sizes) for name in names]
+def _fields(found_fields: Sequence[Mapping[str, Any]], sizes: Collection[str]) -> list[Field]:
+    names = dict.fromkeys(name for fields in found_fields for name in fields)
+    found = [Field(name, tuple(fields.get(name) for fields in found_fields), name in sizes) for name in names]
     return sorted(found, key=lambda field: not field.differs)
 
 
@@ -314,21 +314,21 @@ def _edit_text(patch: str) -> str:
 def _spec_text(changed: Sequence[Field]) -> str:
     if not changed:
         return "Both were asked the same."
-    return f"They differ in {_listed(_told(changed))}."
+    return f"They differ in {_listed(_field_texts(changed))}."
 
 
-def _told(changed: Sequence[Field]) -> list[str]:
+def _field_texts(changed: Sequence[Field]) -> list[str]:
     """Each field with its value in each of the runs."""
-    told = []
+    found_fields = []
     for field in changed:
         values = ", ".join(f"{label} in {letter}" for label, letter in zip(field.labels, LETTERS, strict=False))
-        told.append(f"{field.name.replace('_', ' ')} ({values})")
-    return told
+        found_fields.append(f"{field.name.replace('_', ' ')} ({values})")
+    return found_fields
 
 
 def differences_text(runs: Sequence[ComparedRun]) -> str:
     """In what more than two runs differ, in a sentence."""
-    changed = [field for field in asked(runs) if field.differs]
+    changed = [field for field in specs_of(runs) if field.differs]
     if not changed:
         return f"All {len(runs)} were asked the same."
     return f"The {len(runs)} runs differ in {_listed([field.name.replace('_', ' ') for field in changed])}."

@@ -30,12 +30,12 @@ from gpudash.telemetry.comparing import MOST_RUNS, ComparedRun, Comparison, Fiel
 from gpudash.telemetry.comparing.comparison import (
     FIGURE_TITLES,
     LETTERS,
-    asked,
     differences_text,
     field_row,
     figure_row,
     headline,
     machines,
+    specs_of,
 )
 from gpudash.telemetry.comparing.curves import Alignment, common_marks
 from gpudash.telemetry.recording.recorder import RecordingError
@@ -46,7 +46,7 @@ from gpudash.ui.dashboard.document import Document
 from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.labels import worded_button
 from gpudash.ui.widgets.layouts import in_column, in_halves
-from gpudash.ui.widgets.moments import told_apart
+from gpudash.ui.widgets.moments import distinct_moments
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.tables import Column, Index, Table
 from gpudash.ui.widgets.text_size import scaled
@@ -269,16 +269,16 @@ class SpecsTable(Table):
     """One field a row, those that differ first; below them the machine. A column a run."""
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__("What was asked of the runs", _asked_columns(2), "Nothing is known of what was asked.", parent)
+        super().__init__("What was asked of the runs", _spec_columns(2), "Nothing is known of what was asked.", parent)
         self.marks = ChangedMarks(self)
         self.marks.palette = palette
         self.view.setItemDelegate(self.marks)
 
     def show_runs(self, runs: Sequence[ComparedRun]) -> None:
         """Show what was asked of the runs, and where they ran."""
-        fields = sorted((*asked(runs), *machines(runs)), key=lambda field: not field.differs)
+        fields = sorted((*specs_of(runs), *machines(runs)), key=lambda field: not field.differs)
         self.marks.fields = fields
-        self.begin_again(_asked_columns(len(runs)))
+        self.begin_again(_spec_columns(len(runs)))
         self.show_rows([field_row(field) for field in fields])
         self._fit_columns()
         self.view.viewport().update()
@@ -302,7 +302,7 @@ class SpecsTable(Table):
         self.view.viewport().update()
 
 
-def _asked_columns(runs: int) -> list[Column]:
+def _spec_columns(runs: int) -> list[Column]:
     return [Column(title) for title in ("asked and where", "", *LETTERS[:runs])]
 
 
@@ -372,7 +372,7 @@ def distinguished(runs: Sequence[ComparedRun], paths: Sequence[Path]) -> list[Co
         if len(places) == 1:
             continue
         began = [runs[place].began_wall_s for place in places]
-        moments = told_apart([moment for moment in began if moment is not None])
+        moments = distinct_moments([moment for moment in began if moment is not None])
         for number, place in enumerate(places):
             if moments is None or None in began:
                 labels[place] = f"{name} ({paths[place].name.replace('.gpudash', '')})"

@@ -16,7 +16,7 @@ from PySide6.QtWidgets import QAbstractButton, QInputDialog, QMenu, QSizePolicy,
 from gpudash.devices.known_gpus import KNOWN_GPUS, KnownGpu, find
 from gpudash.devices.names import SimulatedCard, parse_simulated, size_of
 from gpudash.devices.simulated_cards import exact_text
-from gpudash.memory.predicting.card_words import CardsAnswer, CardWords, Standing
+from gpudash.memory.predicting.card_text import CardsAnswer, CardText, Standing
 from gpudash.ui.colours import Palette
 from gpudash.ui.widgets.focus_group import FocusGroup
 from gpudash.ui.widgets.plain_text import plain_tip, without_mnemonics
@@ -30,7 +30,7 @@ OFFERED = ("rtx3060", "rtx4060", "rtx4090", "l4", "l40s", "a100-40gb", "a100-80g
 FOLDED_PX, WIDE_PX, GAP_PX = 100, 203, 8
 """Logical pixels of a chip's width: the least, and the most that it grows to."""
 
-WORDS_PX, TALL_PX = 136, 64
+ROOMY_PX, TALL_PX = 136, 64
 """Width from which a chip has its capacity and whole words, and height from which a line more."""
 
 MORE = "More ▾"
@@ -61,7 +61,7 @@ class ChipContent:
     """
 
     card: SimulatedCard
-    words: CardWords
+    text: CardText
     used: float = 0.0
     selected: bool = False
 
@@ -87,12 +87,12 @@ class ChipContent:
         """The last line: what is in use, else what is known beside the verdict."""
         if self.used:
             return f"{format_bytes(self.used)} in use"
-        return self.words.detail
+        return self.text.detail
 
     @property
     def sentence(self) -> str:
         """All of it."""
-        parts = [self.words.sentence, f"{format_bytes(self.used)} in use" if self.used else ""]
+        parts = [self.text.sentence, f"{format_bytes(self.used)} in use" if self.used else ""]
         return "; ".join(part for part in parts if part) or "nothing is asked of it"
 
 
@@ -148,18 +148,20 @@ class CardChip(QAbstractButton):
         line = QFontMetrics(bold).height()
         lines = 3 if tall else 2
         top = (self.height() - lines * line - 4) / 2
-        roomy = self.width() >= scaled(WORDS_PX)
+        roomy = self.width() >= scaled(ROOMY_PX)
         content, palette = self._content, self._palette
         capacity = content.capacity if roomy or not isinstance(content.card, KnownGpu) else ""
         self._paint_pair(painter, (left, top, right, line), (content.name, bold), (capacity, small))
-        words = content.words
-        colour = getattr(palette, COLOURS.get(words.standing, "muted"))
+        known = content.text
+        colour = getattr(palette, COLOURS.get(known.standing, "muted"))
         if not self.isEnabled():
             colour = palette.muted
-        text = words.verdict if roomy or not words.size else words.size
-        dimmed = words.standing in ("asking", "stale") and bool(words.size)
-        painter.setOpacity(MUTED_OPACITY if dimmed and words.standing == "asking" else 1.0)
-        self._paint_text(painter, (left, top + line, right, line), f"{words.sign} {text}".strip(), bold, colour)
+        verdict = known.size
+        if roomy or not known.size:
+            verdict = known.verdict
+        dimmed = known.standing == "asking" and bool(known.size)
+        painter.setOpacity(MUTED_OPACITY if dimmed else 1.0)
+        self._paint_text(painter, (left, top + line, right, line), f"{known.sign} {verdict}".strip(), bold, colour)
         painter.setOpacity(1.0)
         if tall:
             detail = content.detail
@@ -177,7 +179,7 @@ class CardChip(QAbstractButton):
             edge = palette.muted
         if content.selected:
             width = 2.0
-            edge = palette.critical if content.words.standing == "short" else palette.accent
+            edge = palette.critical if content.text.standing == "short" else palette.accent
         inset = width / 2
         frame = QRectF(self.rect()).adjusted(inset, inset, -inset, -inset)
         painter.setPen(QPen(QColor(edge), width))
@@ -198,10 +200,10 @@ class CardChip(QAbstractButton):
         """A name at the left and its facts at the right, which give way to it."""
         left, top, right, height = box
         wide = QFontMetrics(first[1]).horizontalAdvance(first[0])
-        beside = QFontMetrics(last[1]).horizontalAdvance(last[0])
-        if wide + beside + 6 > right - left and isinstance(self._content.card, KnownGpu):
+        capacity_width = QFontMetrics(last[1]).horizontalAdvance(last[0])
+        if wide + capacity_width + 6 > right - left and isinstance(self._content.card, KnownGpu):
             last = ("", last[1])
-        elif wide + beside + 6 > right - left:
+        elif wide + capacity_width + 6 > right - left:
             first, last = last, ("", last[1])
             first = (first[0], self._bold())
         self._paint_text(painter, box, first[0], first[1], self._palette.text)
@@ -225,7 +227,7 @@ class CardChip(QAbstractButton):
 
     def _paint_bar(self, painter: QPainter, colour: str) -> None:
         """The share of the card that is needed."""
-        share = self._content.words.share
+        share = self._content.text.share
         whole = QRectF(10, self.height() - 6, self.width() - 20, 2)
         painter.setPen(Qt.PenStyle.NoPen)
         painter.setBrush(QColor(self._palette.border))
@@ -321,8 +323,8 @@ class CardChooser(QWidget):
         for key in self._left_out:
             content = self._contents[key]
             name = content.name if isinstance(content.card, KnownGpu) else f"Own size, {content.capacity}"
-            words = content.words
-            action = self._entry(menu, content.card, f"{name}\t{f'{words.sign} {words.verdict}'.strip()}")
+            text = content.text
+            action = self._entry(menu, content.card, f"{name}\t{f'{text.sign} {text.verdict}'.strip()}")
             action.setToolTip(plain_tip(content.sentence))
             action.setCheckable(True)
             action.setChecked(content.selected)

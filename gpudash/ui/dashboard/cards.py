@@ -16,7 +16,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWi
 from gpudash.devices.health import marks, xid
 from gpudash.devices.names import OF_AN_INSTANCE, SHARED, SIMULATED, Device, Gpu, badged_name, short_product
 from gpudash.devices.simulated_cards import is_program_card
-from gpudash.memory.predicting.card_words import CardsAnswer, CardWords, Standing
+from gpudash.memory.predicting.card_text import CardsAnswer, CardText, Standing
 from gpudash.session.recordings.run_names import process_text
 from gpudash.telemetry.metrics import GPU_METRICS, METRICS, SENSORS, Metric
 from gpudash.telemetry.plots import THIS_PROCESS
@@ -141,10 +141,10 @@ class Card(QFrame):
         self._facts = PlainLabel(role="muted")
         self._used = PlainLabel(role="figure")
         self._total = PlainLabel(role="muted")
-        self._words = CardWords("unasked")
-        self._fit_words = PlainLabel()
-        self._fit_words.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
-        self._fit_words.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignBottom)
+        self._text = CardText("unasked")
+        self._fit_verdict_text = PlainLabel()
+        self._fit_verdict_text.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        self._fit_verdict_text.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignBottom)
         self._bar = MemoryBar(palette)
         self._outer = QVBoxLayout(self)
         self._top = in_row((self._name, 1), self._badge, self._facts, spacing=8)
@@ -152,7 +152,7 @@ class Card(QFrame):
         self._figures.setSpacing(6)
         self._figures.addWidget(self._used, alignment=Qt.AlignmentFlag.AlignBottom)
         self._figures.addWidget(self._total, alignment=Qt.AlignmentFlag.AlignBottom)
-        self._figures.addWidget(self._fit_words, 1)
+        self._figures.addWidget(self._fit_verdict_text, 1)
         self._outer.addLayout(self._top)
         self._outer.addLayout(self._figures)
         self._outer.addWidget(self._bar)
@@ -172,15 +172,15 @@ class Card(QFrame):
         self._used.style().unpolish(self._used)
         self._used.style().polish(self._used)
 
-    def show_words(self, words: CardWords) -> None:
+    def show_text(self, text: CardText) -> None:
         """Say whether what is in the form fits the device."""
-        self._words = words
-        role = FIT_ROLES.get(words.standing, "muted")
-        if self._fit_words.property("role") != role:
-            self._fit_words.setProperty("role", role)
-            self._fit_words.style().unpolish(self._fit_words)
-            self._fit_words.style().polish(self._fit_words)
-        self.setAccessibleDescription(words.sentence)
+        self._text = text
+        role = FIT_ROLES.get(text.standing, "muted")
+        if self._fit_verdict_text.property("role") != role:
+            self._fit_verdict_text.setProperty("role", role)
+            self._fit_verdict_text.style().unpolish(self._fit_verdict_text)
+            self._fit_verdict_text.style().polish(self._fit_verdict_text)
+        self.setAccessibleDescription(text.sentence)
         self._fit()
 
     def show_content(self, content: CardContent, palette: Palette, selected: bool) -> None:
@@ -242,17 +242,17 @@ class Card(QFrame):
 
     def _fit_verdict(self) -> None:
         """Show as much of the verdict as there is room for beside the figures: all, its sign and size, or the sign."""
-        words = self._words
+        known = self._text
         margins = self._outer.contentsMargins()
         room = self.width() - margins.left() - margins.right() - 2 * self._figures.spacing() - 4
         room -= self._used.sizeHint().width() + self._total.sizeHint().width()
-        metrics = self._fit_words.fontMetrics()
-        forms = [f"{words.sign} {words.verdict}", f"{words.sign} {words.size}", words.sign]
-        if words.standing == "asking" and not words.size:
+        metrics = self._fit_verdict_text.fontMetrics()
+        forms = [f"{known.sign} {known.verdict}", f"{known.sign} {known.size}", known.sign]
+        if known.standing == "asking" and not known.size:
             forms = ["predicting…"]  # three dots alone are too faint to be read
         text = next((form for form in forms if metrics.horizontalAdvance(form.strip()) <= room), "").strip()
-        if self._fit_words.text() != text:
-            self._fit_words.setText(text)
+        if self._fit_verdict_text.text() != text:
+            self._fit_verdict_text.setText(text)
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         if event.button() is Qt.MouseButton.LeftButton:
@@ -307,7 +307,7 @@ class DeviceCards(QWidget):
             names: a card's key → torch's name of the device, for those on which a run can take place.
         """
         for key, card in self._cards.items():
-            card.show_words(answers.of(names[key]) if key in names else CardWords("unasked"))
+            card.show_text(answers.of(names[key]) if key in names else CardText("unasked"))
 
     def facts(self, key: str) -> Sequence[str]:
         """The figures at the right of a device's card, as many as there is room for."""

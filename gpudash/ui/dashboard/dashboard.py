@@ -125,7 +125,7 @@ class Dashboard(PlotsPage):
         self._has_runs, self._origin = True, ""
         self.ending: RunEnd | None = None
         self._opened_s = session.store.newest_s
-        self._looked_back = False
+        self._viewed_earlier = False
         self._forward: str | None = None
         self._tables_share: float | None = None
         self._low: bool | None = None
@@ -280,7 +280,7 @@ class Dashboard(PlotsPage):
 
     def _form_changed(self) -> None:
         """What is predicted of the form comes before the run of before that was looked at."""
-        self._looked_back = False
+        self._viewed_earlier = False
 
     def apply_settings(self) -> None:
         """Show what the session's settings ask for."""
@@ -380,7 +380,7 @@ class Dashboard(PlotsPage):
         run = runs[number - 1]
         keys = {device.name: device.uuid or "host" for device in self.session.devices()}
         self._selected = keys.get(run.device, self._selected)
-        self._looked_back = True
+        self._viewed_earlier = True
         self.plots.cover(covered=False)
         if run.ended_s is None:
             self.view.follow()
@@ -505,7 +505,7 @@ class Dashboard(PlotsPage):
         """
         if not (self.view.following or self.view.held) or self.view.selection is not None:
             return None
-        if self._looked_back and self.view.held:
+        if self._viewed_earlier and self.view.held:
             return None
         return self._prediction
 

@@ -8,7 +8,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QFrame, QPushButton, QWidget
 
-from gpudash.memory.explaining.annotated_source import asked_bytes
+from gpudash.memory.explaining.annotated_source import refused_total_bytes
 from gpudash.memory.explaining.patches import line_changes
 from gpudash.memory.explaining.whole_need import NUMBERLESS, RERUN, variables_of
 from gpudash.telemetry.explanation import Explanation, Remedy
@@ -49,7 +49,7 @@ class ChangePanel(QFrame):
         super().__init__(parent)
         self.setProperty("role", "panel")
         self._offer: Offer | None = None
-        self._asked = 0
+        self._refused_total = 0
         self._trial_on = False
         self.title = PlainLabel(role="title")
         self.figure = PlainLabel(role="figure")
@@ -81,7 +81,7 @@ class ChangePanel(QFrame):
     def show_offer(self, offer: Offer | None, found: Explanation) -> None:
         """Show a change of what ``found`` explains; without one what is known of the cause alone."""
         self._offer = offer
-        self._asked = asked_bytes(found)
+        self._refused_total = refused_total_bytes(found)
         self._trial_on = False
         self.say("")
         set_role(self.figure, "figure")
@@ -107,9 +107,9 @@ class ChangePanel(QFrame):
         peak = run.peak_reserved_bytes
         self.figure.setText("" if peak is None else format_bytes(peak))
         self.figure.setVisible(peak is not None)
-        role, words = _trial_words(run, self._asked, steps_before)
+        role, text = _trial_text(run, self._refused_total, steps_before)
         set_role(self.figure, role)
-        self.saved.setText(words)
+        self.saved.setText(text)
         self.saved.show()
         self.tried.setText(self._tried_text())
         self._show_buttons()
@@ -132,7 +132,7 @@ class ChangePanel(QFrame):
         peak = None if offer is None else offer.remedy.predicted_peak_bytes
         if peak is not None:
             self.figure.setText(format_bytes(peak))
-            self.saved.setText(f"at the peak instead of the {format_bytes(self._asked)} that were asked for.")
+            self.saved.setText(f"at the peak instead of the {format_bytes(self._refused_total)} that were asked for.")
         elif offer is not None:
             self.saved.setText(offer.remedy.change)
         self.figure.setVisible(peak is not None)
@@ -194,8 +194,8 @@ def run_text(remedy: Remedy) -> str:
 
 def setting_text(remedy: Remedy) -> str:
     """What a remedy sets, as a shell takes it: variables, and the command where that is another; "" of an edit."""
-    words = [f"{name}={shlex.quote(value)}" for name, value in variables_of(remedy).items()]
-    return " ".join([*words, *map(shlex.quote, remedy.command)])
+    text = [f"{name}={shlex.quote(value)}" for name, value in variables_of(remedy).items()]
+    return " ".join([*text, *map(shlex.quote, remedy.command)])
 
 
 def _title(offer: Offer | None) -> str:
@@ -209,10 +209,10 @@ def _title(offer: Offer | None) -> str:
     return f"THE CHANGE, {format_count(lines)} LINES"
 
 
-def _trial_words(run: RunView, asked: int, steps_before: int) -> tuple[str, str]:
+def _trial_text(run: RunView, refused_total: int, steps_before: int) -> tuple[str, str]:
     """How the figure looks, and what stands behind it."""
     steps = f"{format_count(run.step)} step{'' if run.step == 1 else 's'}"
-    instead = f"at the peak instead of {format_bytes(asked)}"
+    instead = f"at the peak instead of {format_bytes(refused_total)}"
     if run.running:
         return "figure", f"at the peak so far, after {steps} of a run with the change."
     if run.status == "finished":

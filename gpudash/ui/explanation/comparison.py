@@ -144,14 +144,14 @@ class _Head(QWidget):
 
     def show_run(self, run: RunView) -> None:
         steps = f"{format_count(run.step)} step{'' if run.step == 1 else 's'}"
-        words = {
+        text = {
             "running": f"{steps} so far",
             "finished": f"all of it, {steps}",
             "out_of_memory": f"out of memory after {steps}",
             "cancelled": f"stopped after {steps}",
             "failed": f"failed after {steps}",
         }
-        self._steps.setText(words[run.status])
+        self._steps.setText(text[run.status])
         peak = run.peak_reserved_bytes
         self._peak.setText("" if peak is None else f"peak {format_bytes(peak)}")
         set_role(self._peak, ROLES.get(run.status, "figure-small"))
@@ -211,11 +211,11 @@ class CoursePlot(QWidget):
             painter.setPen(QPen(QColor(self._palette.grid), 1))
             painter.drawLine(QPointF(plot.left(), y), QPointF(plot.right(), y))
             painter.setPen(QColor(self._palette.muted))
-            words = label
+            text = label
             if value == ticks.marks[-1][0]:
-                words = f"{label} {ticks.name}"
+                text = f"{label} {ticks.name}"
             box = QRectF(0, y - line / 2, plot.left() - scaled(6), line)
-            painter.drawText(box, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, words)
+            painter.drawText(box, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, text)
         painter.setPen(QColor(self._palette.muted))
         for at_s, label in time_ticks(0.0, self._seconds, plot.width(), relative=False).marks:
             x = self._at(plot, at_s, 0.0).x()
@@ -261,12 +261,12 @@ class CoursePlot(QWidget):
         pen.setDashPattern([8, 4])
         painter.setPen(pen)
         painter.drawLine(QPointF(plot.left(), y), QPointF(plot.right(), y))
-        words = f"{format_bytes(self._room)}, all there is"
+        text = f"{format_bytes(self._room)}, all there is"
         line = painter.fontMetrics().height()
         painter.setPen(QColor(self._palette.critical))
         # at the left, where what grows is still below it
         box = QRectF(plot.left() + scaled(6), y + 2, plot.width(), line)
-        painter.drawText(box, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop, words)
+        painter.drawText(box, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop, text)
         if self._other is not None and self._other.times.size:
             end = self._points(plot, self._other.times[-1:], self._other.reserved[-1:])
             wide = painter.fontMetrics().horizontalAdvance("as it was")

@@ -192,13 +192,13 @@ class ExplanationPage(QWidget):
             return
         self._own = program
         sourced = self.program.show_program(found, program)
-        beside = None
+        shown_remedy = None
         if program is None:
             self._show_header(sourced=False)
             return
         if program.offer is not None and sourced:
-            beside = program.offer.remedy
-        self._show_header(sourced=sourced, runnable=program.runnable, beside=beside)
+            shown_remedy = program.offer.remedy
+        self._show_header(sourced=sourced, runnable=program.runnable, shown_remedy=shown_remedy)
 
     def _show_parts(self, found: Explanation, began_s: float, uuid: str | None) -> None:
         self._total.setText(total_text(found))
@@ -345,7 +345,7 @@ class ExplanationHeader(CauseHeader):
         rank: int | None = None,
         sourced: bool = False,
         runnable: Sequence[Remedy] = (),
-        beside: Remedy | None = None,
+        shown_remedy: Remedy | None = None,
     ) -> None:
         """Show what ``found`` says.
 
@@ -370,8 +370,8 @@ class ExplanationHeader(CauseHeader):
             product = f" · {found.product}"
         self.show_cause(found, f"{what} {format_clock(found.time_s)} · {whose}{shown_name(found.device)}{product}")
         remedies, note = found.remedies, found.remedies_note
-        if beside is not None:
-            remedies = tuple(remedy for remedy in remedies if remedy != beside)
+        if shown_remedy is not None:
+            remedies = tuple(remedy for remedy in remedies if remedy != shown_remedy)
         if sourced:
             note = ""
         self.remedies.show_remedies(remedies, note, commanding=commanding, looking=looking, runnable=runnable)

@@ -365,10 +365,10 @@ class _Margin(QWidget):
         thick = round(at.height() * 0.62)
         painter.fillRect(QRectF(edge, at.top() + (at.height() - thick) / 2, wide, thick), QColor(colour))
         painter.setPen(QColor(palette.critical if row.growth else palette.muted))
-        words, shown = _figures(row, font, margin - 2 * edge - wide - scaled(6))
+        text, shown = _figures(row, font, margin - 2 * edge - wide - scaled(6))
         painter.setFont(shown)
         figures = QRectF(edge, at.top(), margin - 2 * edge, at.height())
-        painter.drawText(figures, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, words)
+        painter.drawText(figures, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, text)
 
 
 def _figures(row: SourceRow, font: QFont, room: float) -> tuple[str, QFont]:

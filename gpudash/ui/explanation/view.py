@@ -111,7 +111,7 @@ class ExplanationView(QStackedWidget):
         session = self._session
         with session.store.lock:
             run = session.store.run
-        if run is not None and self._tells_of(run):
+        if run is not None and self._is_about(run):
             self._open_page()
         elif run is not None and run.running and run.device != "cpu" and session.live is not None:
             session.live.explain()
@@ -168,7 +168,7 @@ class ExplanationView(QStackedWidget):
             self.page.owners.table.view.setFocus()
             self.refresh()
 
-    def _tells_of(self, run: RunView) -> bool:
+    def _is_about(self, run: RunView) -> bool:
         """Whether the page shows what became of a change in this run, and nothing else explains the run."""
         explained = run.error is not None and run.error.explanation is not None
         return run.run_id == self._trial_id and not explained

@@ -12,7 +12,7 @@ import numpy as np
 from gpudash.devices.names import SimulatedCard
 from gpudash.drawing.ghost import Ghost, RunningGhost
 from gpudash.memory.allocator.trace import ACTIVATIONS, INPUTS, TEMPORARY
-from gpudash.memory.predicting.card_words import CardsAnswer
+from gpudash.memory.predicting.card_text import CardsAnswer
 from gpudash.memory.predicting.estimate import Alternative, CardEstimate
 from gpudash.memory.predicting.prediction import AFTER_RELEASE, Prediction, change_text, time_text
 from gpudash.session import Answer, Session
@@ -25,7 +25,7 @@ from gpudash.telemetry.runs import RunView
 from gpudash.ui.forms.fit_panel import PREDICTING
 from gpudash.ui.forms.workload_panel import WorkloadPanel
 from gpudash.ui.plots.ghost import GhostView
-from gpudash.ui.plots.peak_handle import Sized
+from gpudash.ui.plots.peak_handle import SizedPeak
 from gpudash.ui.plots.remedy import RemedyView
 from gpudash.units import MIB, format_bytes
 
@@ -246,7 +246,7 @@ class FitFollower:
             self._requested_free = self._session.estimates.target(device).free_bytes
             self._session.estimates.ask(spec, device, timeline=True, cards=self.cards)
         except (ValueError, RuntimeError) as error:
-            self.on_cards = CardsAnswer(asked=True, reason=str(error))
+            self.on_cards = CardsAnswer(requested=True, reason=str(error))
             self._panel.fit.show_reason(str(error), "")
             self._ghost = GhostView(None, str(error))
             return
@@ -284,8 +284,8 @@ class FitFollower:
         """What is known of the cards is of an earlier question from now on."""
         spec = self._panel.spec()
         before = {**self.on_cards.before, **self.on_cards.known}
-        asked = spec is not None or bool(self._panel.correction)
-        self.on_cards = CardsAnswer({}, before if asked else {}, asked, awaited=spec is not None)
+        requested = spec is not None or bool(self._panel.correction)
+        self.on_cards = CardsAnswer({}, before if requested else {}, requested, awaited=spec is not None)
 
     def _fade(self) -> None:
         """Let the ghost of an earlier question stay, as one of that; it goes where nothing can be asked."""
@@ -295,7 +295,7 @@ class FitFollower:
         elif self._ghost is not None:
             self._ghost = replace(self._ghost, faded=True, detail=wrong or self._asking(self._ghost.sized))
 
-    def _asking(self, answered: Sized | None) -> str:
+    def _asking(self, answered: SizedPeak | None) -> str:
         """What is waited for: another size, where that differs from the one that is drawn."""
         spec = self._panel.spec()
         if answered is None or not isinstance(spec, TrainingSpec) or spec.rank_batch == answered.size:
@@ -378,7 +378,7 @@ GROWING = (ACTIVATIONS, INPUTS, TEMPORARY)
 """What grows with a batch."""
 
 
-def _sized(ghost: Ghost, spec: Spec | None) -> Sized | None:
+def _sized(ghost: Ghost, spec: Spec | None) -> SizedPeak | None:
     """What a drag of the peak changes; ``None`` where a run has no batch, or nothing of it grows."""
     name = None if spec is None else size_field(spec)
     if name is None or not isinstance(spec, TrainingSpec):
@@ -386,4 +386,4 @@ def _sized(ghost: Ghost, spec: Spec | None) -> Sized | None:
     growing = sum(ghost.parts.get(part, 0.0) for part in GROWING)
     if not growing:
         return None
-    return Sized(name, spec.rank_batch, largest_size(spec, name), growing / spec.rank_batch)
+    return SizedPeak(name, spec.rank_batch, largest_size(spec, name), growing / spec.rank_batch)

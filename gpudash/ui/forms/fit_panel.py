@@ -487,17 +487,17 @@ class AlternativeRow(QWidget):
         self.setAccessibleName(f"{way.change}: {way.fit}; {_costs(way)}")
 
     def enterEvent(self, event: QEnterEvent) -> None:
-        self._look(pointer=True, focus=self.focused)
+        self._regard(pointer=True, focus=self.focused)
 
     def leaveEvent(self, event: QEvent) -> None:
-        self._look(pointer=False, focus=self.focused)
+        self._regard(pointer=False, focus=self.focused)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         if event.type() in (QEvent.Type.FocusIn, QEvent.Type.FocusOut):
-            self._look(pointer=self.under_pointer, focus=event.type() is QEvent.Type.FocusIn)
+            self._regard(pointer=self.under_pointer, focus=event.type() is QEvent.Type.FocusIn)
         return super().eventFilter(watched, event)
 
-    def _look(self, *, pointer: bool, focus: bool) -> None:
+    def _regard(self, *, pointer: bool, focus: bool) -> None:
         self.under_pointer, self.focused = pointer, focus
         self.regarded.emit()
 

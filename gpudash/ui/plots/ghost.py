@@ -20,7 +20,7 @@ from gpudash.drawing.ghost import Floats, Ghost, GhostPanel, Indices, RibbonColu
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.geometry import Geometry
 from gpudash.ui.plots.layers import Area, Label, Layer, paint_area
-from gpudash.ui.plots.peak_handle import ROUND_PX, Sized
+from gpudash.ui.plots.peak_handle import ROUND_PX, SizedPeak
 from gpudash.ui.widgets.motion import Motion
 from gpudash.ui.widgets.text_size import scaled
 
@@ -76,7 +76,7 @@ class GhostView:
     verdict: GhostVerdict = "unknown"
     faded: bool = False
     steps: int = 0
-    sized: Sized | None = None
+    sized: SizedPeak | None = None
     margin: float = 0.0
 
     @property

@@ -18,7 +18,7 @@ ROUND_PX, TARGET_PX = 18, 26
 
 
 @dataclass(frozen=True, slots=True)
-class Sized:
+class SizedPeak:
     """What a predicted run grows with.
 
     Attributes:
@@ -54,7 +54,7 @@ class PeakHandle(QWidget):
         super().__init__(parent)
         self._palette = palette
         self._colour = palette.text
-        self._sized: Sized | None = None
+        self._sized: SizedPeak | None = None
         self._geometry: Geometry | None = None
         self._peak = QPointF()
         self._value = 0.0
@@ -78,7 +78,7 @@ class PeakHandle(QWidget):
         peak: QPointF | None,
         value: float,
         geometry: Geometry | None,
-        sized: Sized | None,
+        sized: SizedPeak | None,
         colour: str,
         *,
         old: bool,

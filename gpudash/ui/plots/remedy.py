@@ -171,9 +171,9 @@ class RemedyLayer(Layer):
             painter.drawLine(QLineF(point.x() - TICK_PX / 2, point.y(), point.x() + TICK_PX / 2, point.y()))
         if self._under is not None:
             self._under.paint_peak(painter)  # its words are to be read over the outline
-        self._paint_words(painter)
+        self._paint_text(painter)
 
-    def _paint_words(self, painter: QPainter) -> None:
+    def _paint_text(self, painter: QPainter) -> None:
         assert self.peak is not None
         painter.save()
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)

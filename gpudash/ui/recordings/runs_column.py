@@ -28,7 +28,7 @@ COMPARE_TIP = "Lay the ticked runs over one another, the oldest as A"
 TICK_TIP = "Tick two or more runs to lay them over one another"
 TOO_MANY = f"At most {MOST_RUNS} runs are laid over one another; tick fewer"
 
-LOOK_S = 0.5
+POLL_S = 0.5
 """How often the session's own runs are looked at."""
 
 
@@ -72,7 +72,7 @@ class RunsColumn(QFrame):
         self._watch = watch
         self._watcher: LibraryWatcher | None = None
         self._clock = clock
-        self._looked_at = float("-inf")
+        self._polled_at = float("-inf")
         self._shown: tuple[LibraryEntry, ...] = ()
         self._library: Library | None = None
         self._recorded: list[LibraryRow] = []
@@ -100,7 +100,7 @@ class RunsColumn(QFrame):
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
-        self._looked_at = float("-inf")
+        self._polled_at = float("-inf")
 
     def begin(self) -> None:
         """Watch the folder of recordings from now on, every second while the list is seen."""
@@ -110,9 +110,9 @@ class RunsColumn(QFrame):
 
     def refresh(self) -> None:
         """Show what is new; called by the window's timer."""
-        if self._clock() - self._looked_at < LOOK_S:
+        if self._clock() - self._polled_at < POLL_S:
             return
-        self._looked_at = self._clock()
+        self._polled_at = self._clock()
         if self.isVisible():
             self.begin()
         if self._watcher is not None:

@@ -277,9 +277,9 @@ class RunDelegate(QStyledItemDelegate):
         small.setPointSizeF(SMALL_PT * text_scale())
         painter.setFont(small)
         painter.setPen(QColor(self.palette.muted))
-        words = QFontMetrics(small).elidedText(_reason(row.entry), Qt.TextElideMode.ElideRight, 2 * inner.width() - 40)
+        text = QFontMetrics(small).elidedText(_reason(row.entry), Qt.TextElideMode.ElideRight, 2 * inner.width() - 40)
         below = QRect(inner.left(), inner.top() + line, inner.width(), inner.height() - line)
-        painter.drawText(below, int(Qt.AlignmentFlag.AlignVCenter | Qt.TextFlag.TextWordWrap), words)
+        painter.drawText(below, int(Qt.AlignmentFlag.AlignVCenter | Qt.TextFlag.TextWordWrap), text)
 
     def _write(self, painter: QPainter, font: QFont, colour: str, room: QRect, text: str) -> None:
         painter.setFont(font)

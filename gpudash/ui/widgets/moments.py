@@ -21,7 +21,7 @@ def moment_text(seconds: float) -> str:
     return f"{_date(moment)} {moment.year}"
 
 
-def told_apart(moments: Sequence[float]) -> list[str] | None:
+def distinct_moments(moments: Sequence[float]) -> list[str] | None:
     """Each of several moments, as short as they can be told from one another; ``None`` where two are the same."""
     local = [_local(seconds) for seconds in moments]
     dates = [""] * len(local)

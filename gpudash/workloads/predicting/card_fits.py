@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from gpudash.memory.allocator.trace import Trace
-from gpudash.memory.predicting.estimate import AskedCard, CardEstimate, Target, judge_card
+from gpudash.memory.predicting.estimate import CardEstimate, CardRequest, Target, judge_card
 from gpudash.memory.predicting.fit import Peaks, peaks
 from gpudash.workloads.predicting.device_fit import Sized
 
@@ -20,7 +20,7 @@ BORROWED_RATIO = 0.25
 """How far the peaks of a run lie apart on cards of one generation at most: 766 to 960 MiB were found, for a training in
 halves on a T4 and a V100, and a fifth less apart on later ones."""
 
-Told = Callable[[Sequence[CardEstimate]], object]
+ReportCards = Callable[[Sequence[CardEstimate]], object]
 """Is given the answers of all cards, each time with more than before."""
 
 
@@ -33,18 +33,18 @@ class CardsQuestion:
         told: hears the answers, before the estimate that comes next.
     """
 
-    cards: Sequence[AskedCard] = ()
-    told: Told = field(default=lambda _answers: None)
+    cards: Sequence[CardRequest] = ()
+    report: ReportCards = field(default=lambda _answers: None)
 
 
-def cards_question(query: Mapping[str, Any], beside: dict[str, Any]) -> CardsQuestion:
+def cards_question(query: Mapping[str, Any], extras: dict[str, Any]) -> CardsQuestion:
     """The cards that a process is asked about in ``query``; what is known of them goes into ``beside``."""
-    asked = [AskedCard(str(card["key"]), Target.from_json(card["target"])) for card in query.get("cards", ())]
+    requested = [CardRequest(str(card["key"]), Target.from_json(card["target"])) for card in query.get("cards", ())]
 
-    def told(answers: Sequence[CardEstimate]) -> None:
-        beside["cards"] = [asdict(answer) for answer in answers]
+    def report(answers: Sequence[CardEstimate]) -> None:
+        extras["cards"] = [asdict(answer) for answer in answers]
 
-    return CardsQuestion(asked, told)
+    return CardsQuestion(requested, report)
 
 
 class CardFits:
@@ -74,20 +74,22 @@ class CardFits:
             self._followed[own.architecture.generation] = own
 
     @property
-    def asked(self) -> bool:
+    def requested(self) -> bool:
         """Whether there are cards that are asked about."""
         return bool(self._question.cards)
 
-    def tell_first(self) -> Iterator[None]:
+    def report_first(self) -> Iterator[None]:
         """Answer every card by its generation; goes on once, where there is any."""
         if not self._question.cards:
             return
         for card in self._question.cards:
             self._found[card.key] = self._judged(card, self._followed.get(self._generation(card), card.target))
-        self._tell()
+        self._report()
         yield
 
-    def tell_largest(self, asked: int, sizes: Mapping[int, Sized], tried: Callable[[int], Sized], limit: int) -> None:
+    def report_largest(
+        self, requested: int, sizes: Mapping[int, Sized], tried: Callable[[int], Sized], limit: int
+    ) -> None:
         """Add the largest batch of each card.
 
         What is spare at the batch in question tells how much larger it may become, by lines through the sizes that were
@@ -101,24 +103,24 @@ class CardFits:
             limit: the largest that may be asked for.
         """
         spares = {key: found.spare_bytes for key, found in self._found.items() if found.spare_bytes is not None}
-        if asked not in sizes or not spares:
+        if requested not in sizes or not spares:
             return
         needs = {size: found.need for size, found in sizes.items()}
-        if asked > 1 and min(needs) == asked and min(spares.values()) < 0:
-            needs[asked // 2] = tried(asked // 2).need
+        if requested > 1 and min(needs) == requested and min(spares.values()) < 0:
+            needs[requested // 2] = tried(requested // 2).need
         if len(needs) < 2:
             return
-        most = min(limit, _size_at(asked, needs, needs[asked] + max(spares.values())))
+        most = min(limit, _size_at(requested, needs, needs[requested] + max(spares.values())))
         if most > max(needs):
             needs[most] = tried(most).need
         for key, spare in spares.items():
-            size = min(limit, max(0, _size_at(asked, needs, needs[asked] + spare)))
+            size = min(limit, max(0, _size_at(requested, needs, needs[requested] + spare)))
             # the lines are a little off; the verdict on the batch in question is not
-            size = min(size, asked - 1) if spare < 0 else max(size, asked)
+            size = min(size, requested - 1) if spare < 0 else max(size, requested)
             self._found[key] = replace(self._found[key], largest_batch_size=size, by_line=True)
-        self._tell()
+        self._report()
 
-    def tell_open(self) -> Iterator[None]:
+    def report_open(self) -> Iterator[None]:
         """Follow the run on each card of which the verdict is open; goes on after each."""
         for card in self._question.cards:
             before = self._found.get(card.key)
@@ -126,10 +128,10 @@ class CardFits:
                 continue
             exact = self._judged(card, card.target)
             self._found[card.key] = replace(exact, largest_batch_size=before.largest_batch_size, by_line=before.by_line)
-            self._tell()
+            self._report()
             yield
 
-    def _judged(self, card: AskedCard, on: Target) -> CardEstimate:
+    def _judged(self, card: CardRequest, on: Target) -> CardEstimate:
         """The answer of a card by the run as it is followed ``on`` another, or on itself."""
         target = card.target
         borrowed = target.device != "cpu" and on.architecture != target.architecture
@@ -151,19 +153,19 @@ class CardFits:
             self._spacious[key] = peaks(trace, target.settings)
         return self._spacious[key]
 
-    def _by_size(self) -> list[AskedCard]:
+    def _by_size(self) -> list[CardRequest]:
         """The GPUs, the one with most multiprocessors last: its scratch is the largest, so that the others' is less."""
         gpus = [card for card in self._question.cards if card.target.device != "cpu"]
         return sorted(gpus, key=lambda card: card.target.architecture.multiprocessors)
 
-    def _generation(self, card: AskedCard) -> int:
+    def _generation(self, card: CardRequest) -> int:
         return card.target.architecture.generation
 
-    def _tell(self) -> None:
-        self._question.told([self._found[card.key] for card in self._question.cards])
+    def _report(self) -> None:
+        self._question.report([self._found[card.key] for card in self._question.cards])
 
 
-def _size_at(asked: int, needs: Mapping[int, int], room: int) -> int:
+def _size_at(requested: int, needs: Mapping[int, int], room: int) -> int:
     """The size that needs ``room`` bytes, on the line through the sizes on either side of it; beyond all of them on the
     one through the last and the batch in question, since two that are near to each other say little of the rest.
     """
@@ -173,10 +175,10 @@ def _size_at(asked: int, needs: Mapping[int, int], room: int) -> int:
         low, high = max(fitting), min(beyond)
     elif fitting:
         high = max(fitting)
-        low = asked if asked != high else min(needs)
+        low = requested if requested != high else min(needs)
     else:
         low = min(beyond)
-        high = asked if asked != low else max(needs)
+        high = requested if requested != low else max(needs)
     slope = (needs[high] - needs[low]) / ((high - low) or 1)
     if slope <= 0:
         return low

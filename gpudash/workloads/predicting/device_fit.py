@@ -39,7 +39,7 @@ Followed = Callable[[Trace, Target, Estimate], object]
 """Is given what a run asks of the allocator of a device, and what that comes to there."""
 
 
-def answers(number: object, estimates: Iterable[Estimate], beside: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def answers(number: object, estimates: Iterable[Estimate], extras: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """What a process says of each estimate, which has more than the one before; the last one is told again as final.
 
     Args:
@@ -48,8 +48,8 @@ def answers(number: object, estimates: Iterable[Estimate], beside: dict[str, Any
     """
     last: Estimate | None = None
     for last in estimates:
-        yield {"id": number, "estimate": last.to_json(), "final": False, **beside}
-        beside.clear()
+        yield {"id": number, "estimate": last.to_json(), "final": False, **extras}
+        extras.clear()
     if last is not None:
         yield {"id": number, "estimate": last.to_json(), "final": True}
 

@@ -131,18 +131,18 @@ class _Estimation:
         if self._followed is not None and not self._split:
             self._followed(self._trace(spec), target, found)
         yield found
-        for _told in self._cards.tell_first():
+        for _reported in self._cards.report_first():
             yield found
         for grown in self._beyond(found, alternatives=alternatives and target.room_bytes is not None):
             found = grown
             yield found
         # what else is known of other cards comes last: nothing of the one in question waits for it
         name = size_field(self._spec)
-        if name is not None and self._sizes and self._cards.asked:
+        if name is not None and self._sizes and self._cards.requested:
             tried = functools.partial(self._sized, name)
-            self._cards.tell_largest(self._batch(name), self._sizes, tried, self._limit(name))
+            self._cards.report_largest(self._batch(name), self._sizes, tried, self._limit(name))
             yield found
-        for _told in self._cards.tell_open():
+        for _reported in self._cards.report_open():
             yield found
 
     def _beyond(self, found: Estimate, *, alternatives: bool) -> Iterator[Estimate]:

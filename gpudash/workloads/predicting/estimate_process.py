@@ -98,14 +98,14 @@ def _answers(query: Mapping[str, Any], dry: DryRun) -> Iterator[dict[str, Any]]:
     from gpudash.simulator.dry_run.refusals import CannotPredictError
 
     try:
-        beside: dict[str, Any] = {}
-        yield from answers(query["id"], _estimates(query, dry, beside), beside)
+        extras: dict[str, Any] = {}
+        yield from answers(query["id"], _estimates(query, dry, extras), extras)
     except CannotPredictError as error:
         refusal = {"kind": error.kind, "message": str(error), "remedy": error.remedy}
         yield {"id": query["id"], "error": refusal, "final": True}
 
 
-def _estimates(query: Mapping[str, Any], dry: DryRun, beside: dict[str, Any]) -> Iterator[Estimate]:
+def _estimates(query: Mapping[str, Any], dry: DryRun, extras: dict[str, Any]) -> Iterator[Estimate]:
     """The estimates that a query is answered with; what the next one's answer has more goes into ``beside``."""
     from gpudash.memory.predicting.memory_timeline import timeline_of
     from gpudash.simulator.dry_run.refusals import CannotPredictError
@@ -118,11 +118,11 @@ def _estimates(query: Mapping[str, Any], dry: DryRun, beside: dict[str, Any]) ->
     except ValueError as error:
         raise CannotPredictError("request", f"{error}.", "Change the fields named in the message.") from None
     ranks = tuple(Target.from_json(rank) for rank in query.get("ranks", ()))
-    cards = cards_question(query, beside)
+    cards = cards_question(query, extras)
     question = Question(spec, target, _level(target, query.get("used_bytes")), elsewhere, ranks, cards)
 
     def follow(trace: Trace, target: Target, found: Estimate) -> None:
-        beside["timeline"] = timeline_of(trace, target, found).to_json()
+        extras["timeline"] = timeline_of(trace, target, found).to_json()
 
     followed = follow if query.get("timeline") else None
     yield from estimate(question, dry, alternatives=bool(query.get("alternatives", True)), followed=followed)

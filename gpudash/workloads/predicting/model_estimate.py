@@ -139,13 +139,13 @@ class _ModelEstimation:
         searched: Iterable[Estimate] = (found,)
         if alternatives and target.room_bytes is not None:
             searched = self._beyond(found, followed)
-        first = self._cards.tell_first()
+        first = self._cards.report_first()
         for grown in searched:
             found = grown
             yield found
-            for _told in first:  # behind the first answer, and not again
+            for _reported in first:  # behind the first answer, and not again
                 yield found
-        for _told in self._cards.tell_open():
+        for _reported in self._cards.report_open():
             yield found
 
     def _beyond(self, found: Estimate, followed: FollowedCode) -> Iterator[Estimate]:
@@ -189,7 +189,7 @@ class _ModelEstimation:
                     largest_global_batch=batch.size * len(self._ranks) if self._ranks else None,
                     largest_batch_releases=batch.releases,
                 )
-                self._cards.tell_largest(self._spec.batch, self._batches, self._batch_of, LARGEST_BATCH)
+                self._cards.report_largest(self._spec.batch, self._batches, self._batch_of, LARGEST_BATCH)
         except _OutOfTimeError:
             late.append(LARGEST)
         yield found

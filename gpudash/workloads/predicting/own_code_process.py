@@ -118,17 +118,17 @@ def main(python: str) -> int:
 
 def _answers(query: Mapping[str, Any], follower: CodeFollower) -> Iterator[dict[str, Any]]:
     try:
-        beside: dict[str, Any] = {}
-        yield from answers(query["id"], _estimates(query, follower, beside), beside)
+        extras: dict[str, Any] = {}
+        yield from answers(query["id"], _estimates(query, follower, extras), extras)
     except RefusedError as refused:
         yield {"id": query["id"], "error": refused.error, "final": True}
 
 
-def _estimates(query: Mapping[str, Any], follower: CodeFollower, beside: dict[str, Any]) -> Iterator[Estimate]:
+def _estimates(query: Mapping[str, Any], follower: CodeFollower, extras: dict[str, Any]) -> Iterator[Estimate]:
     """The estimates that a query is answered with; what the next one's answer has more goes into ``beside``."""
 
     def keep_timeline(trace: Trace, target: Target, found: Estimate) -> None:
-        beside["timeline"] = timeline_of(trace, target, found).to_json()
+        extras["timeline"] = timeline_of(trace, target, found).to_json()
 
     followed = None
     if query.get("timeline"):
@@ -139,7 +139,7 @@ def _estimates(query: Mapping[str, Any], follower: CodeFollower, beside: dict[st
     if "model" in query:
         spec = ModelSpec.model_validate(query["model"])
         ranks = [Target.from_json(rank) for rank in query.get("ranks", ())]
-        cards = cards_question(query, beside)
+        cards = cards_question(query, extras)
         yield from estimates(
             spec, follower, target, elsewhere, ranks, alternatives=alternatives, followed=followed, cards=cards
         )

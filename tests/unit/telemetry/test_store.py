@@ -299,18 +299,6 @@ def test_a_watched_program_has_no_peak_of_the_one_before_it_on_its_card() -> Non
     assert second.peak_reserved_bytes == 64
 
 
-def test_of_the_warnings_of_a_run_whose_memory_rises_and_falls_the_first_and_the_last_are_marked() -> None:
-    store = Store()
-    store.apply(RunStarted(time_s=0.0, run_id=1, workload="pressure", device="cuda:0", spec={}))
-    for step in range(5):
-        for device in ("GPU-0", "GPU-1"):
-            store.apply(Warning(time_s=step + 0.1, run_id=1, level="warning", device=device, text="85 %"))
-            store.apply(Warning(time_s=step + 0.2, run_id=1, level="passed", device=device, text="over"))
-    told = [(mark.label, mark.time_s) for mark in store.markers if mark.category == "warning"]
-    assert sorted(told) == sorted(2 * [("warning", 0.1), ("passed", 0.2), ("warning", 4.1), ("passed", 4.2)])
-    assert len([event for event in store.events if isinstance(event, Warning)]) == 20, "the events have them all"
-
-
 @given(SIZES, MAYBE, SIZES, SIZES, st.booleans())
 def test_bands_that_are_known_add_up_to_used(
     used: int, process: int | None, allocated: int, reserved: int, linked: bool

@@ -9,7 +9,7 @@ import pytest
 from gpudash.devices.known_gpus import KNOWN_GPUS, KnownGpu, find
 from gpudash.memory.allocator.trace import Trace
 from gpudash.memory.predicting.architecture import Architecture
-from gpudash.memory.predicting.estimate import AskedCard, CardEstimate, Target, judge
+from gpudash.memory.predicting.estimate import CardEstimate, CardRequest, Target, judge
 from gpudash.units import GIB, MIB
 from gpudash.workloads.predicting.card_fits import CardFits, CardsQuestion
 from gpudash.workloads.predicting.device_fit import Sized
@@ -53,14 +53,14 @@ class Run:
         return self._traces[design]
 
     def ask(self, cards: Sequence[KnownGpu], own: KnownGpu, *, whole: bool = True) -> dict[str, CardEstimate]:
-        told: list[Sequence[CardEstimate]] = []
-        question = CardsQuestion([AskedCard(gpu.key, target(gpu)) for gpu in cards], told.append)
+        report: list[Sequence[CardEstimate]] = []
+        question = CardsQuestion([CardRequest(gpu.key, target(gpu)) for gpu in cards], report.append)
         fits = CardFits(question, target(own), self.on, (RefusedRunError,))
         self.on(target(own))
-        list(fits.tell_first())
+        list(fits.report_first())
         if whole:
-            list(fits.tell_open())
-        return {card.key: card for card in told[-1]}
+            list(fits.report_open())
+        return {card.key: card for card in report[-1]}
 
 
 def test_twenty_cards_take_one_dry_run_more_than_one_where_they_are_of_two_generations() -> None:
@@ -96,32 +96,32 @@ def test_a_generation_on_which_a_run_cannot_be_followed_says_why_and_the_others_
 
 
 def test_the_computers_memory_is_answered_beside_the_cards() -> None:
-    told: list[Sequence[CardEstimate]] = []
-    cpu = AskedCard("cpu", Target("cpu", 16 * GIB, 8 * GIB, margin_ratio=0.2))
-    fits = CardFits(CardsQuestion([cpu], told.append), target(known("l4")), Run(GIB).on, (RefusedRunError,))
-    list(fits.tell_first())
-    (found,) = told[-1]
+    report: list[Sequence[CardEstimate]] = []
+    cpu = CardRequest("cpu", Target("cpu", 16 * GIB, 8 * GIB, margin_ratio=0.2))
+    fits = CardFits(CardsQuestion([cpu], report.append), target(known("l4")), Run(GIB).on, (RefusedRunError,))
+    list(fits.report_first())
+    (found,) = report[-1]
     assert found.fits is True and found.peak_reserved_bytes is None
 
 
 def test_nothing_is_told_where_no_card_is_asked_about() -> None:
-    told: list[Sequence[CardEstimate]] = []
-    fits = CardFits(CardsQuestion((), told.append), target(known("l4")), Run(GIB).on, (RefusedRunError,))
-    assert list(fits.tell_first()) == [] and list(fits.tell_open()) == [] and told == []
+    report: list[Sequence[CardEstimate]] = []
+    fits = CardFits(CardsQuestion((), report.append), target(known("l4")), Run(GIB).on, (RefusedRunError,))
+    assert list(fits.report_first()) == [] and list(fits.report_open()) == [] and report == []
 
 
 @pytest.mark.parametrize(("name", "largest"), [("rtx4060", 14), ("l4", 43), ("a100-80gb", 158)])
 def test_the_largest_batch_of_each_card_is_told_by_what_is_spare(name: str, largest: int) -> None:
-    told: list[Sequence[CardEstimate]] = []
+    report: list[Sequence[CardEstimate]] = []
     own = target(known("l4"))
-    question = CardsQuestion([AskedCard(name, target(known(name)))], told.append)
+    question = CardsQuestion([CardRequest(name, target(known(name)))], report.append)
     fits = CardFits(question, own, Run(8 * GIB).on, (RefusedRunError,))
-    list(fits.tell_first())
+    list(fits.report_first())
 
     def sized(size: int) -> Sized:
         return Sized(size, size * GIB // 2, fits=True, releases=False)
 
-    fits.tell_largest(16, {16: sized(16), 32: sized(32)}, sized, 1000)
-    (found,) = told[-1]
+    fits.report_largest(16, {16: sized(16), 32: sized(32)}, sized, 1000)
+    (found,) = report[-1]
     assert found.largest_batch_size == largest and found.by_line
     assert (found.largest_batch_size < 16) is ((found.spare_bytes or 0) < 0)

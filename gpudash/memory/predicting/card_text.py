@@ -44,27 +44,27 @@ class CardsAnswer:
 
     known: Mapping[str, CardEstimate] = field(default_factory=dict)
     before: Mapping[str, CardEstimate] = field(default_factory=dict)
-    asked: bool = False
+    requested: bool = False
     awaited: bool = False
     reason: str = ""
 
-    def of(self, key: str) -> CardWords:
+    def of(self, key: str) -> CardText:
         """What is known of one card."""
         found = self.known.get(key)
         earlier = self.before.get(key)
-        if not self.asked:
-            return CardWords("unasked")
+        if not self.requested:
+            return CardText("unasked")
         if found is not None:
-            return CardWords(_standing(found), found, reason=found.reason)
+            return CardText(_standing(found), found, reason=found.reason)
         if self.awaited:
-            return CardWords("asking", earlier)
+            return CardText("asking", earlier)
         if earlier is not None and not self.reason:
-            return CardWords("stale", earlier)
-        return CardWords("refused", reason=self.reason or NOT_ANSWERED)
+            return CardText("stale", earlier)
+        return CardText("refused", reason=self.reason or NOT_ANSWERED)
 
 
 @dataclass(frozen=True)
-class CardWords:
+class CardText:
     """What is known of one card.
 
     Attributes:
