@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from fractions import Fraction
 
 KIB = 1024
@@ -37,6 +39,9 @@ _FACTORS = {
 }
 
 _UNITS = {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": TIB}
+
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+"""Not the locale's, so that all words are of one language."""
 
 MAX_SIZE = 2**50
 """Largest size accepted anywhere: 1 PiB, far above any machine, far below int64."""
@@ -297,6 +302,41 @@ def format_moment(seconds: float) -> str:
     """`format_clock` to a tenth of a second: 0:41.3, 1:02:03.0."""
     tenths = max(0, int(seconds * 10 + 1e-6))
     return f"{format_clock(tenths // 10)}.{tenths % 10}"
+
+
+def format_date(seconds: float) -> str:
+    """A moment, seconds since the epoch: "today 14:05", "yesterday 18:02", "3 Mar 09:30", "3 Mar 2025"."""
+    moment, now = _local_time(seconds), datetime.now().astimezone()
+    clock = f"{moment:%H:%M}"
+    for text, day in (("today", now), ("yesterday", now - timedelta(days=1))):
+        if moment.date() == day.date():
+            return f"{text} {clock}"
+    if moment.year == now.year:
+        return f"{_day(moment)} {clock}"
+    return f"{_day(moment)} {moment.year}"
+
+
+def format_dates(moments: Sequence[float]) -> list[str] | None:
+    """Each of several moments, as short as they can be told from one another; ``None`` where two are the same."""
+    local = [_local_time(seconds) for seconds in moments]
+    dates = [""] * len(local)
+    if len({moment.date() for moment in local}) > 1:
+        dates = [f"{_day(moment)} " for moment in local]
+    if len({moment.year for moment in local}) > 1:
+        dates = [f"{_day(moment)} {moment.year} " for moment in local]
+    for form in ("%H:%M", "%H:%M:%S"):
+        texts = [f"{date}{moment.strftime(form)}" for date, moment in zip(dates, local, strict=True)]
+        if len(set(texts)) == len(texts):
+            return texts
+    return None
+
+
+def _day(moment: datetime) -> str:
+    return f"{moment.day} {_MONTHS[moment.month - 1]}"
+
+
+def _local_time(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds).astimezone()
 
 
 def format_count(number: int) -> str:

@@ -118,9 +118,8 @@ class Ghost:
 
     def prepare(self) -> None:
         """Find out now what takes a walk through all requests, on the thread that has the time for it."""
-        self.parts  # noqa: B018 - kept from here on
         for panel in (self.one_step, self.whole):
-            panel.fine  # noqa: B018
+            panel.columns(1)  # finds the peak, and keeps the fine edges that columns of any number are thinned from
 
     def step_peak(self, step: int) -> tuple[float, float]:
         """Where in a step most is held, 0 to 1 of it, and how much that is, bytes."""

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from gpudash.session.predicting.estimator import Answer
     from gpudash.session.recordings.folder import recording_target
     from gpudash.session.recordings.replay import Replay
-    from gpudash.session.watching.output_log import OutputLine, OutputLog
+    from gpudash.session.watching.output.log import OutputLine, OutputLog
     from gpudash.session.watching.request import WatchRequest
 
 __all__ = [
@@ -29,8 +29,8 @@ __all__ = [
 _MODULES = {
     "CLOSE_TIMEOUT_S": "live.session",
     "Answer": "predicting.estimator",
-    "OutputLine": "watching.output_log",
-    "OutputLog": "watching.output_log",
+    "OutputLine": "watching.output.log",
+    "OutputLog": "watching.output.log",
     "Replay": "recordings.replay",
     "Session": "live.session",
     "Status": "live.session",

@@ -10,7 +10,7 @@ from gpudash.devices.names import Device
 if TYPE_CHECKING:
     from gpudash.devices.names import Gpu
     from gpudash.session.live.session import Session
-    from gpudash.session.watching.output_log import OutputLog
+    from gpudash.session.watching.output.log import OutputLog
     from gpudash.system.settings import Settings
     from gpudash.telemetry.store import Store
 

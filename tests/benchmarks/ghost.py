@@ -17,7 +17,7 @@ from gpudash.drawing.ghost import Ghost
 from gpudash.telemetry.plots import CurveSpec, PlotSpec
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import DARK
-from gpudash.ui.plots.ghost import GhostView
+from gpudash.ui.plots.prediction.ghost import GhostView
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
 from gpudash.units import GIB, MIB

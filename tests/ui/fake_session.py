@@ -15,7 +15,7 @@ from gpudash.memory.watching.watch import MemoryWatch
 from gpudash.session import Status
 from gpudash.session.live.machine import program_of
 from gpudash.session.predicting.remedies import SoFar
-from gpudash.session.watching.output_log import OutputLog
+from gpudash.session.watching.output.log import OutputLog
 from gpudash.session.watching.program import SentSignal, Stopping, StopProgress
 from gpudash.session.watching.request import WatchRequest
 from gpudash.specs import Spec

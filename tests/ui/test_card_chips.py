@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QLineEdit
 from pytestqt.qtbot import QtBot
 
 from gpudash.devices.known_gpus import find
@@ -142,7 +142,9 @@ def test_answers_to_other_values_are_marked_while_the_form_holds_none_that_can_b
 ) -> None:
     session.estimates.report(FITS, cards=ANSWERS)
     settle(window)
-    window.workspace.dashboard.panel.form.control("width").setText("wide")  # type: ignore[union-attr]
+    control = window.workspace.dashboard.panel.form.control("width")
+    assert isinstance(control, QLineEdit)
+    control.setText("wide")
     settle(window)
     assert said(window, "rtx4090") == ("↻", "12.8 GiB spare", "for other values")
 

@@ -92,9 +92,9 @@ def test_a_preset_keeps_the_chosen_devices(form: ComparisonForm) -> None:
 
 
 def test_a_recorded_comparison_fills_the_form_also_with_devices_that_are_not_here(form: ComparisonForm) -> None:
-    specs_of = ComparisonSpec(devices="cuda:3,cpu", workload="matmul", fields={"size": 64}, limit=5)
-    form.set_values(specs_of.model_dump(mode="json"))
-    assert form.spec() == specs_of
+    asked = ComparisonSpec(devices="cuda:3,cpu", workload="matmul", fields={"size": 64}, limit=5)
+    form.set_values(asked.model_dump(mode="json"))
+    assert form.spec() == asked
 
 
 def test_a_recorded_comparison_of_a_workload_that_is_not_installed_says_so(form: ComparisonForm) -> None:

@@ -25,7 +25,7 @@ from pytestqt.qtbot import QtBot
 
 from gpudash.memory.explaining.explain import explain
 from gpudash.session.watching.attaching.candidates import Candidate
-from gpudash.session.watching.output_log import OutputLine
+from gpudash.session.watching.output.log import OutputLine
 from gpudash.system.settings import Settings, recordings_folder
 from gpudash.telemetry.comparing import ComparedRun
 from gpudash.telemetry.explanation import explanation_from_json

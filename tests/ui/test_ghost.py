@@ -339,8 +339,8 @@ def test_a_step_that_leaves_the_ghost_has_a_mark_with_the_difference_and_the_poi
     window: MainWindow, session: FakeSession, palette: Palette
 ) -> None:
     plot = parted(window, session, [3 * GIB, 3 * GIB, 3 * GIB + 80 * MIB])
-    layer = plot.canvas.partings
-    assert [parting.label for parting, _ in layer.marks] == ["+80 MiB"] == [label.text for label in layer.labels]
+    layer = plot.canvas.deviations
+    assert [deviation.label for deviation, _ in layer.marks] == ["+80 MiB"] == [label.text for label in layer.labels]
     _, at = layer.marks[0]
     assert layer.text_at(at).startswith("at step 3 the run held 80 MiB more than predicted: its tensors")
     assert layer.text_at(at + QPointF(40, 0)) == ""
@@ -348,7 +348,7 @@ def test_a_step_that_leaves_the_ghost_has_a_mark_with_the_difference_and_the_poi
 
 
 def test_a_run_as_it_was_predicted_has_no_mark(window: MainWindow, session: FakeSession) -> None:
-    assert parted(window, session, [3 * GIB, 3 * GIB]).canvas.partings.marks == []
+    assert parted(window, session, [3 * GIB, 3 * GIB]).canvas.deviations.marks == []
 
 
 def test_a_view_that_is_shorter_than_a_step_shows_what_is_to_come(window: MainWindow, session: FakeSession) -> None:

@@ -8,7 +8,7 @@ from PySide6.QtGui import QColor, QGuiApplication
 from PySide6.QtTest import QTest
 from pytestqt.qtbot import QtBot
 
-from gpudash.session.watching.output_log import OutputLine, OutputLog, Stream
+from gpudash.session.watching.output.log import OutputLine, OutputLog, Stream
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.tabs import output_pane
 from gpudash.ui.dashboard.tabs.output_pane import LINES_A_FRAME, MOST_LINES, OutputPane
@@ -132,7 +132,7 @@ def test_a_flood_is_taken_in_by_pieces_and_bounded(pane: OutputPane, log: Output
 def test_lines_that_were_left_out_are_counted_where_they_are_missing(
     pane: OutputPane, log: OutputLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpudash.session.watching.output_log.MOST_LINES", 20)
+    monkeypatch.setattr("gpudash.session.watching.output.log.MOST_LINES", 20)
     log.add(lines(2))
     pane.refresh(log)
     log.add(lines(12324, first=2))

@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QFileDialog, QLabel, QMessageBox, QWidget
 from pytestqt.qtbot import QtBot
 
 from gpudash.session import Replay
-from gpudash.session.watching.output_log import OutputLine
+from gpudash.session.watching.output.log import OutputLine
 from gpudash.session.watching.request import WatchRequest
 from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import Note, Output, RunEnd, RunStarted, StepFinished, Topic, Warning

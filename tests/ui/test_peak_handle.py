@@ -11,7 +11,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 
 from gpudash.ui.colours import Palette
-from gpudash.ui.plots.peak_handle import PeakHandle
+from gpudash.ui.plots.prediction.peak_handle import PeakHandle
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB
 from tests.ui.clock import Clock

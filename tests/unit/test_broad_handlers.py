@@ -32,7 +32,7 @@ EXCEPTIONS = {
     "agent/memory/snapshots.py _out_of_memory": ON_THE_WIRE,
     "agent/memory/snapshots.py write_on_request": ON_THE_WIRE,
     "agent/memory/snapshots.py on_cuda_full": ANSWER,
-    "agent/predicting.py _torch_imported": ON_THE_WIRE,
+    "agent/predicting/__init__.py _torch_imported": ON_THE_WIRE,
     "agent/steps.py _float": ANSWER,
     "agent/steps.py _whole": ANSWER,
     "session/notifying.py run": HANDED_ON,

@@ -39,7 +39,7 @@ EXCEPTIONS = {
     "agent/attach/attach_socket.py _capabilities": KERNEL,
     "agent/edited.py": "runs the user's script in the user's Python, which opens it as this does",
     "agent/memory/simulating.py find_spec": SHIPPED,
-    "agent/predicting.py _lend": SHIPPED,
+    "agent/predicting/__init__.py _lend": SHIPPED,
     "memory/snapshot/reading/stored.py load": OURS,
     "memory/snapshot/reading/stored.py _mapped": OURS,
     "session/child_process.py _family": KERNEL,

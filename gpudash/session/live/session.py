@@ -26,7 +26,7 @@ from gpudash.session.live.machine import Machine
 from gpudash.session.live.running import RunGuards, Running, profile_request
 from gpudash.session.live.simulated_gpus import SimulatedGpus
 from gpudash.session.recordings.folder import session_meta, size_on_disk, tidy
-from gpudash.session.watching.output_log import OutputLog
+from gpudash.session.watching.output.log import OutputLog
 from gpudash.session.watching.request import WatchRequest
 from gpudash.session.watching.wiring import Wiring
 from gpudash.specs import Spec

@@ -92,7 +92,7 @@ HELD_BY_SYSTEM = "sandbox"
 HELD_BY_PYTHON = "python"
 NOT_HELD = "nothing"
 """What holds back what a program writes: overlays, whoever writes (`gpudash.system.sandbox`); functions of Python's
-(`gpudash.agent.held_writes`), where the system allows no overlays; nothing, where it may write."""
+(`gpudash.agent.predicting.held_writes`), where the system allows no overlays; nothing, where it may write."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 
 from gpudash.devices.names import Device, Gpu, shown_name
 from gpudash.session.recordings.loading import Progress, load, take_links
-from gpudash.session.watching.output_log import OutputLine, OutputLog
+from gpudash.session.watching.output.log import OutputLine, OutputLog
 from gpudash.system.files import written_whole
 from gpudash.system.foreign_files import copy_regular
 from gpudash.system.settings import Settings

@@ -20,7 +20,7 @@ from typing import IO, Any
 
 import psutil
 
-from gpudash.session.watching import output_relay
+from gpudash.session.watching.output import relay
 from gpudash.session.watching.request import CannotExecuteError, WatchRequest
 from gpudash.units import format_left
 
@@ -40,7 +40,7 @@ class Program:
 
     Attributes:
         pid: its process number.
-        copies: brings packets of `output_relay` as it prints, and ends when nothing more can come.
+        copies: brings packets of `output.relay` as it prints, and ends when nothing more can come.
     """
 
     def __init__(self, request: WatchRequest, environment: Mapping[str, str]) -> None:
@@ -215,7 +215,7 @@ def _start_relay(reading: Sequence[int], connection: socket.socket, request: Wat
     if request.status is not None:
         descriptors.append(request.status)
     return subprocess.Popen(
-        [sys.executable, "-I", "-S", output_relay.__file__, *map(str, descriptors), *modes],
+        [sys.executable, "-I", "-S", relay.__file__, *map(str, descriptors), *modes],
         stdin=subprocess.DEVNULL,
         stdout=targets[0],
         stderr=targets[1],

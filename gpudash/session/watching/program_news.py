@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gpudash.agent.server import Peer
 from gpudash.agent.wire import number_in
 from gpudash.session.watching.ending import Raised
-from gpudash.session.watching.printed_metrics import Printed
+from gpudash.session.watching.output.printed_metrics import Printed
 from gpudash.telemetry.records import Event, Note, StepFinished, Topic
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from gpudash.devices.names import SimulatedCard, read_card, written
-from gpudash.session.watching.printed_metrics import check_pattern
+from gpudash.session.watching.output.printed_metrics import check_pattern
 
 if TYPE_CHECKING:
     from gpudash.telemetry.explanation import Remedy
@@ -53,7 +53,7 @@ class WatchRequest:
         simulate_others: bytes of ``sim:0`` that simulated other processes hold.
         memory_history: whether allocations are recorded with their stacks.
         echo: where what it prints goes besides the log.
-        status: descriptor of a socket that brings a status line for the terminal, as `output_relay` shows it; with
+        status: descriptor of a socket that brings a status line for the terminal, as `output.relay` shows it; with
             `echo` "in place".
         metric_pattern: a regular expression whose groups ``loss``, ``accuracy``, ``step`` and ``epoch`` are read of
             every line that it prints; "" to find them by the names of fields.

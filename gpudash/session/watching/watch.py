@@ -28,8 +28,8 @@ from gpudash.session.watching.hearing import LAST_MESSAGES_S, TICK_S, Hearing
 from gpudash.session.watching.need.failed_run import FailedRun
 from gpudash.session.watching.need.finding import NeedSearch
 from gpudash.session.watching.need.numberless_run import FullCard
-from gpudash.session.watching.output_log import OutputReader
-from gpudash.session.watching.printed_metrics import PrintedMetrics
+from gpudash.session.watching.output.log import OutputReader
+from gpudash.session.watching.output.printed_metrics import PrintedMetrics
 from gpudash.session.watching.program import (
     SHUTDOWN_S,
     TERMINATE_S,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpudash.session.live.machine import Machine
-from gpudash.session.watching.output_log import OutputLog
+from gpudash.session.watching.output.log import OutputLog
 from gpudash.system.settings import Settings
 from gpudash.telemetry.records import Record
 from gpudash.telemetry.store import Store

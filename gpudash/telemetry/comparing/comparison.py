@@ -163,7 +163,7 @@ def compare(a: ComparedRun, b: ComparedRun) -> Comparison:
             for name, figure in of_a.items()
             if name in of_b and (figure.unit not in RATES or _item(a) == _item(b))
         ],
-        specs_of((a, b)),
+        spec_fields((a, b)),
         machines((a, b)),
         [*_limits(a, b), *_crowds(a, b), *_own(a, b)],
     )
@@ -174,7 +174,7 @@ def _spec_fields(run: ComparedRun) -> Mapping[str, Any]:
     return {"workload": view.workload, "device": view.device, "simulated": view.simulated, **view.spec}
 
 
-def specs_of(runs: Sequence[ComparedRun]) -> list[Field]:
+def spec_fields(runs: Sequence[ComparedRun]) -> list[Field]:
     """What was asked of the runs, what differs first."""
     sizes = {name for run in runs for name in _sizes(run.view.workload)}
     return _fields([_spec_fields(run) for run in runs], sizes)
@@ -185,9 +185,9 @@ def machines(runs: Sequence[ComparedRun]) -> list[Field]:
     return _fields([run.machine for run in runs], ())
 
 
-def _fields(found_fields: Sequence[Mapping[str, Any]], sizes: Collection[str]) -> list[Field]:
-    names = dict.fromkeys(name for fields in found_fields for name in fields)
-    found = [Field(name, tuple(fields.get(name) for fields in found_fields), name in sizes) for name in names]
+def _fields(rows: Sequence[Mapping[str, Any]], sizes: Collection[str]) -> list[Field]:
+    names = dict.fromkeys(name for fields in rows for name in fields)
+    found = [Field(name, tuple(fields.get(name) for fields in rows), name in sizes) for name in names]
     return sorted(found, key=lambda field: not field.differs)
 
 
@@ -319,16 +319,16 @@ def _spec_text(changed: Sequence[Field]) -> str:
 
 def _field_texts(changed: Sequence[Field]) -> list[str]:
     """Each field with its value in each of the runs."""
-    found_fields = []
+    texts = []
     for field in changed:
         values = ", ".join(f"{label} in {letter}" for label, letter in zip(field.labels, LETTERS, strict=False))
-        found_fields.append(f"{field.name.replace('_', ' ')} ({values})")
-    return found_fields
+        texts.append(f"{field.name.replace('_', ' ')} ({values})")
+    return texts
 
 
 def differences_text(runs: Sequence[ComparedRun]) -> str:
     """In what more than two runs differ, in a sentence."""
-    changed = [field for field in specs_of(runs) if field.differs]
+    changed = [field for field in spec_fields(runs) if field.differs]
     if not changed:
         return f"All {len(runs)} were asked the same."
     return f"The {len(runs)} runs differ in {_listed([field.name.replace('_', ' ') for field in changed])}."

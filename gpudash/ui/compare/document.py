@@ -35,7 +35,7 @@ from gpudash.telemetry.comparing.comparison import (
     figure_row,
     headline,
     machines,
-    specs_of,
+    spec_fields,
 )
 from gpudash.telemetry.comparing.curves import Alignment, common_marks
 from gpudash.telemetry.recording.recorder import RecordingError
@@ -46,10 +46,10 @@ from gpudash.ui.dashboard.document import Document
 from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.labels import worded_button
 from gpudash.ui.widgets.layouts import in_column, in_halves
-from gpudash.ui.widgets.moments import distinct_moments
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.tables import Column, Index, Table
 from gpudash.ui.widgets.text_size import scaled
+from gpudash.units import format_dates
 
 logger = logging.getLogger(__name__)
 
@@ -276,7 +276,7 @@ class SpecsTable(Table):
 
     def show_runs(self, runs: Sequence[ComparedRun]) -> None:
         """Show what was asked of the runs, and where they ran."""
-        fields = sorted((*specs_of(runs), *machines(runs)), key=lambda field: not field.differs)
+        fields = sorted((*spec_fields(runs), *machines(runs)), key=lambda field: not field.differs)
         self.marks.fields = fields
         self.begin_again(_spec_columns(len(runs)))
         self.show_rows([field_row(field) for field in fields])
@@ -372,7 +372,7 @@ def distinguished(runs: Sequence[ComparedRun], paths: Sequence[Path]) -> list[Co
         if len(places) == 1:
             continue
         began = [runs[place].began_wall_s for place in places]
-        moments = distinct_moments([moment for moment in began if moment is not None])
+        moments = format_dates([moment for moment in began if moment is not None])
         for number, place in enumerate(places):
             if moments is None or None in began:
                 labels[place] = f"{name} ({paths[place].name.replace('.gpudash', '')})"

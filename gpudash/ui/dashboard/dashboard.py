@@ -25,7 +25,7 @@ from gpudash.devices.simulated_cards import exact_text, is_program_card
 from gpudash.drawing.ghost import RunningGhost
 from gpudash.memory.watching.growth import Forecast
 from gpudash.memory.watching.watch import ends_in
-from gpudash.session.predicting.partings import Parting
+from gpudash.session.predicting.deviations import Deviation
 from gpudash.session.recordings.run_names import given_name, process_text
 from gpudash.session.source import DashboardSource
 from gpudash.telemetry.outcome import ended_badly, is_comparison, is_put_forward
@@ -46,8 +46,8 @@ from gpudash.ui.explanation.view import ExplanationView
 from gpudash.ui.forms.fit_follower import FitFollower
 from gpudash.ui.forms.run_progress import WATCH
 from gpudash.ui.forms.workload_panel import WorkloadPanel, put_into_panel
-from gpudash.ui.plots.ghost import COLOURS, GhostView
-from gpudash.ui.plots.remedy import RemedyView
+from gpudash.ui.plots.prediction.ghost import COLOURS, GhostView
+from gpudash.ui.plots.prediction.remedy import RemedyView
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.widgets.layouts import in_column, in_halves, in_row
 from gpudash.ui.widgets.text_size import scaled
@@ -537,7 +537,7 @@ class Dashboard(PlotsPage):
             return tuple(plots)
         return tuple(replace(plot, lines=(line, *plot.lines)) if plot.id == "memory" else plot for plot in plots)
 
-    def _running_ghost(self) -> tuple[RunningGhost | None, Sequence[Parting]]:
+    def _running_ghost(self) -> tuple[RunningGhost | None, Sequence[Deviation]]:
         """The ghost of the run in view in its time, and where the run has left it."""
         span = self.view.range()
         with self.session.store.lock:
@@ -547,7 +547,7 @@ class Dashboard(PlotsPage):
             running = self.fit.running_ghost_of(run, span)
             if running is None:
                 return None, ()
-            return running, self.fit.partings_of(running, run)
+            return running, self.fit.deviations_of(running, run)
 
     def _shows(self, device: str) -> bool:
         """Whether this is torch's name of the device that is shown."""

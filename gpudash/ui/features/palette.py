@@ -231,7 +231,7 @@ class RecordedRuns:
     def _entries(self, entry: LibraryEntry) -> Iterator[tuple[float, str, PaletteEntry]]:
         """When each run of a recording began, what is looked for in it, and what the palette lists."""
         from gpudash.ui.recordings.library_table import LibraryRow, name_of, runs_of
-        from gpudash.ui.widgets.moments import moment_text
+        from gpudash.units import format_date
 
         if entry.path == self._workspace.session.recording:
             return  # its runs are listed as those of this session
@@ -240,7 +240,7 @@ class RecordedRuns:
             tags = run.label.tags
             if len(tags) > LONGEST_TAGS:
                 tags = f"{tags[: LONGEST_TAGS - 1]}…"
-            place = " · ".join(part for part in (f"Recorded {moment_text(row.began_s)}", tags) if part)
+            place = " · ".join(part for part in (f"Recorded {format_date(row.began_s)}", tags) if part)
             act = partial(self._workspace.open, entry.path, run=run.number)
             found = PaletteEntry(name_of(row), place, act, tip=f"Open {entry.path} at this run")
             yield row.began_s, f"{found.name} {place}".lower(), found

@@ -16,7 +16,7 @@ from gpudash.memory.predicting.card_text import CardsAnswer
 from gpudash.memory.predicting.estimate import Alternative, CardEstimate
 from gpudash.memory.predicting.prediction import AFTER_RELEASE, Prediction, change_text, time_text
 from gpudash.session import Answer, Session
-from gpudash.session.predicting.partings import Parting, Readings, partings
+from gpudash.session.predicting.deviations import Deviation, Readings, deviations
 from gpudash.specs import Spec, TrainingSpec
 from gpudash.specs.changes import batch_fields, largest_size, size_field
 from gpudash.telemetry.plots import LineSpec
@@ -24,9 +24,9 @@ from gpudash.telemetry.records import STEP_METRICS
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.forms.fit_panel import PREDICTING
 from gpudash.ui.forms.workload_panel import WorkloadPanel
-from gpudash.ui.plots.ghost import GhostView
-from gpudash.ui.plots.peak_handle import SizedPeak
-from gpudash.ui.plots.remedy import RemedyView
+from gpudash.ui.plots.prediction.ghost import GhostView
+from gpudash.ui.plots.prediction.peak_handle import SizedPeak
+from gpudash.ui.plots.prediction.remedy import RemedyView
 from gpudash.units import MIB, format_bytes
 
 DEBOUNCE_S = 0.3
@@ -70,7 +70,7 @@ class FitFollower:
         self._run_id = self._newest_run_id()
         self._of_run: _OfRun | None = None
         self._remedy: RemedyView | None = None
-        self._partings: tuple[object, tuple[Parting, ...]] = (None, ())
+        self._deviations: tuple[object, tuple[Deviation, ...]] = (None, ())
         self.cards: Sequence[SimulatedCard] = ()
         self.on_cards = CardsAnswer()
         panel.changed.connect(self.form_changed)
@@ -195,15 +195,15 @@ class FitFollower:
             return None  # they cannot be counted
         return RunningGhost(known.ghost, run.began_s, ended, run.step, run.pace_s, run.steps, not run.running)
 
-    def partings_of(self, running: RunningGhost, run: RunView) -> tuple[Parting, ...]:
+    def deviations_of(self, running: RunningGhost, run: RunView) -> tuple[Deviation, ...]:
         """The steps of a run in view that left what was predicted of them. Called under the store's lock."""
         span = run.began_s, run.stepped_s or run.began_s
         reserved = self._readings("reserved_bytes", run.device, span)
         key = running.ghost, running.step, len(running.ended), len(reserved[0])
-        if key != self._partings[0]:
+        if key != self._deviations[0]:
             allocated = self._readings("allocated_bytes", run.device, span, only_peaks=True)
-            self._partings = key, partings(running, reserved, allocated)
-        return self._partings[1]
+            self._deviations = key, deviations(running, reserved, allocated)
+        return self._deviations[1]
 
     def _readings(self, metric: str, device: str, span: tuple[float, float], *, only_peaks: bool = False) -> Readings:
         """The most since the reading before where that is told, else what was read; up to the first behind a span."""

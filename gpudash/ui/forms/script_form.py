@@ -23,7 +23,7 @@ from PySide6.QtWidgets import (
 
 from gpudash.devices.known_gpus import KNOWN_GPUS
 from gpudash.devices.names import SimulatedCard, card_text, parse_simulated, read_card
-from gpudash.session.watching.printed_metrics import check_pattern
+from gpudash.session.watching.output.printed_metrics import check_pattern
 from gpudash.session.watching.request import WatchRequest, found_python, script_of
 from gpudash.ui.forms.spec_form import LABEL_WIDTH
 from gpudash.ui.widgets.fields import ChoiceField, ErrorBubbles

@@ -35,11 +35,11 @@ from gpudash.drawing.shaping import Floats, Points, dashes
 from gpudash.telemetry.plots import CurveSpec
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.geometry import Geometry
-from gpudash.ui.plots.ghost import GhostLayer, RunningGhostLayer
 from gpudash.ui.plots.layers import Bands, PlotFrame
 from gpudash.ui.plots.overlay import FAINT_ALPHA, PEN_STYLES, PlotOverlay
-from gpudash.ui.plots.partings import PartingsLayer
-from gpudash.ui.plots.remedy import RemedyLayer
+from gpudash.ui.plots.prediction.deviations import DeviationsLayer
+from gpudash.ui.plots.prediction.ghost import GhostLayer, RunningGhostLayer
+from gpudash.ui.plots.prediction.remedy import RemedyLayer
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.plain_text import plain_tip
 from gpudash.ui.widgets.text_size import text_scale
@@ -263,12 +263,12 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
         self.overlay = PlotOverlay(font, palette)
         self.ghost = GhostLayer(font, palette, self)
         self.remedy = RemedyLayer(font, palette, self)
-        self.partings = PartingsLayer(font, palette)
+        self.deviations = DeviationsLayer(font, palette)
         self.running_ghost = RunningGhostLayer(palette)
         self.box = pyqtgraph.ViewBox(enableMenu=False, enableMouse=False)
         self.box.disableAutoRange()
         self.box.setDefaultPadding(0)
-        predicted = (self.running_ghost, self.ghost, self.remedy, self.partings)
+        predicted = (self.running_ghost, self.ghost, self.remedy, self.deviations)
         self._layers = (self.bands, self.frame, *predicted, self.overlay)
         for item in (*self._layers, self.box):
             self.scene().addItem(item)
@@ -292,7 +292,7 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
         self.overlay.set_palette(palette)
         self.ghost.set_palette(palette)
         self.remedy.set_palette(palette)
-        self.partings.set_palette(palette)
+        self.deviations.set_palette(palette)
         self.running_ghost.set_palette(palette)
 
     def set_curves(self, curves: Sequence[CurveSpec]) -> None:
@@ -377,7 +377,7 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
             self.overlay.set_font(font)
             self.ghost.set_font(font)
             self.remedy.set_font(font)
-            self.partings.set_font(font)
+            self.deviations.set_font(font)
 
     def resizeEvent(self, event: QResizeEvent | None) -> None:
         super().resizeEvent(event)
@@ -386,8 +386,8 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
             gestures.resized()
 
     def viewportEvent(self, event: QEvent) -> bool:
-        if event.type() is QEvent.Type.ToolTip and isinstance(event, QHelpEvent) and hasattr(self, "partings"):
-            QToolTip.showText(event.globalPos(), plain_tip(self.partings.text_at(QPointF(event.pos()))), self)
+        if event.type() is QEvent.Type.ToolTip and isinstance(event, QHelpEvent) and hasattr(self, "deviations"):
+            QToolTip.showText(event.globalPos(), plain_tip(self.deviations.text_at(QPointF(event.pos()))), self)
             return True
         return bool(super().viewportEvent(event))
 

@@ -22,19 +22,19 @@ from gpudash.drawing.axes import (
 )
 from gpudash.drawing.ghost import RunningGhost
 from gpudash.drawing.shaping import BRIDGED_PX, Floats, Points, pulses, stacked
-from gpudash.session.predicting.partings import Parting
+from gpudash.session.predicting.deviations import Deviation
 from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.canvas import MIN_HEIGHT_PX, TIGHT_HEIGHT_PX, Canvas, Gestures, drawn
 from gpudash.ui.plots.geometry import Geometry
-from gpudash.ui.plots.ghost import GhostView, verdict_colour
 from gpudash.ui.plots.layers import Label
 from gpudash.ui.plots.legend import Legend, LevelName
 from gpudash.ui.plots.overlay import BETWEEN_ALPHA, Arrow, Mark, OverlayContent, PlotLevel, place
-from gpudash.ui.plots.peak_handle import PeakHandle
-from gpudash.ui.plots.peak_rows import peak_group
+from gpudash.ui.plots.prediction.ghost import GhostView, verdict_colour
+from gpudash.ui.plots.prediction.peak_handle import PeakHandle
+from gpudash.ui.plots.prediction.peak_rows import peak_group
+from gpudash.ui.plots.prediction.remedy import RemedyView
 from gpudash.ui.plots.reading import Group, PlotData, PlotRequest, Row
-from gpudash.ui.plots.remedy import RemedyView
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.text_size import scaled
@@ -73,7 +73,7 @@ class TimePlot(QWidget):
         self._ghost_scale = Autoscale("bytes")
         self._remedy: RemedyView | None = None
         self._running_ghost: RunningGhost | None = None
-        self._partings: Sequence[Parting] = ()
+        self._deviations: Sequence[Deviation] = ()
         self._data = PlotData()
         self._stack: tuple[Floats, list[Floats | None]] = (np.empty(0), [])
         self._forecast: Sequence[tuple[float, float]] = ()
@@ -164,7 +164,7 @@ class TimePlot(QWidget):
     def labels(self) -> list[Label]:
         """Every word on the canvas with its place, in canvas pixels."""
         canvas = self.canvas
-        over = (*canvas.ghost.labels, *canvas.remedy.labels, *canvas.partings.labels)
+        over = (*canvas.ghost.labels, *canvas.remedy.labels, *canvas.deviations.labels)
         return [*canvas.frame.labels, *canvas.overlay.labels, *over]
 
     def toggle_log(self) -> None:
@@ -212,9 +212,9 @@ class TimePlot(QWidget):
         self._remedy = remedy
         return changed
 
-    def set_running_ghost(self, running: RunningGhost | None, partings: Sequence[Parting] = ()) -> None:
+    def set_running_ghost(self, running: RunningGhost | None, deviations: Sequence[Deviation] = ()) -> None:
         """Draw the ghost of a run behind its readings, and mark where they have left it; ``None`` takes it away."""
-        self._running_ghost, self._partings = running, partings
+        self._running_ghost, self._deviations = running, deviations
 
     @property
     def to_come(self) -> bool:
@@ -331,7 +331,7 @@ class TimePlot(QWidget):
         over = self._remedy if self._ghost is not None else None
         self.canvas.remedy.show_remedy(over, geometry, self.canvas.ghost)
         self.canvas.running_ghost.show_running_ghost(self._running_ghost if self._ghost is None else None, geometry)
-        self.canvas.partings.show_partings(self._partings if self._ghost is None else (), geometry)
+        self.canvas.deviations.show_deviations(self._deviations if self._ghost is None else (), geometry)
         if self._ghost is not None:
             self._draw_alone(geometry)
             return

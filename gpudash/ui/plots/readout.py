@@ -28,7 +28,7 @@ from gpudash.telemetry.series import Statistics
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.canvas import label_font
 from gpudash.ui.plots.legend import SWATCH_PX, Button, patch_size, swatch
-from gpudash.ui.plots.peak_rows import SAME
+from gpudash.ui.plots.prediction.peak_rows import SAME
 from gpudash.ui.plots.reading import Row
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip

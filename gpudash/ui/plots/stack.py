@@ -16,7 +16,7 @@ from PySide6.QtGui import QCursor, QImage, QResizeEvent
 from PySide6.QtWidgets import QFrame, QGridLayout, QScrollArea, QSizePolicy, QSplitter, QWidget
 
 from gpudash.drawing.ghost import RunningGhost
-from gpudash.session.predicting.partings import Parting
+from gpudash.session.predicting.deviations import Deviation
 from gpudash.telemetry.plots import CurveSpec, PlotSpec
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import Palette
@@ -31,12 +31,12 @@ from gpudash.ui.plots.export import (
     write_csv,
     write_picture,
 )
-from gpudash.ui.plots.ghost import GhostView
 from gpudash.ui.plots.overlay import Mark
 from gpudash.ui.plots.plot import TimePlot
+from gpudash.ui.plots.prediction.ghost import GhostView
+from gpudash.ui.plots.prediction.remedy import RemedyView
 from gpudash.ui.plots.reading import FrameData, FrameReader, SessionShape, session_shape
 from gpudash.ui.plots.readout import MarkField, Readout, SelectionStrip
-from gpudash.ui.plots.remedy import RemedyView
 from gpudash.ui.plots.time_axis import SessionOverview, TimeAxis
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.remembered import recall_of, remember_of
@@ -255,12 +255,12 @@ class PlotStack(QFrame):
             share = LEAD_RATIO
         self.view.set_lead(self.view.window_s * share)
 
-    def set_running_ghost(self, name: str, running: RunningGhost | None, partings: Sequence[Parting] = ()) -> None:
+    def set_running_ghost(self, name: str, running: RunningGhost | None, deviations: Sequence[Deviation] = ()) -> None:
         """Draw in the plot ``name`` the ghost of a run behind its readings, and mark where those have left it; ``None``
         takes it away."""
         plot = self._plots.get(name)
         if plot is not None:
-            plot.set_running_ghost(running, partings)
+            plot.set_running_ghost(running, deviations)
             self._keep_lead()
 
     def set_ghost(self, name: str, ghost: GhostView | None) -> None:

@@ -21,9 +21,8 @@ from gpudash.system.spreadsheet_cells import tab_separated
 from gpudash.telemetry.comparing.comparison import value_text
 from gpudash.telemetry.recording.facts import RunFacts
 from gpudash.ui.colours import Palette
-from gpudash.ui.widgets.moments import moment_text
 from gpudash.ui.widgets.tables import ARROW_ROOM, Column, Index, RowsModel
-from gpudash.units import format_bytes, format_duration
+from gpudash.units import format_bytes, format_date, format_duration
 
 ALARMING = ("out of memory", "failed", "damaged")
 """Endings that are shown in the colour of trouble."""
@@ -131,7 +130,7 @@ def session_text(entry: LibraryEntry) -> str:
     titled = ""
     if entry.title != entry.path.stem or damaged:
         titled = entry.title
-    parts = (moment_text(row.began_s), titled, counted, ending_of(row), locked, format_bytes(entry.bytes))
+    parts = (format_date(row.began_s), titled, counted, ending_of(row), locked, format_bytes(entry.bytes))
     return "   ·   ".join(part for part in ("Session of " + parts[0], *parts[1:]) if part)
 
 
@@ -225,7 +224,7 @@ def _note(row: LibraryRow) -> str:
 
 COLUMNS = (
     _RunColumn(Column("run", wide=True, tip="Tick two or more to compare them"), name_of, _name_key, needed=True),
-    _RunColumn(Column("began"), lambda row: moment_text(row.began_s), lambda row: row.began_s, needed=True),
+    _RunColumn(Column("began"), lambda row: format_date(row.began_s), lambda row: row.began_s, needed=True),
     _RunColumn(Column("workload"), _kind, _of_run(kind_of_run), least=8),
     _RunColumn(Column("device"), device_of, device_of, least=7),
     _RunColumn(Column("ended"), ending_of, ending_of, needed=True),

@@ -33,10 +33,10 @@ from gpudash.ui.recordings.library_table import (
     peak_of,
     runs_of,
 )
-from gpudash.ui.widgets.moments import moment_text
 from gpudash.ui.widgets.plain_text import plain_tip
 from gpudash.ui.widgets.tables import Index
 from gpudash.ui.widgets.text_size import scaled, text_scale
+from gpudash.units import format_date
 
 ROW_PX, TICK_PX, MARGIN_PX, BOX_PX = 66, 34, 10, 15
 """Logical pixels: height of a row, width of the place where it is ticked, room around words, the box that is ticked."""
@@ -181,8 +181,8 @@ def _tip(row: LibraryRow) -> str:
 def _when(row: LibraryRow) -> str:
     length = duration_of(row)
     if length == UNKNOWN:
-        return moment_text(row.began_s)
-    return f"{moment_text(row.began_s)} · {length}"
+        return format_date(row.began_s)
+    return f"{format_date(row.began_s)} · {length}"
 
 
 class RunDelegate(QStyledItemDelegate):

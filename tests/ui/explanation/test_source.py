@@ -20,6 +20,7 @@ from gpudash.telemetry.records import RunEnd, RunStarted
 from gpudash.ui.colours import DARK, LIGHT, contrast
 from gpudash.ui.explanation.highlighting import colours_of, spans_of
 from gpudash.ui.explanation.page import ExplanationPage
+from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import MIB
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.explanation.program import (
@@ -68,8 +69,14 @@ def buttons(part: QWidget) -> list[str]:
     return [button.text() for button in part.findChildren(QPushButton) if button.isVisible()]
 
 
+def window_of(page: ExplanationPage) -> MainWindow:
+    window = page.window()
+    assert isinstance(window, MainWindow)
+    return window
+
+
 def again(page: ExplanationPage) -> None:
-    settle(page.window())  # type: ignore[arg-type]
+    settle(window_of(page))
 
 
 def shown(page: ExplanationPage) -> list[tuple[int, str, str]]:
@@ -159,7 +166,7 @@ def test_run_with_this_change_asks_for_the_same_run_with_the_patch_and_proves_it
 
 def finished_trial(session: FakeSession, page: ExplanationPage, **ended: Any) -> None:
     """A run with the change, which comes to its end."""
-    view = page.window().workspace.dashboard.explanation  # type: ignore[attr-defined]
+    view = window_of(page).workspace.dashboard.explanation
     view._trial_id = 2  # the stand-in calls every run its first
     session.running = True
     spec = {"command": ["python", "leak.py"]}
@@ -194,7 +201,7 @@ def test_whoever_went_back_to_the_plots_finds_the_comparison_again(opened: Opene
     finished_trial(session, page)
     page.leave()
     assert not page.isVisible()
-    page.window().workspace.dashboard.explanation.explain()  # type: ignore[attr-defined]
+    window_of(page).workspace.dashboard.explanation.explain()
     assert page.comparison.isVisible() and page.program.change.sentence.startswith("162 MiB at the peak instead")
 
 

@@ -95,8 +95,8 @@ def test_two_days_of_one_gpu_ask_for_the_same_hours_of_the_day_before(open_tab: 
     assert document.ranges() == ((NOW_S - HOUR_S, NOW_S), (NOW_S - HOUR_S - DAY_S, NOW_S - DAY_S))
     answer(document)
     document.days.setCurrentIndex(7)
-    specs_of = [side.view.ranges[-1][:2] for side in document.sides]  # type: ignore[attr-defined]
-    assert specs_of == [(NOW_S - HOUR_S, NOW_S), (NOW_S - HOUR_S - 7 * DAY_S, NOW_S - 7 * DAY_S)]
+    asked = [side.view.ranges[-1][:2] for side in document.sides]  # type: ignore[attr-defined]
+    assert asked == [(NOW_S - HOUR_S, NOW_S), (NOW_S - HOUR_S - 7 * DAY_S, NOW_S - 7 * DAY_S)]
 
 
 def test_another_range_is_asked_for_on_both_sides_with_no_more_points_than_pixels(open_tab: OpenTab) -> None:

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[3]
 INSTALLED = """
 import sys
 sys.path.insert(0, {root!r})
-from gpudash.agent.held_writes import HeldWrites
+from gpudash.agent.predicting.held_writes import HeldWrites
 HeldWrites({scratch!r}, [], [{temporary!r}]).install()
 """
 

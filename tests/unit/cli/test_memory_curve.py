@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Literal
 
 import numpy as np
 from hypothesis import given
@@ -20,9 +21,8 @@ COLOURS = {"weights": "cyan", "activations": "green", KEPT: "bright_black"}
 MARKS = ((0, 1, "forward"), (50, 1, "backward"), (95, 1, "optimizer"))
 
 
-def terminal(width: int = 80, *, colours: bool = True, forced: bool = True) -> Console:
-    system = "256" if colours else None
-    return Console(file=io.StringIO(), force_terminal=forced, color_system=system, width=width)  # type: ignore[arg-type]
+def terminal(width: int = 80, *, colours: Literal["256"] | None = "256", forced: bool = True) -> Console:
+    return Console(file=io.StringIO(), force_terminal=forced, color_system=colours, width=width)
 
 
 def drawn(ghost: Ghost, width: int = 80) -> list[str]:
@@ -73,5 +73,5 @@ def test_no_line_is_wider_than_the_terminal_whatever_the_sizes(peak: float, limi
 def test_there_is_room_in_a_wide_terminal_with_colours_alone() -> None:
     assert has_room(terminal())
     assert not has_room(terminal(LEAST_WIDTH - 1))
-    assert not has_room(terminal(colours=False))
+    assert not has_room(terminal(colours=None))
     assert not has_room(terminal(forced=False))

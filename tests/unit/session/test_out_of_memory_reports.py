@@ -15,7 +15,7 @@ from gpudash.agent.wire import Message
 from gpudash.session.watching import out_of_memory
 from gpudash.session.watching.memory import WatchedMemory
 from gpudash.session.watching.out_of_memory import FlightRecorder, OutOfMemoryReports, Refused, new_report
-from gpudash.session.watching.output_log import OutputLine
+from gpudash.session.watching.output.log import OutputLine
 from gpudash.session.watching.program_news import ProgramNews
 from gpudash.system.settings import Settings, reports_folder
 from gpudash.telemetry.records import Note, RunEnd, Sample, StepFinished

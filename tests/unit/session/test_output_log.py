@@ -7,8 +7,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudash.session.watching import output_log
-from gpudash.session.watching.output_log import LONGEST_LINE, LineCutter, OutputLine, OutputLog, shown
+from gpudash.session.watching.output import log as output_log
+from gpudash.session.watching.output.log import LONGEST_LINE, LineCutter, OutputLine, OutputLog, shown
 
 
 def lines(*texts: str) -> list[OutputLine]:

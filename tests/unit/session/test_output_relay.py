@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from gpudash.session.watching import output_relay
-from gpudash.session.watching.output_log import JOIN_S, OutputLog, OutputReader
+from gpudash.session.watching.output import relay as output_relay
+from gpudash.session.watching.output.log import JOIN_S, OutputLog, OutputReader
 
 PRINTED = b"".join(b"line %06d\n" % number for number in range(30_000))
 """More than the pipes of program and pager hold together."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gpudash.drawing.ghost import Ghost, RunningGhost
-from gpudash.session.predicting.partings import Parting, Readings, partings
+from gpudash.session.predicting.deviations import Deviation, Readings, deviations
 from gpudash.units import GIB, MIB
 
 MARKS = ((0, 0, ""), (1, 1, "forward"), (3, 2, "forward"))
@@ -36,13 +36,13 @@ AS_PREDICTED = (1.0 * GIB, 2.0 * GIB, 2.0 * GIB, 2.0 * GIB)
 
 
 def test_a_run_that_is_as_predicted_has_none() -> None:
-    assert partings(running(), read(*AS_PREDICTED), read(*AS_PREDICTED)) == ()
+    assert deviations(running(), read(*AS_PREDICTED), read(*AS_PREDICTED)) == ()
 
 
 def test_a_step_that_held_more_is_told_with_what_that_was() -> None:
     held = (*AS_PREDICTED[:2], 2.0 * GIB + 80 * MIB, 2.0 * GIB)
     used = (*AS_PREDICTED[:2], 2.0 * GIB + 64 * MIB, 2.0 * GIB)
-    (found,) = partings(running(), read(*held), read(*used))
+    (found,) = deviations(running(), read(*held), read(*used))
     assert (found.step, found.more, found.held) == (3, 80 * MIB, 2 * GIB + 380 * MIB)
     assert 2.0 < found.at_s <= 3.0
     assert found.label == "+80 MiB"
@@ -53,37 +53,37 @@ def test_a_step_that_held_more_is_told_with_what_that_was() -> None:
 
 def test_less_is_told_too_and_without_a_peak_of_tensors_nothing_of_them() -> None:
     held = (*AS_PREDICTED[:2], 1.5 * GIB, 1.5 * GIB)
-    found = partings(running(), read(*held), (np.empty(0), np.empty(0)))
-    assert [(parting.step, parting.label) for parting in found] == [(3, "−512 MiB"), (4, "−512 MiB")]
+    found = deviations(running(), read(*held), (np.empty(0), np.empty(0)))
+    assert [(deviation.step, deviation.label) for deviation in found] == [(3, "−512 MiB"), (4, "−512 MiB")]
     assert found[1].text == "at step 4 the run held 512 MiB less than predicted"
 
 
 @pytest.mark.parametrize(("more", "told"), [(40 * MIB, 0), (48 * MIB, 1)])
 def test_two_per_cent_are_enough_where_that_is_less_than_64_mib(more: int, told: int) -> None:
     held = (*AS_PREDICTED[:3], 2.0 * GIB + more)
-    assert len(partings(running(), read(*held), read(*held))) == told
+    assert len(deviations(running(), read(*held), read(*held))) == told
 
 
 def test_what_lies_behind_the_end_of_a_step_is_not_held_against_it() -> None:
-    assert partings(running(1), read(1.0 * GIB, behind=2.0 * GIB), read(1.0 * GIB)) == ()
+    assert deviations(running(1), read(1.0 * GIB, behind=2.0 * GIB), read(1.0 * GIB)) == ()
 
 
 def test_a_step_between_two_readings_is_not_told_of() -> None:
     sparse = np.array([0.05, 2.6, 5.0]), np.array([0.0, 9.0 * GIB, 9.0 * GIB])
-    assert partings(running(), sparse, sparse) == ()
+    assert deviations(running(), sparse, sparse) == ()
 
 
 def test_steps_behind_those_that_were_followed_are_held_against_the_last_one() -> None:
     late = RunningGhost(ghost(), 0.0, np.arange(1.0, 3.0), 40, 1.0, 50, over=False)
-    found = partings(late, read(2.0 * GIB, 3.0 * GIB), read(2.0 * GIB, 3.0 * GIB))
-    assert [parting.step for parting in found] == [40]
+    found = deviations(late, read(2.0 * GIB, 3.0 * GIB), read(2.0 * GIB, 3.0 * GIB))
+    assert [deviation.step for deviation in found] == [40]
 
 
 def test_a_run_without_steps_or_readings_has_none() -> None:
     nothing = np.empty(0), np.empty(0)
-    assert partings(running(), nothing, nothing) == ()
-    assert partings(RunningGhost(ghost(), 0.0, np.empty(0), 0, 1.0, 10, over=False), read(GIB), read(GIB)) == ()
+    assert deviations(running(), nothing, nothing) == ()
+    assert deviations(RunningGhost(ghost(), 0.0, np.empty(0), 0, 1.0, 10, over=False), read(GIB), read(GIB)) == ()
 
 
 def test_words_are_rounded_as_everywhere() -> None:
-    assert Parting(2, 1.0, GIB, -3 * GIB, None).label == "−3.00 GiB"
+    assert Deviation(2, 1.0, GIB, -3 * GIB, None).label == "−3.00 GiB"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudash.session.watching.output_log import LONGEST_LINE
-from gpudash.session.watching.printed_metrics import (
+from gpudash.session.watching.output.log import LONGEST_LINE
+from gpudash.session.watching.output.printed_metrics import (
     HELD_S,
     LINE_BYTES,
     LINES_AT_ONCE,

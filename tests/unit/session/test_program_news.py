@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpudash.agent.server import Peer
-from gpudash.session.watching.printed_metrics import Printed
+from gpudash.session.watching.output.printed_metrics import Printed
 from gpudash.session.watching.program_news import (
     HOLD_S,
     MOST_JOINED,

@@ -13,7 +13,7 @@ import pytest
 
 from gpudash.session import WatchRequest
 from gpudash.session.watching.hearing import Hearing
-from gpudash.session.watching.output_log import MOST_LINES
+from gpudash.session.watching.output.log import MOST_LINES
 from gpudash.session.watching.watch import Watching
 from gpudash.telemetry.records import Note, Output, Warning
 from tests.unit.session.watched import PATIENCE_S, Watcher

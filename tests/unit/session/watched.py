@@ -16,7 +16,7 @@ from gpudash.devices.names import Gpu, Simulation
 from gpudash.session import Session, WatchRequest
 from gpudash.session.live.machine import Machine
 from gpudash.session.live.simulated_gpus import SimulatedGpus
-from gpudash.session.watching.output_log import OutputLog
+from gpudash.session.watching.output.log import OutputLog
 from gpudash.session.watching.wiring import Wiring
 from gpudash.sources.discovery import HostSurvey
 from gpudash.system.settings import Settings

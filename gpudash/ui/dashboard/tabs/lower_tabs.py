@@ -27,7 +27,7 @@ from PySide6.QtWidgets import (
 
 from gpudash.devices.names import badged_name, shown_name
 from gpudash.session.recordings.run_names import given_name
-from gpudash.session.watching.output_log import OutputLine
+from gpudash.session.watching.output.log import OutputLine
 from gpudash.telemetry.outcome import outcome_rows, stage_remark
 from gpudash.telemetry.ranks.rows import places_of
 from gpudash.telemetry.readings import MAX_EVENTS

@@ -19,7 +19,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QLabel, QPlainTextEdit, QPushButton, QWidget
 
-from gpudash.session.watching.output_log import OutputLine
+from gpudash.session.watching.output.log import OutputLine
 from gpudash.ui.colours import DARK, Palette
 from gpudash.ui.widgets.labels import search_field
 from gpudash.ui.widgets.layouts import in_column, in_row
@@ -44,7 +44,7 @@ GUTTER_PX = 34
 
 
 class Log(Protocol):
-    """Where lines come from: see `gpudash.session.watching.output_log.OutputLog`."""
+    """Where lines come from: see `gpudash.session.watching.output.log.OutputLog`."""
 
     def since(self, number: int) -> tuple[Sequence[OutputLine], int, int]: ...
 

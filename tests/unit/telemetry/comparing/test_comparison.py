@@ -18,7 +18,7 @@ from gpudash.telemetry.comparing.comparison import (
     field_row,
     headline,
     signed,
-    specs_of,
+    spec_fields,
     value_text,
     verdict_text,
 )
@@ -231,7 +231,7 @@ def test_a_simulated_card_is_told_by_its_size_and_not_by_a_count_of_bytes() -> N
 
 def test_what_was_asked_of_several_runs_is_told_run_by_run_and_sizes_as_sizes() -> None:
     runs = [MADE.but(workload="pressure", spec={"step": step * MIB, "rate": 4.0}).run() for step in (64, 64, 128)]
-    fields = {field.name: field for field in specs_of(runs)}
+    fields = {field.name: field for field in spec_fields(runs)}
     assert next(iter(fields)) == "step" and field_row(fields["step"])[1:] == ["differs", "64 MiB", "64 MiB", "128 MiB"]
     assert field_row(fields["rate"])[1:] == ["same", "4.0", "4.0", "4.0"]
     assert differences_text(runs) == "The 3 runs differ in step."

@@ -26,7 +26,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
-from gpudash.session.watching.output_log import LONGEST_LINE, shown
+from gpudash.session.watching.output.log import LONGEST_LINE, shown
 from gpudash.telemetry.runs import MOST_LOSSES
 
 LINES_AT_ONCE = 2000

@@ -9,7 +9,7 @@ import atexit
 import os
 import sys
 
-from .importing import PostImport
+from ..importing import PostImport
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from gpudash.drawing.ghost import Floats, Ghost, GhostPanel, Indices, RibbonColu
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.geometry import Geometry
 from gpudash.ui.plots.layers import Area, Label, Layer, paint_area
-from gpudash.ui.plots.peak_handle import ROUND_PX, SizedPeak
-from gpudash.ui.widgets.motion import Motion
+from gpudash.ui.plots.prediction.motion import Motion
+from gpudash.ui.plots.prediction.peak_handle import ROUND_PX, SizedPeak
 from gpudash.ui.widgets.text_size import scaled
 
 GhostVerdict = Literal["fits", "short", "uncertain", "unknown"]

@@ -14,9 +14,9 @@ from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 from gpudash.drawing.ghost import Floats, Ghost, GhostPanel
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.geometry import Geometry
-from gpudash.ui.plots.ghost import GhostLayer, corners, outline
 from gpudash.ui.plots.layers import Area, Label, Layer, paint_area
-from gpudash.ui.widgets.motion import Motion
+from gpudash.ui.plots.prediction.ghost import GhostLayer, corners, outline
+from gpudash.ui.plots.prediction.motion import Motion
 
 FILL, DASH, WIDTH_PX, TICK_PX = 0.10, (3.0, 1.5), 2, 8
 """How opaque the inside of the outline is, its dashes in widths of its pen, that pen, and a peak in the narrow plot."""

@@ -8,7 +8,7 @@ from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QColor, QFont, QFontMetricsF, QPainter, QPen, QPolygonF
 from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
-from gpudash.session.predicting.partings import Parting
+from gpudash.session.predicting.deviations import Deviation
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.geometry import Geometry
 from gpudash.ui.plots.layers import Label, Layer
@@ -17,7 +17,7 @@ MARK_PX, NEAR_PX = 5.0, 9.0
 """Half of a mark, and how near to its middle the pointer is on it."""
 
 
-class PartingsLayer(Layer):
+class DeviationsLayer(Layer):
     """A mark for each step, with the difference where its words have room.
 
     Attributes:
@@ -28,7 +28,7 @@ class PartingsLayer(Layer):
     def __init__(self, font: QFont, palette: Palette) -> None:
         super().__init__(60)
         self._palette = palette
-        self.marks: list[tuple[Parting, QPointF]] = []
+        self.marks: list[tuple[Deviation, QPointF]] = []
         self.labels: list[Label] = []
         self.set_font(font)
         self.hide()  # a layer that paints nothing costs each frame a little all the same
@@ -38,38 +38,38 @@ class PartingsLayer(Layer):
         self.update()
 
     def set_font(self, font: QFont) -> None:
-        """Write in another font from the next `show_partings` on."""
+        """Write in another font from the next `show_deviations` on."""
         self._font = QFont(font)
         self._font.setBold(True)
 
-    def show_partings(self, partings: Sequence[Parting], geometry: Geometry) -> None:
+    def show_deviations(self, deviations: Sequence[Deviation], geometry: Geometry) -> None:
         """Mark these from now on."""
-        if not (partings or self.marks):
+        if not (deviations or self.marks):
             return
         area, metrics = geometry.area, QFontMetricsF(self._font)
         self.marks, self.labels = [], []
-        for parting in partings:
-            point = QPointF(geometry.x_of(parting.at_s), geometry.y_of(parting.held))
+        for deviation in deviations:
+            point = QPointF(geometry.x_of(deviation.at_s), geometry.y_of(deviation.held))
             if not area.left() <= point.x() <= area.right():
                 continue
             point.setY(min(max(point.y(), area.top() + MARK_PX), area.bottom() - MARK_PX))
-            self.marks.append((parting, point))
-            width = metrics.horizontalAdvance(parting.label) + 2
+            self.marks.append((deviation, point))
+            width = metrics.horizontalAdvance(deviation.label) + 2
             top = point.y() - MARK_PX - metrics.height() - 3
             if top < area.top():
                 top = point.y() + MARK_PX + 3
             rect = QRectF(point.x() - width / 2, top, width, metrics.height())
             rect.moveLeft(min(max(rect.left(), area.left() + 2), area.right() - width - 2))
             if not self.labels or rect.left() > self.labels[-1].rect.right() + 6:
-                self.labels.append(Label(parting.label, rect))
+                self.labels.append(Label(deviation.label, rect))
         self.setVisible(bool(self.marks))
         self.update()
 
     def text_at(self, point: QPointF) -> str:
         """What a mark under the pointer is of, in words; "" where there is none."""
         near = [
-            ((at - point).manhattanLength(), parting)
-            for parting, at in self.marks
+            ((at - point).manhattanLength(), deviation)
+            for deviation, at in self.marks
             if (at - point).manhattanLength() <= NEAR_PX
         ]
         return min(near, key=lambda one: one[0])[1].text if near else ""

@@ -21,7 +21,7 @@ LEAST_RATIO, LEAST_BYTES = 0.02, 64 * MIB
 
 
 @dataclass(frozen=True, slots=True)
-class Parting:
+class Deviation:
     """A step that held more or less than was predicted.
 
     Attributes:
@@ -54,7 +54,7 @@ class Parting:
         return f"{whole}: {', '.join(f'{name} {_difference(size)}' for name, size in parts if abs(size) >= MIB)}"
 
 
-def partings(running: RunningGhost, reserved: Readings, allocated: Readings) -> tuple[Parting, ...]:
+def deviations(running: RunningGhost, reserved: Readings, allocated: Readings) -> tuple[Deviation, ...]:
     """The steps in view that left what was predicted by `LEAST_RATIO` or `LEAST_BYTES`, oldest first.
 
     A reading tells of all since the one before, so that one within a step is of that step alone, and the first behind
@@ -86,7 +86,7 @@ def partings(running: RunningGhost, reserved: Readings, allocated: Readings) -> 
             continue
         used = _most_between(allocated, begin, end)
         used_more = None if used is None else int(used - predicted_used)
-        found.append(Parting(first + place, float(times[at]), int(base + held), int(held - predicted), used_more))
+        found.append(Deviation(first + place, float(times[at]), int(base + held), int(held - predicted), used_more))
     return tuple(found)
 
 

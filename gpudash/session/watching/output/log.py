@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Literal, NamedTuple
 
-from gpudash.session.watching.output_relay import CHUNK, HEADER
+from gpudash.session.watching.output.relay import CHUNK, HEADER
 from gpudash.telemetry.records import Output
 
 Stream = Literal["stdout", "stderr"]
@@ -156,7 +156,7 @@ LAST_LINES = 200
 
 
 class OutputReader:
-    """Reads packets of `output_relay` on a thread of its own until there are no more.
+    """Reads packets of `relay` on a thread of its own until there are no more.
 
     Args:
         connection: brings them.

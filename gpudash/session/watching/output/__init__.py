@@ -1,0 +1,1 @@
+"""What a watched program prints: relayed, kept, and read for metrics."""
