@@ -306,7 +306,8 @@ def format_moment(seconds: float) -> str:
 
 def format_date(seconds: float) -> str:
     """A moment, seconds since the epoch: "today 14:05", "yesterday 18:02", "3 Mar 09:30", "3 Mar 2025"."""
-    moment, now = _local_time(seconds), datetime.now().astimezone()
+    moment = _local_time(seconds)
+    now = datetime.now().astimezone()
     clock = f"{moment:%H:%M}"
     for text, day in (("today", now), ("yesterday", now - timedelta(days=1))):
         if moment.date() == day.date():

@@ -96,7 +96,8 @@ def _reasons(comparison: "Comparison", tolerance: float) -> str:
     """Why the comparison fails, in one sentence; "" when it does not."""
     from gpudash.telemetry.comparing.comparison import ENDING
 
-    worse, changed = comparison.worse(tolerance), [field.name for field in comparison.changed]
+    worse = comparison.worse(tolerance)
+    changed = [field.name for field in comparison.changed]
     if not worse:
         return ""
     figures, parts = [name for name in worse if name != ENDING], []

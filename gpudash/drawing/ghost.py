@@ -104,11 +104,14 @@ class Ghost:
 
     @cached_property
     def peak_at(self) -> int:
-        """The request at which most is held, and of those the most in use; of several the last, which is in a step as
-        most are."""
+        """The request at which most is held, and of those the most in use; of several the first of the last step that
+        has one: that step is as most are, and what is predicted of a peak is of the first moment that reaches it."""
         held = np.flatnonzero(self.total == self.highest)
         used = self.edges[self.top, held]
-        return int(held[len(held) - 1 - int(used[::-1].argmax())])
+        tied = held[used == used.max()]
+        step = max((step for at, step, _ in self.marks if at <= tied[-1]), default=0)
+        begun = min((at for at, of, _ in self.marks if of == step), default=0)
+        return int(tied[np.searchsorted(tied, begun)])
 
     @cached_property
     def parts(self) -> dict[str, float]:
@@ -292,11 +295,15 @@ def _highest(values: Floats, count: int) -> Indices:
 
 def _stages(begun: Sequence[tuple[int, str]], behind: int) -> tuple[Stretch, ...]:
     """The stretches from each beginning to the next, as shares of all; neighbours of one name are one."""
-    first = begun[0][0] if begun else 0
+    first = 0
+    if begun:
+        first = begun[0][0]
     width = max(1, behind - first)
     found: list[Stretch] = []
     for place, (at, name) in enumerate(begun):
-        end = begun[place + 1][0] if place + 1 < len(begun) else behind
+        end = behind
+        if place + 1 < len(begun):
+            end = begun[place + 1][0]
         if found and found[-1].name == name:
             found[-1] = Stretch(name, found[-1].start, (end - first) / width)
         else:

@@ -59,6 +59,15 @@ def test_a_peak_before_the_first_step_is_shown_in_the_whole_run() -> None:
     assert [stage.name for stage in found.whole.stages] == ["", "1", "2"]
 
 
+def test_of_several_moments_that_hold_the_most_the_peak_is_the_first_of_the_last_step() -> None:
+    ribbons = {
+        "activations": np.array([0.0, 8, 7, 0, 8, 7, 0]),
+        "temporary": np.array([0.0, 1, 2, 0, 1, 2, 0]),
+    }
+    found = Ghost.of(ribbons, ((0, 1, "forward"), (3, 2, "forward"), (6, 2, "optimizer")))
+    assert (found.peak_at, found.parts, found.one_step.step) == (4, {"activations": 8, "temporary": 1}, 2)
+
+
 @pytest.mark.parametrize("requests", [1, 2, 290, 541, 5310])
 @pytest.mark.parametrize("columns", [1, 7, 120, 540])
 def test_however_many_requests_and_columns_the_highest_is_shown(requests: int, columns: int) -> None:

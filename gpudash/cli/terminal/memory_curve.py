@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
     from gpudash.drawing.ghost import Floats, Ghost, GhostPanel
 
-LEAST_WIDTH, MOST_COLUMNS, ROWS, LABEL_WIDTH = 60, 90, 10, 11
+LEAST_WIDTH = 60
+MOST_COLUMNS = 90
+ROWS = 10
+LABEL_WIDTH = 11
 """Characters that the terminal has at least, columns of the curve at most, its rows, and the axis at its left."""
 
 LIMIT_IN_VIEW = 1.6

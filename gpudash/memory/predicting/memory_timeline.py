@@ -85,7 +85,10 @@ def timeline_of(trace: Trace, target: Target, found: Estimate) -> MemoryTimeline
     cpu = target.device == "cpu"
     if cpu:
         trace = trace.without(WORKSPACE)
-    room, allowed = (None, None) if cpu else _room(target, found)
+    room: int | None = None
+    allowed: int | None = None
+    if not cpu:
+        room, allowed = _room(target, found)
     allocator = allocator_for(trace, target.settings, room, allowed)
     held: dict[int, tuple[int, int]] = {}
     changes, reserved = array("q"), array("q")

@@ -120,7 +120,9 @@ class Prediction:
         if found == "unknown" or free is None:
             return text
         if found == "uncertain":
-            likely = "probably fits" if need <= free else "may fit"
+            likely = "may fit"
+            if need <= free:
+                likely = "probably fits"
             return f"≈ {text} ± {self.scale.label(estimate.margin_bytes)}, {likely}"
         if need == free:
             return f"{text} · nothing to spare"
@@ -399,7 +401,8 @@ def fit_text(fits: bool | None) -> str:
 
 def _spare_text(way: Alternative) -> str:
     """What a changed run leaves, or lacks."""
-    need, free = way.needed_bytes, way.free_bytes
+    need = way.needed_bytes
+    free = way.free_bytes
     if need is None or free is None:
         return ""
     if need == free:

@@ -16,7 +16,8 @@ Floats = NDArray[np.float64]
 Readings = tuple[Floats, Floats]
 """When the allocator was read, session time ascending, and the most bytes since the reading before."""
 
-LEAST_RATIO, LEAST_BYTES = 0.02, 64 * MIB
+LEAST_RATIO = 0.02
+LEAST_BYTES = 64 * MIB
 """By how much a step leaves its prediction that is told: a part of all that was predicted, or bytes."""
 
 
@@ -75,17 +76,22 @@ def deviations(running: RunningGhost, reserved: Readings, allocated: Readings) -
         if low + 1 >= behind or behind >= len(times):
             continue  # too few within, or its end has not been read yet
         within = values[low + 1 : behind]  # the first one tells of the step before too
-        most, least_likely = float(within.max()), float(values[low : behind + 1].max())
+        most = float(within.max())
+        least_likely = float(values[low : behind + 1].max())
         predicted, predicted_used = expected[min(first + place, len(expected)) - 1]
         bound = min(LEAST_BYTES, LEAST_RATIO * (base + predicted))
         if most - predicted >= bound:
-            held, at = most, low + 1 + int(within.argmax())
+            held = most
+            at = low + 1 + int(within.argmax())
         elif predicted - least_likely >= bound:
-            held, at = least_likely, low + int(values[low : behind + 1].argmax())
+            held = least_likely
+            at = low + int(values[low : behind + 1].argmax())
         else:
             continue
         used = _most_between(allocated, begin, end)
-        used_more = None if used is None else int(used - predicted_used)
+        used_more = None
+        if used is not None:
+            used_more = int(used - predicted_used)
         found.append(Deviation(first + place, float(times[at]), int(base + held), int(held - predicted), used_more))
     return tuple(found)
 
@@ -97,7 +103,8 @@ def _outside(ghost: Ghost) -> float:
 
 def _expected(ghost: Ghost, step: int) -> tuple[float, float]:
     """The most that the allocator was to hold in a step, and to have in use."""
-    panel, base = ghost.step_panel(step), _outside(ghost)
+    panel = ghost.step_panel(step)
+    base = _outside(ghost)
     used = ghost.edges[ghost.top, panel.first : panel.behind]
     return ghost.step_peak(step)[1] - base, float(used.max()) - base
 

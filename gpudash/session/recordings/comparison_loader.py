@@ -138,7 +138,9 @@ def load_run(
     name = file
     if named:
         name = title or given_name(view.workload, view.device, view.spec)
-    began = None if origin is None else origin + view.began_s
+    began = None
+    if origin is not None:
+        began = origin + view.began_s
     return ComparedRun(name, str(path), view, steps, stages, memory, marks, machine, taken, notes, began)
 
 

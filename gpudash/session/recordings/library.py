@@ -317,7 +317,8 @@ class LibraryWatcher:
         self._seen = {(item[0], item[2].trashed): item for item in found}
         known = {(entry.path, entry.trashed): entry for entry in (*self.library.entries, *self.library.trash)}
         for path, stamp, entry in found:
-            kept, before = self._cache.get(path), known.get((path, entry.trashed))
+            kept = self._cache.get(path)
+            before = known.get((path, entry.trashed))
             if kept is not None and self._is_read(path, stamp, entry):
                 now = replace(entry, facts=kept.facts)
             else:
@@ -368,12 +369,16 @@ class LibraryWatcher:
             if name.endswith(SUFFIX):
                 path = self._path(folder, name)
                 log = there.get(f"{name}{LOG_SUFFIX}")
-                traces = traces_of(path) if traced else ()
+                traces: Sequence[Path] = ()
+                if traced:
+                    traces = traces_of(path)
                 listed.append(self._entry(path, status, log, traces, trashed=trashed))
         for path in () if trashed else self._elsewhere:
             with suppress(OSError):
                 log_path = log_files(path)[0]
-                log = log_path.stat() if log_path.exists() else None
+                log = None
+                if log_path.exists():
+                    log = log_path.stat()
                 listed.append(self._entry(path, path.stat(), log, traces_of(path), trashed=trashed))
         return sorted(listed, key=lambda item: item[2].changed_s, reverse=True)
 
@@ -394,7 +399,8 @@ class LibraryWatcher:
         trashed: bool,
     ) -> Seen:
         """What is seen of a recording from outside; the same object as before where that has not changed."""
-        size, changed = status.st_size, status.st_mtime_ns
+        size = status.st_size
+        changed = status.st_mtime_ns
         if log is not None:
             size += log.st_size
             changed = max(changed, log.st_mtime_ns)

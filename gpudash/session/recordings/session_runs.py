@@ -32,7 +32,8 @@ class SessionRuns:
 
     def entry(self) -> LibraryEntry:
         """The session with its runs, at the place where it is recorded."""
-        session, store = self._session, self._session.store
+        session = self._session
+        store = self._session.store
         with store.lock:
             if store.rewound != self._rewound:
                 self._rewound = store.rewound

@@ -371,7 +371,9 @@ def _out_of_memory(ran: EndedRun, raised: Raised | None) -> RunEnd:
     if raised is not None and raised.place:
         text += f" ({raised.place})"
     why = ran.why_full(refused.get("rank", raised and raised.rank))
-    error = "sim" if kind == "sim" else "cuda"
+    error = "cuda"
+    if kind == "sim":
+        error = "sim"
     ended = _failed(ran, error, f"{text}. {why}".rstrip(), UNREPORTED, raised, status="out_of_memory")
     return replace(ended, requested_bytes=requested if isinstance(requested, int) else None)
 

@@ -12,7 +12,8 @@ PREFIX = "prometheus:"
 
 EXAMPLE = "http://host:9090"
 
-TOKEN, TOKEN_FILE = "GPUDASH_PROMETHEUS_TOKEN", "GPUDASH_PROMETHEUS_TOKEN_FILE"
+TOKEN = "GPUDASH_PROMETHEUS_TOKEN"
+TOKEN_FILE = "GPUDASH_PROMETHEUS_TOKEN_FILE"
 """Environment variables: the bearer token itself, or the file that holds it."""
 
 
@@ -66,7 +67,8 @@ def read_address(text: str) -> ServerAddress:
         raise ValueError(f"{rest!r} is no address of a Prometheus server; write for example {PREFIX}{EXAMPLE}.")
     try:
         parts = urlsplit(f"{found[1].lower()}://{found[2]}")
-        host, port = parts.hostname, parts.port
+        host = parts.hostname
+        port = parts.port
     except ValueError as error:
         shown = rest.rpartition("@")[2]
         raise ValueError(f"{shown!r} is no address ({error}); write for example {PREFIX}{EXAMPLE}.") from None

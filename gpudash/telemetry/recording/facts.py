@@ -48,7 +48,8 @@ MOST_NOTES = 64
 MOST_FIELDS, LONGEST_TEXT = 60, 300
 """Fields of a spec that are kept, and characters of one: a recording may come from anybody."""
 
-OUTLINE_PARTS, OUTLINE_ROWS = 32, 8192
+OUTLINE_PARTS = 32
+OUTLINE_ROWS = 8192
 """Parts of a run's time of which an outline of its memory tells the highest, and rows that are read for all of them."""
 
 _LENGTHS = ("host", "gpu", "event")
@@ -287,7 +288,10 @@ def _highest_of_parts(
     count = until - first + 1
     if count < 1:
         return []
-    of_device = "" if device is None else f"AND device = '{device}'"
+    if device is None:
+        of_device = ""
+    else:
+        of_device = f"AND device = '{device}'"
     if count <= OUTLINE_ROWS:
         statement = f"SELECT count(*) FROM {table} WHERE rowid BETWEEN {first} AND {until} {of_device}"
         readings = [row[0] for row in recording.select(statement, stopped)]

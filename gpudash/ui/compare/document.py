@@ -172,7 +172,8 @@ class Controls(QWidget):
 LEAST_STRENGTH = 0.35
 """Share of full colour that even the smallest difference beyond the noise gets."""
 
-LEAST_FIELD, MOST_MARKED = 70, 3
+LEAST_FIELD = 70
+MOST_MARKED = 3
 """Logical pixels of a run's column of what was asked, at least; and runs beside whose columns there is room for a word
 that says whether they differ, as their order and weight do too.
 """

@@ -27,10 +27,13 @@ from gpudash.units import format_bytes
 OFFERED = ("rtx3060", "rtx4060", "rtx4090", "l4", "l40s", "a100-40gb", "a100-80gb", "h100", "h200", "b200")
 """The cards that have a chip, from the smallest kind to the largest: their order never changes."""
 
-FOLDED_PX, WIDE_PX, GAP_PX = 100, 203, 8
+FOLDED_PX = 100
+WIDE_PX = 203
+GAP_PX = 8
 """Logical pixels of a chip's width: the least, and the most that it grows to."""
 
-ROOMY_PX, TALL_PX = 136, 64
+ROOMY_PX = 136
+TALL_PX = 64
 """Width from which a chip has its capacity and whole words, and height from which a line more."""
 
 MORE = "More ▾"
@@ -117,10 +120,13 @@ class CardChip(QAbstractButton):
         self.setChecked(content.selected)
         if (content, palette) == (self._content, self._palette) and self.accessibleName():
             return
-        self._content, self._palette = content, palette
+        self._content = content
+        self._palette = palette
         self.setAccessibleName(f"Simulated {content.name}, {content.capacity}")
         self.setAccessibleDescription(content.sentence)
-        simulate = "is simulated" if content.selected else "click to simulate this card"
+        simulate = "click to simulate this card"
+        if content.selected:
+            simulate = "is simulated"
         self.setToolTip(plain_tip(f"{content.name}, {content.capacity}: {content.sentence}\n{simulate}"))
         self.update()
 
@@ -140,17 +146,24 @@ class CardChip(QAbstractButton):
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         self._paint_frame(painter)
-        left, right = 10, self.width() - 10
-        bold, small = QFont(self.font()), QFont(self.font())
+        left = 10
+        right = self.width() - 10
+        bold = QFont(self.font())
+        small = QFont(self.font())
         bold.setBold(True)
         small.setPointSizeF(self.font().pointSizeF() * 8 / 9)
         tall = self.height() >= scaled(TALL_PX)
         line = QFontMetrics(bold).height()
-        lines = 3 if tall else 2
+        lines = 2
+        if tall:
+            lines = 3
         top = (self.height() - lines * line - 4) / 2
         roomy = self.width() >= scaled(ROOMY_PX)
-        content, palette = self._content, self._palette
-        capacity = content.capacity if roomy or not isinstance(content.card, KnownGpu) else ""
+        content = self._content
+        palette = self._palette
+        capacity = ""
+        if roomy or not isinstance(content.card, KnownGpu):
+            capacity = content.capacity
         self._paint_pair(painter, (left, top, right, line), (content.name, bold), (capacity, small))
         known = content.text
         colour = getattr(palette, COLOURS.get(known.standing, "muted"))
@@ -172,14 +185,18 @@ class CardChip(QAbstractButton):
         self._paint_bar(painter, colour)
 
     def _paint_frame(self, painter: QPainter) -> None:
-        palette, content = self._palette, self._content
+        palette = self._palette
+        content = self._content
         width = 1.0
         edge = palette.border
         if self.underMouse():
             edge = palette.muted
         if content.selected:
             width = 2.0
-            edge = palette.critical if content.text.standing == "short" else palette.accent
+            if content.text.standing == "short":
+                edge = palette.critical
+            else:
+                edge = palette.accent
         inset = width / 2
         frame = QRectF(self.rect()).adjusted(inset, inset, -inset, -inset)
         painter.setPen(QPen(QColor(edge), width))
@@ -204,7 +221,8 @@ class CardChip(QAbstractButton):
         if wide + capacity_width + 6 > right - left and isinstance(self._content.card, KnownGpu):
             last = ("", last[1])
         elif wide + capacity_width + 6 > right - left:
-            first, last = last, ("", last[1])
+            first = last
+            last = ("", last[1])
             first = (first[0], self._bold())
         self._paint_text(painter, box, first[0], first[1], self._palette.text)
         painter.setFont(last[1])
@@ -322,7 +340,10 @@ class CardChooser(QWidget):
         menu = QMenu(self)
         for key in self._left_out:
             content = self._contents[key]
-            name = content.name if isinstance(content.card, KnownGpu) else f"Own size, {content.capacity}"
+            if isinstance(content.card, KnownGpu):
+                name = content.name
+            else:
+                name = f"Own size, {content.capacity}"
             text = content.text
             action = self._entry(menu, content.card, f"{name}\t{f'{text.sign} {text.verdict}'.strip()}")
             action.setToolTip(plain_tip(content.sentence))
@@ -359,7 +380,9 @@ class CardChooser(QWidget):
 
     def _ask_size(self) -> str:
         typed, given = QInputDialog.getText(self.window(), "Own Size", OWN_PROMPT)
-        return typed if given else ""
+        if given:
+            return typed
+        return ""
 
     def _add_own(self) -> None:
         there = set(map(exact_text, self.cards))

@@ -271,7 +271,9 @@ class Dashboard(PlotsPage):
             card = self.panel.script.script().simulated_card
         except ValueError:
             return ""
-        return "" if card is None else exact_text(card)
+        if card is None:
+            return ""
+        return exact_text(card)
 
     def _device_chosen(self, name: str) -> None:
         for device in self.session.devices():
@@ -563,7 +565,10 @@ class Dashboard(PlotsPage):
         for plot in plots:
             if plot.id == "memory":
                 # as high when it shows readings for a while: nothing moves under the pointer that selects a range
-                plot = replace(plot, stretch=GHOST_STRETCH) if shown is None else _predicted(plot, shown)
+                if shown is None:
+                    plot = replace(plot, stretch=GHOST_STRETCH)
+                else:
+                    plot = _predicted(plot, shown)
             found.append(plot)
         return tuple(found)
 
@@ -635,7 +640,9 @@ class Dashboard(PlotsPage):
                 ended = ""
             else:
                 ended = ended_badly(store.run)
-        made = frozenset() if live is None else live.machine.simulated.chosen
+        made: frozenset[str] = frozenset()
+        if live is not None:
+            made = live.machine.simulated.chosen
         listed = [in_time(one, self.forecasts.get(one.key)) for one in contents if one.key not in made]
         self.cards.show_contents(listed, self.selected)
         self._show_answers(contents)
@@ -770,12 +777,16 @@ GHOST_STRETCH = 6
 def _predicted(plot: PlotSpec, shown: GhostView) -> PlotSpec:
     """The memory plot with a curve for each ribbon; they have the place of readings, and none of their own."""
     table, _, device = plot.curves[0].key
-    names = () if shown.ghost is None else shown.ghost.names
+    names: Sequence[str] = ()
+    if shown.ghost is not None:
+        names = shown.ghost.names
     curves = tuple(
         CurveSpec((table, f"predicted {name}", device), name, "bytes", COLOURS.get(name, name), stack=True)
         for name in names
     )
-    state = "predicted" if names else "not predicted"
+    state = "not predicted"
+    if names:
+        state = "predicted"
     return replace(plot, title=f"{plot.title}, {state}", curves=curves, lines=(), stretch=GHOST_STRETCH)
 
 

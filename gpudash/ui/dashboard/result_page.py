@@ -220,7 +220,8 @@ class ResultPage(QFrame):
             self._tiles.append(tile)
 
 
-SHORT, IN_TAB = 22, "The rest is in the Steps tab."
+SHORT = 22
+IN_TAB = "The rest is in the Steps tab."
 """Characters of a value that has room beside its name, and where the others are."""
 
 

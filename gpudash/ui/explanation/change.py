@@ -129,7 +129,9 @@ class ChangePanel(QFrame):
         self.run_button.setEnabled(startable or self._trial_on)
 
     def _show_saving(self, offer: Offer | None) -> None:
-        peak = None if offer is None else offer.remedy.predicted_peak_bytes
+        peak = None
+        if offer is not None:
+            peak = offer.remedy.predicted_peak_bytes
         if peak is not None:
             self.figure.setText(format_bytes(peak))
             self.saved.setText(f"at the peak instead of the {format_bytes(self._refused_total)} that were asked for.")
@@ -139,7 +141,10 @@ class ChangePanel(QFrame):
         self.saved.setVisible(offer is not None)
         self.tried.setText("" if offer is None else TRIED.get(offer.remedy.verified_by, ""))
         self.tried.setVisible(bool(self.tried.full_text))
-        setting = "" if offer is None else setting_text(offer.remedy)
+        if offer is None:
+            setting = ""
+        else:
+            setting = setting_text(offer.remedy)
         self.setting.setText(setting)
         self.setting.setVisible(bool(setting))
 
@@ -221,5 +226,8 @@ def _trial_text(run: RunView, refused_total: int, steps_before: int) -> tuple[st
         return "figure", f"at the peak until it was stopped, after {steps}."
     if run.status == "out_of_memory":
         return "figure-bad", f"at the peak: with the change memory ran out too, after {steps}."
-    message = "" if run.error is None else f": {run.error.message}"
+    if run.error is None:
+        message = ""
+    else:
+        message = f": {run.error.message}"
     return "figure-bad", f"at the peak; with the change the program failed{message}"

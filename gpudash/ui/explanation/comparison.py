@@ -23,7 +23,10 @@ from gpudash.units import format_bytes, format_count
 
 Floats = NDArray[np.float64]
 
-AXIS_PX, BELOW_PX, ABOVE_PX, RIGHT_PX = 56, 20, 8, 8
+AXIS_PX = 56
+BELOW_PX = 20
+ABOVE_PX = 8
+RIGHT_PX = 8
 """Logical pixels left of a plot, below, above and right of it."""
 
 HEADROOM = 1.12
@@ -67,7 +70,9 @@ class MemoryCourse:
     def highest(self) -> float:
         """Bytes of the highest reading, 0.0 without any."""
         finite = self.reserved[np.isfinite(self.reserved)]
-        return float(finite.max()) if len(finite) else 0.0
+        if len(finite):
+            return float(finite.max())
+        return 0.0
 
 
 def course_of(store: Store, run: RunView, allocator: str) -> MemoryCourse:
@@ -78,7 +83,10 @@ def course_of(store: Store, run: RunView, allocator: str) -> MemoryCourse:
         run: the run.
         allocator: what its device is called in readings.
     """
-    end_s = store.newest_s if run.ended_s is None else run.ended_s
+    if run.ended_s is None:
+        end_s = store.newest_s
+    else:
+        end_s = run.ended_s
     end_s = max(end_s, run.began_s + 1e-3)
     found = []
     for metric in ("reserved_bytes", "allocated_bytes"):
@@ -91,7 +99,10 @@ def course_of(store: Store, run: RunView, allocator: str) -> MemoryCourse:
         found.append((times[inside] - run.began_s, values[inside]))
     (times, reserved), (other_times, allocated) = found
     if len(times):
-        allocated = np.interp(times, other_times, allocated) if len(other_times) else np.full(len(times), np.nan)
+        if len(other_times):
+            allocated = np.interp(times, other_times, allocated)
+        else:
+            allocated = np.full(len(times), np.nan)
     return MemoryCourse(times, reserved, allocated, end_s - run.began_s, run.status)
 
 
@@ -175,8 +186,11 @@ class CoursePlot(QWidget):
         self, course: MemoryCourse, other: MemoryCourse | None, room: int, highest: float, seconds: float
     ) -> None:
         """Draw ``course``, and behind it ``other``; the axes reach to ``highest`` bytes and ``seconds``."""
-        self._course, self._other, self._room = course, other, room
-        self._highest, self._seconds = highest, seconds
+        self._course = course
+        self._other = other
+        self._room = room
+        self._highest = highest
+        self._seconds = seconds
         self.setAccessibleName("Memory of the run")
         self.setAccessibleDescription(f"peak {format_bytes(course.highest)} of {format_bytes(room)}")
         self.update()
@@ -224,7 +238,8 @@ class CoursePlot(QWidget):
             painter.drawText(QPointF(left, plot.bottom() + line), label)
 
     def _paint_course(self, painter: QPainter, plot: QRectF) -> None:
-        course, palette = self._course, self._palette
+        course = self._course
+        palette = self._palette
         failed = course.status == "out_of_memory"
         colour = QColor(palette.critical if failed else palette.curves["allocated"])
         allocated = self._points(plot, course.times, course.allocated)

@@ -54,7 +54,8 @@ CURVE_WIDTH = 320
 UNLIMITED_PX = 2**24 - 1
 """Height of a widget that has no greatest one (Qt, QWIDGETSIZE_MAX)."""
 
-STACK_ROWS, SOURCE_ROWS = (3, 2), (2, 3)
+STACK_ROWS = (3, 2)
+SOURCE_ROWS = (2, 3)
 """Heights of table and curve, and of the stack or the source below them, in proportion."""
 
 COLUMNS = (
@@ -234,7 +235,10 @@ class ExplanationPage(QWidget):
             self.program.change.run_button.setFocus()
 
     def _share_rows(self, *, sourced: bool) -> None:
-        above, below = SOURCE_ROWS if sourced else STACK_ROWS
+        if sourced:
+            above, below = SOURCE_ROWS
+        else:
+            above, below = STACK_ROWS
         for part, share in ((self.middle, above), (self.comparison, above), (self.program, below)):
             self._rows.setStretchFactor(part, share)
         self.program.setMaximumHeight(UNLIMITED_PX if sourced else MOST_STACK_PX)
@@ -369,7 +373,8 @@ class ExplanationHeader(CauseHeader):
         else:
             product = f" · {found.product}"
         self.show_cause(found, f"{what} {format_clock(found.time_s)} · {whose}{shown_name(found.device)}{product}")
-        remedies, note = found.remedies, found.remedies_note
+        remedies = found.remedies
+        note = found.remedies_note
         if shown_remedy is not None:
             remedies = tuple(remedy for remedy in remedies if remedy != shown_remedy)
         if sourced:

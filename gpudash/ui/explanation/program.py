@@ -58,12 +58,17 @@ class ProgramPanel(QWidget):
     @property
     def text(self) -> QPlainTextEdit:
         """What is read here."""
-        return self.stack.text if self.halves.isHidden() else self.source.view
+        if self.halves.isHidden():
+            return self.stack.text
+        return self.source.view
 
     def show_program(self, found: Explanation, program: OwnProgram | None) -> bool:
         """Show the source of a program of the user's, of anything else the stack; whether there is a source."""
-        self._found, self._program = found, program
-        change = None if program is None or program.offer is None else program.offer.remedy
+        self._found = found
+        self._program = program
+        change = None
+        if not (program is None or program.offer is None):
+            change = program.offer.remedy
         files: list[str] = []
         if program is not None:
             known = source_files(found, change, program.folder)
@@ -105,7 +110,9 @@ class ProgramPanel(QWidget):
         program = self._program
         if self._found is None or program is None:
             return
-        change = None if program.offer is None else program.offer.remedy
+        change = None
+        if program.offer is not None:
+            change = program.offer.remedy
         source = read_source(self._found, file, change, program.folder)
         if source is not None:
             self.source.show_source(source)

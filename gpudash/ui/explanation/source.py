@@ -36,18 +36,25 @@ from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.text_size import scaled
 from gpudash.units import format_bytes
 
-MARGIN_PX, HEAT_PX, INSET_PX = 216, 58, 11
+MARGIN_PX = 216
+HEAT_PX = 58
+INSET_PX = 11
 """Logical pixels: of the margin, of the bar of the line that held most in it, and from its edges."""
 
-NUMBERS_PX, SIGN_PX = 38, 16
+NUMBERS_PX = 38
+SIGN_PX = 16
 """Of the line numbers, and of the signs of a change behind them."""
 
 LEAST_HEAT_PX = 3
 
-REMOVED_SHARE, ADDED_SHARE = 0.17, 0.16
+REMOVED_SHARE = 0.17
+ADDED_SHARE = 0.16
 """Of the colour in the ground of a line that a change takes away or puts in."""
 
-WAY_PX, DOT_PX, ARROW_PX, BEND_PX = 2, 3.5, 8, 8
+WAY_PX = 2
+DOT_PX = 3.5
+ARROW_PX = 8
+BEND_PX = 8
 """Of the way of a leak: its pen, the radius of its dot, its arrow's length and its bends."""
 
 ROWS_ABOVE = 3
@@ -154,8 +161,9 @@ class SourceView(QPlainTextEdit):
 
     def place_of(self, line: int) -> int | None:
         """The row of a line of the file; ``None`` where it is not shown."""
-        rows = () if self.source is None else self.source.rows
-        return next((place for place, row in enumerate(rows) if row.number == line), None)
+        if self.source is None:
+            return None
+        return next((place for place, row in enumerate(self.source.rows) if row.number == line), None)
 
     def row_at(self, place: int) -> SourceRow | None:
         """A row, ``None`` behind the last."""
@@ -165,7 +173,9 @@ class SourceView(QPlainTextEdit):
 
     def line_in_front(self) -> int:
         """The line of the file that the text cursor is in; of a line that a change puts in the one before it."""
-        rows = () if self.source is None else self.source.rows[: self.textCursor().blockNumber() + 1]
+        if self.source is None:
+            return 1
+        rows = self.source.rows[: self.textCursor().blockNumber() + 1]
         return next((row.number for row in reversed(rows) if row.number), 1)
 
     def set_palette(self, palette: Palette) -> None:
@@ -253,9 +263,12 @@ class SourceView(QPlainTextEdit):
             return
         gap = scaled(10)
         right = max(self._right_of(place) for place in range(min(begin, end), max(begin, end) + 1)) + 3 * gap
-        from_, to = self._right_of(begin) + gap, self._right_of(end) + gap
+        from_ = self._right_of(begin) + gap
+        to = self._right_of(end) + gap
         bend = min(scaled(BEND_PX), abs(heights[1] - heights[0]) / 2)
-        down = 1 if heights[1] > heights[0] else -1
+        down = -1
+        if heights[1] > heights[0]:
+            down = 1
         path = QPainterPath(QPointF(from_, heights[0]))
         path.lineTo(right - bend, heights[0])
         path.quadTo(right, heights[0], right, heights[0] + down * bend)
@@ -296,7 +309,9 @@ def spoken(source: AnnotatedSource) -> str:
     heaviest = sorted((row for row in source.rows if row.bytes), key=lambda row: -row.bytes)[:MOST_SPOKEN]
     found = []
     for row in heaviest:
-        grows = f", {format_bytes(row.growth)} more every step" if row.growth else ""
+        grows = ""
+        if row.growth:
+            grows = f", {format_bytes(row.growth)} more every step"
         found.append(f"line {row.number} held {format_bytes(row.bytes)}{grows}")
     found += [f"line {row.number} goes: {row.text.strip()}" for row in source.rows if row.kind == "removed"]
     found += [f"comes instead: {row.text.strip()}" for row in source.rows if row.kind == "added"]
@@ -342,7 +357,8 @@ class _Margin(QWidget):
 
     def _paint_row(self, painter: QPainter, row: SourceRow, at: QRectF, most: int, font: QFont) -> None:
         palette = self._view.palette_
-        edge, margin = scaled(INSET_PX), scaled(MARGIN_PX)
+        edge = scaled(INSET_PX)
+        margin = scaled(MARGIN_PX)
         signs = {"removed": ("−", palette.critical, REMOVED_SHARE), "added": ("+", palette.good, ADDED_SHARE)}
         if row.kind in signs:
             sign, colour, share = signs[row.kind]

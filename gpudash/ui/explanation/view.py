@@ -149,7 +149,9 @@ class ExplanationView(QStackedWidget):
         rank = None
         if run is not None and places_of(run):
             rank = failed_rank(run)
-        self._explained, self._trial_id, self._trial_shown = run, None, None
+        self._explained = run
+        self._trial_id = None
+        self._trial_shown = None
         self.page.show_explanation(
             found,
             began_s,

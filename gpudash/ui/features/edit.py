@@ -410,7 +410,8 @@ class FormHistory(QObject):
 
     def __init__(self, undoing: Undoing, panel: WorkloadPanel) -> None:
         super().__init__(panel)
-        self._undoing, self._panel = undoing, panel
+        self._undoing = undoing
+        self._panel = panel
         panel.replaced.connect(self._replaced)
 
     def _replaced(self, text: str, before: FormState, after: FormState, kind: str) -> None:

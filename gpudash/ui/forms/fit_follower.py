@@ -94,7 +94,8 @@ class FitFollower:
     @property
     def remedy(self) -> RemedyView | None:
         """The change that is looked at in the fit panel, as the plot shows it over the run's own ghost."""
-        answer, way = self._shown, self._panel.fit.way_out
+        answer = self._shown
+        way = self._panel.fit.way_out
         if answer is None or answer.estimate is None or way is None or self.ghost is None:
             return None
         tried = answer.estimate.alternatives
@@ -150,7 +151,9 @@ class FitFollower:
     def _newest_run_id(self) -> int | None:
         with self._session.store.lock:
             run = self._session.store.run
-            return None if run is None else run.run_id
+            if run is None:
+                return None
+            return run.run_id
 
     def _run_changed(self) -> None:
         """The prediction for the run stays, or is made still; afterwards the device may have more or less room."""
@@ -380,7 +383,9 @@ GROWING = (ACTIVATIONS, INPUTS, TEMPORARY)
 
 def _sized(ghost: Ghost, spec: Spec | None) -> SizedPeak | None:
     """What a drag of the peak changes; ``None`` where a run has no batch, or nothing of it grows."""
-    name = None if spec is None else size_field(spec)
+    name = None
+    if spec is not None:
+        name = size_field(spec)
     if name is None or not isinstance(spec, TrainingSpec):
         return None
     growing = sum(ghost.parts.get(part, 0.0) for part in GROWING)

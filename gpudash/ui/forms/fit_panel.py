@@ -215,9 +215,14 @@ class FitPanel(QWidget):
 
     def _regard(self) -> None:
         """Find the row that is looked at now."""
-        seen = [] if self._details.isHidden() else self._rows
+        if self._details.isHidden():
+            seen = []
+        else:
+            seen = self._rows
         row = next((row for row in seen if row.under_pointer), None) or next((row for row in seen if row.focused), None)
-        way = None if row is None else row.way
+        way = None
+        if row is not None:
+            way = row.way
         if way != self._regarded:
             self._regarded = way
             self.regarded.emit()
@@ -498,7 +503,8 @@ class AlternativeRow(QWidget):
         return super().eventFilter(watched, event)
 
     def _regard(self, *, pointer: bool, focus: bool) -> None:
-        self.under_pointer, self.focused = pointer, focus
+        self.under_pointer = pointer
+        self.focused = focus
         self.regarded.emit()
 
     def _make_button(self) -> QPushButton | None:

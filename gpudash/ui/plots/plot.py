@@ -214,7 +214,8 @@ class TimePlot(QWidget):
 
     def set_running_ghost(self, running: RunningGhost | None, deviations: Sequence[Deviation] = ()) -> None:
         """Draw the ghost of a run behind its readings, and mark where they have left it; ``None`` takes it away."""
-        self._running_ghost, self._deviations = running, deviations
+        self._running_ghost = running
+        self._deviations = deviations
 
     @property
     def to_come(self) -> bool:
@@ -328,7 +329,9 @@ class TimePlot(QWidget):
         self.time_ticks = self._time_ticks(geometry)
         self.canvas.ghost.show_view(self._ghost, geometry if self._ghost is not None else None, self.hidden)
         self._place_handle(geometry)
-        over = self._remedy if self._ghost is not None else None
+        over = None
+        if self._ghost is not None:
+            over = self._remedy
         self.canvas.remedy.show_remedy(over, geometry, self.canvas.ghost)
         self.canvas.running_ghost.show_running_ghost(self._running_ghost if self._ghost is None else None, geometry)
         self.canvas.deviations.show_deviations(self._deviations if self._ghost is None else (), geometry)

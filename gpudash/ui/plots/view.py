@@ -158,7 +158,8 @@ class TimeView(QObject):
             self._remember("follow")
             self._following = True
             if self._window_to_follow_s is not None:
-                self._window_s, self._window_to_follow_s = self._window_to_follow_s, None
+                self._window_s = self._window_to_follow_s
+                self._window_to_follow_s = None
             self.changed.emit()
 
     def toggle(self) -> None:

@@ -118,7 +118,10 @@ class RunsColumn(QFrame):
         if self._watcher is not None:
             self._watcher.watch(self.isVisible())
         own = self._own.entry()
-        library = self._watcher.library if self._watcher is not None else Library()
+        if self._watcher is not None:
+            library = self._watcher.library
+        else:
+            library = Library()
         if library is not self._library:
             self._library = library
             self._take(library, own.path)

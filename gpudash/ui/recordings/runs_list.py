@@ -38,7 +38,10 @@ from gpudash.ui.widgets.tables import Index
 from gpudash.ui.widgets.text_size import scaled, text_scale
 from gpudash.units import format_date
 
-ROW_PX, TICK_PX, MARGIN_PX, BOX_PX = 66, 34, 10, 15
+ROW_PX = 66
+TICK_PX = 34
+MARGIN_PX = 10
+BOX_PX = 15
 """Logical pixels: height of a row, width of the place where it is ticked, room around words, the box that is ticked."""
 
 OUTLINE_PX = (72, 30)
@@ -115,7 +118,9 @@ class RunsListModel(QAbstractListModel):
         if role == Qt.ItemDataRole.ToolTipRole:
             return plain_tip(_tip(row))
         if role == Qt.ItemDataRole.CheckStateRole and tickable(row):
-            return Qt.CheckState.Checked if row.key in self.ticked else Qt.CheckState.Unchecked
+            if row.key in self.ticked:
+                return Qt.CheckState.Checked
+            return Qt.CheckState.Unchecked
         return None
 
     def flags(self, index: Index) -> Qt.ItemFlag:
@@ -138,10 +143,12 @@ class RunsListModel(QAbstractListModel):
 
     def show_rows(self, rows: Sequence[LibraryRow]) -> None:
         """Show these; what is ticked and gone is ticked no more."""
-        before, new = self.rows, len(rows) - len(self.rows)
+        before = self.rows
+        new = len(rows) - len(self.rows)
         if rows == before:
             return
-        keys, keys_before = [row.key for row in rows], [row.key for row in before]
+        keys = [row.key for row in rows]
+        keys_before = [row.key for row in before]
         if keys == keys_before:
             self.rows = rows
             self.dataChanged.emit(self.index(0), self.index(len(rows) - 1))
@@ -174,7 +181,10 @@ def sentence(row: LibraryRow) -> str:
 def _tip(row: LibraryRow) -> str:
     if row.run is None:
         return unreadable(row.entry)
-    where = "not recorded" if row.entry.path == NOWHERE else str(row.entry.path)
+    if row.entry.path == NOWHERE:
+        where = "not recorded"
+    else:
+        where = str(row.entry.path)
     return f"{name_of(row)}\n{ending_of(row)}, peak {peak_of(row)}\n{_when(row)}\n{where}"
 
 
@@ -207,7 +217,10 @@ class RunDelegate(QStyledItemDelegate):
                 return False
             if event.type() is QEvent.Type.MouseButtonRelease:
                 ticked = Qt.CheckState(state) is Qt.CheckState.Checked
-                wanted = Qt.CheckState.Unchecked if ticked else Qt.CheckState.Checked
+                if ticked:
+                    wanted = Qt.CheckState.Unchecked
+                else:
+                    wanted = Qt.CheckState.Checked
                 model.setData(index, wanted, Qt.ItemDataRole.CheckStateRole)
             return True
         return super().editorEvent(event, model, option, index)
@@ -236,21 +249,28 @@ class RunDelegate(QStyledItemDelegate):
     def _draw_box(self, painter: QPainter, rect: QRect, ticked: bool) -> None:
         side = scaled(BOX_PX)
         box = QRect(rect.left() + scaled(MARGIN_PX), rect.top() + scaled(8), side, side)
-        ground = self.palette.accent if ticked else self.palette.field
+        if ticked:
+            ground = self.palette.accent
+        else:
+            ground = self.palette.field
         painter.setPen(QPen(QColor(self.palette.accent if ticked else self.palette.muted), 1))
         painter.setBrush(QColor(ground))
         painter.drawRoundedRect(box, 3, 3)
         if ticked:
             painter.setPen(QPen(QColor(self.palette.on_accent), 2))
-            x, y = float(box.left()), float(box.top())
+            x = float(box.left())
+            y = float(box.top())
             corners = ((0.22, 0.52), (0.42, 0.72), (0.80, 0.30))
             painter.drawPolyline(QPolygonF([QPointF(x + a * side, y + b * side) for a, b in corners]))
 
     def _draw_run(self, painter: QPainter, inner: QRect, font: QFont, row: LibraryRow) -> None:
-        bold, small = QFont(font), QFont(font)
+        bold = QFont(font)
+        small = QFont(font)
         bold.setBold(True)
         small.setPointSizeF(SMALL_PT * text_scale())
-        left, width, line = inner.left(), inner.width(), inner.height() // 3
+        left = inner.left()
+        width = inner.width()
+        line = inner.height() // 3
         self._write(painter, bold, self.palette.text, QRect(left, inner.top(), width, line), name_of(row))
         width -= scaled(OUTLINE_PX[0]) + scaled(8)
         second = QRect(left, inner.top() + line, width, line)
@@ -314,14 +334,16 @@ class RunDelegate(QStyledItemDelegate):
 
 def _stretches(outline: Sequence[int | None]) -> Iterator[tuple[int, list[int]]]:
     """The parts without a gap: where each begins, and its heights."""
-    begin, heights = 0, list[int]()
+    begin = 0
+    heights = list[int]()
     for place, value in enumerate((*outline, None)):
         if value is not None:
             heights.append(value)
             continue
         if heights:
             yield begin, heights
-        begin, heights = place + 1, []
+        begin = place + 1
+        heights = []
 
 
 def _reason(entry: LibraryEntry) -> str:

@@ -233,7 +233,8 @@ class Table(QWidget):
     def begin_again(self, columns: Sequence[Column]) -> None:
         """Have other columns, and no rows until they are shown."""
         self.model.beginResetModel()
-        self.model.columns, self.model.rows = columns, []
+        self.model.columns = columns
+        self.model.rows = []
         self.model.endResetModel()
         self._widths = []
 

@@ -116,7 +116,10 @@ class CardFits:
         for key, spare in spares.items():
             size = min(limit, max(0, _size_at(requested, needs, needs[requested] + spare)))
             # the lines are a little off; the verdict on the batch in question is not
-            size = min(size, requested - 1) if spare < 0 else max(size, requested)
+            if spare < 0:
+                size = min(size, requested - 1)
+            else:
+                size = max(size, requested)
             self._found[key] = replace(self._found[key], largest_batch_size=size, by_line=True)
         self._report()
 
@@ -172,13 +175,20 @@ def _size_at(requested: int, needs: Mapping[int, int], room: int) -> int:
     fitting = [size for size in needs if needs[size] <= room]
     beyond = [size for size in needs if needs[size] > room]
     if fitting and beyond:
-        low, high = max(fitting), min(beyond)
+        low = max(fitting)
+        high = min(beyond)
     elif fitting:
         high = max(fitting)
-        low = requested if requested != high else min(needs)
+        if requested != high:
+            low = requested
+        else:
+            low = min(needs)
     else:
         low = min(beyond)
-        high = requested if requested != low else max(needs)
+        if requested != low:
+            high = requested
+        else:
+            high = max(needs)
     slope = (needs[high] - needs[low]) / ((high - low) or 1)
     if slope <= 0:
         return low

@@ -124,7 +124,9 @@ def _estimates(query: Mapping[str, Any], dry: DryRun, extras: dict[str, Any]) ->
     def follow(trace: Trace, target: Target, found: Estimate) -> None:
         extras["timeline"] = timeline_of(trace, target, found).to_json()
 
-    followed = follow if query.get("timeline") else None
+    followed = None
+    if query.get("timeline"):
+        followed = follow
     yield from estimate(question, dry, alternatives=bool(query.get("alternatives", True)), followed=followed)
 
 

@@ -13,7 +13,8 @@ from gpudash.ui.colours import Palette
 from gpudash.ui.plots.geometry import Geometry
 from gpudash.ui.plots.layers import Label, Layer
 
-MARK_PX, NEAR_PX = 5.0, 9.0
+MARK_PX = 5.0
+NEAR_PX = 9.0
 """Half of a mark, and how near to its middle the pointer is on it."""
 
 
@@ -46,8 +47,10 @@ class DeviationsLayer(Layer):
         """Mark these from now on."""
         if not (deviations or self.marks):
             return
-        area, metrics = geometry.area, QFontMetricsF(self._font)
-        self.marks, self.labels = [], []
+        area = geometry.area
+        metrics = QFontMetricsF(self._font)
+        self.marks = []
+        self.labels = []
         for deviation in deviations:
             point = QPointF(geometry.x_of(deviation.at_s), geometry.y_of(deviation.held))
             if not area.left() <= point.x() <= area.right():
@@ -72,10 +75,13 @@ class DeviationsLayer(Layer):
             for deviation, at in self.marks
             if (at - point).manhattanLength() <= NEAR_PX
         ]
-        return min(near, key=lambda one: one[0])[1].text if near else ""
+        if near:
+            return min(near, key=lambda one: one[0])[1].text
+        return ""
 
     def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
-        warn, ground = QColor(self._palette.warn), QColor(self._palette.panel)
+        warn = QColor(self._palette.warn)
+        ground = QColor(self._palette.panel)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         for _, at in self.marks:
             painter.setPen(QPen(ground, 1))

@@ -44,7 +44,8 @@ MARGIN = 0.22
 CHANGE_MS = 120
 """From one shape to the next; of it half for the line of all that is held."""
 
-HATCH_PX, HATCH_WIDTH_PX = 7, 1.4
+HATCH_PX = 7
+HATCH_WIDTH_PX = 1.4
 
 ROUGH = 1.6
 """Ends of level stretches a pixel from which a ribbon has no edge of its own: nearly each column has another height."""
@@ -84,7 +85,8 @@ class GhostView:
         """How high the axis has to be, bytes."""
         if self.ghost is None:
             return 0.0
-        highest, limit = self.ghost.highest + self.margin, self.ghost.limit
+        highest = self.ghost.highest + self.margin
+        limit = self.ghost.limit
         if limit is not None and highest >= NEAR * limit:
             return max(highest, limit)
         return highest
@@ -92,7 +94,10 @@ class GhostView:
     @property
     def description(self) -> str:
         """All of it in words."""
-        parts = [] if self.ghost is None else [f"{name} {size:.0f} bytes" for name, size in self.ghost.parts.items()]
+        if self.ghost is None:
+            parts = []
+        else:
+            parts = [f"{name} {size:.0f} bytes" for name, size in self.ghost.parts.items()]
         return "; ".join(text for text in ("predicted", self.headline, self.detail, self.limit_text, *parts) if text)
 
 
@@ -185,7 +190,9 @@ class GhostLayer(Layer):
     @property
     def peak_point(self) -> QPointF | None:
         """Where the highest point is drawn; ``None`` while none is."""
-        return None if self._captions is None else self._captions.peak_point
+        if self._captions is None:
+            return None
+        return self._captions.peak_point
 
     def paint_peak(self, painter: QPainter) -> None:
         """Paint the highest point and the words beside it, over what was painted since."""
@@ -237,7 +244,8 @@ class RunningGhostLayer(Layer):
             return
         if running is None or self._running_ghost is None or running.ghost is not self._running_ghost.ghost:
             self._thinned = {}
-        self._running_ghost, self._geometry = running, geometry
+        self._running_ghost = running
+        self._geometry = geometry
         self.setVisible(running is not None)
         self.update()
 
@@ -245,7 +253,8 @@ class RunningGhostLayer(Layer):
         """What is drawn in the view: where each level stretch begins and, at the end, the last one ends, in canvas
         pixels, shape (n + 1,); and the upper edge of each ribbon there, bytes, shape (ribbons, n).
         """
-        running, geometry = self._running_ghost, self._geometry
+        running = self._running_ghost
+        geometry = self._geometry
         assert running is not None and geometry is not None
         area = geometry.area
         left_s, right_s = geometry.time_at(area.left()), geometry.time_at(area.right())
@@ -259,7 +268,10 @@ class RunningGhostLayer(Layer):
             narrow = right - left < LEAST_STEP_PX
             if narrow and shown is not None and shown.step and right - corners[-1][0] < LEAST_STEP_PX:
                 continue  # the stretch before stands for this one too
-            count = 1 if narrow else round(min(right - left, area.width()))
+            if narrow:
+                count = 1
+            else:
+                count = round(min(right - left, area.width()))
             key = panel, count
             if key not in self._thinned:
                 self._thinned[key] = panel.columns(count)
@@ -356,7 +368,8 @@ class _Ribbons:
             if pictured:
                 layers.append((upper, self._colour(row, name)))
             elif np.any(upper[firsts] > below[firsts]):
-                top, bottom = outline(upper, firsts, geometry), outline(below, firsts, geometry)
+                top = outline(upper, firsts, geometry)
+                bottom = outline(below, firsts, geometry)
                 self._paint_ribbon(painter, Area((x, top), (x, bottom), self._colour(row, name)), rough=rough)
             if self._short and row == self._hatched:
                 hatched = upper
@@ -459,7 +472,8 @@ def _paint_picture(
     says which layer it is of, so that one sum down the columns makes the picture.
     """
     ratio = painter.device().devicePixelRatio()
-    height, width = max(1, round(place.height() * ratio)), len(layers[0][0])
+    height = max(1, round(place.height() * ratio))
+    width = len(layers[0][0])
     counted = np.zeros((height + 1, -(-width // 4) * 4), np.uint8)  # Qt wants rows of whole words; the last is beyond
     columns = np.arange(width)
     scale = height / (geometry.y_high - geometry.y_low)
@@ -477,7 +491,8 @@ def _paint_hatched_columns(
 ) -> None:
     """Hatch what of equal columns is above a level, at a cost that does not depend on how rough they are."""
     ratio = painter.device().devicePixelRatio()
-    height, period = round((level - place.top()) * ratio), round(HATCH_PX * ratio)
+    height = round((level - place.top()) * ratio)
+    period = round(HATCH_PX * ratio)
     if height <= 0:
         return
     tops = (place.bottom() - (upper - geometry.y_low) * place.height() / (geometry.y_high - geometry.y_low)) * ratio
@@ -581,7 +596,9 @@ class _Captions:
             return "the run"
         if self._view.steps > steps:
             return f"steps 1 to {steps} of {self._view.steps}"
-        return f"steps 1 to {steps}" if steps > 1 else "step 1"
+        if steps > 1:
+            return f"steps 1 to {steps}"
+        return "step 1"
 
     def _step_captions(self) -> list[Label]:
         """Under each panel what it is, or the numbers of its steps."""
@@ -590,7 +607,10 @@ class _Captions:
             top = place.bottom() + 3
             if panel.step:
                 steady = panel.step == panel.ghost.steps and self._view.steps > panel.step
-                caption = f"one step, as from step {panel.step} on" if steady else f"step {panel.step}"
+                if steady:
+                    caption = f"one step, as from step {panel.step} on"
+                else:
+                    caption = f"step {panel.step}"
                 found += self._fitting(f"{caption}; stages by requests, not by time", caption, place, top)
                 continue
             widest = self._small.horizontalAdvance(str(panel.ghost.steps)) + 6
@@ -620,10 +640,14 @@ class _Captions:
             return Label(text, QRectF(place.right() - width - 6, area.top() + 3, width, self._small.height()))
         height = self._small.height()
         level = self._geometry.y_of(ghost.limit)
-        top = level - height - 2 if level - height - 2 >= area.top() else level + 3
+        if level - height - 2 >= area.top():
+            top = level - height - 2
+        else:
+            top = level + 3
         width = self._small.horizontalAdvance(text) + 1
         rect = QRectF(place.left() + 6, top, width, height)
-        peak, half = self.peak_point, scaled(ROUND_PX) / 2 + 4
+        peak = self.peak_point
+        half = scaled(ROUND_PX) / 2 + 4
         if peak is not None and rect.adjusted(0, -half, half, half).contains(peak):
             rect.moveLeft(place.right() - width - 6)
         return Label(text, rect)
@@ -646,7 +670,10 @@ class _Captions:
         assert peak is not None
         place = self._panels[0][1]
         widest = max(metrics.horizontalAdvance(text) for text, metrics in lines) + 2
-        away = 12 if view.sized is None else scaled(ROUND_PX) / 2 + 8
+        if view.sized is None:
+            away = 12.0
+        else:
+            away = scaled(ROUND_PX) / 2 + 8
         left = peak.x() + away
         if left + widest > place.right() - 4:
             left = peak.x() - away - widest
@@ -672,7 +699,10 @@ class _Captions:
         for text, metrics in lines:
             if text:
                 width = metrics.horizontalAdvance(text) + 2
-                begin = left if middle is None else middle - width / 2
+                if middle is None:
+                    begin = left
+                else:
+                    begin = middle - width / 2
                 found.append(Label(text, QRectF(begin, top, width, metrics.height())))
                 top += metrics.height()
         return found

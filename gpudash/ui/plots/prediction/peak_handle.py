@@ -13,7 +13,8 @@ from gpudash.ui.plots.geometry import Geometry
 from gpudash.ui.widgets.plain_text import plain_tip
 from gpudash.ui.widgets.text_size import scaled
 
-ROUND_PX, TARGET_PX = 18, 26
+ROUND_PX = 18
+TARGET_PX = 26
 """Logical pixels of the circle, and of what can be pressed."""
 
 
@@ -97,9 +98,12 @@ class PeakHandle(QWidget):
             self._from = None
             self.hide()
             return
-        self._geometry, self._colour = geometry, colour
+        self._geometry = geometry
+        self._colour = colour
         if not (old or self.dragging) or self._sized is None or self.isHidden():
-            self._sized, self._peak, self._value = sized, peak, value
+            self._sized = sized
+            self._peak = peak
+            self._value = value
             self.size_wanted = sized.size
         self._place()
         self.show()
@@ -110,7 +114,8 @@ class PeakHandle(QWidget):
         """Where the peak would be with what is asked for, inside the plot."""
         assert self._sized is not None and self._geometry is not None
         more = (self.size_wanted - self._sized.size) * self._sized.item_bytes
-        area, half = self._geometry.area, scaled(TARGET_PX) / 2
+        area = self._geometry.area
+        half = scaled(TARGET_PX) / 2
         y = min(max(self._geometry.y_of(self._value + more), area.top()), area.bottom())
         self.setGeometry(round(self._peak.x() - half), round(y - half), round(2 * half), round(2 * half))
         text = f"{self._sized.name} {self.size_wanted}"
@@ -158,7 +163,8 @@ class PeakHandle(QWidget):
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        middle, radius = QRectF(self.rect()).center(), scaled(ROUND_PX) / 2
+        middle = QRectF(self.rect()).center()
+        radius = scaled(ROUND_PX) / 2
         if self.hasFocus():
             painter.setPen(QPen(QColor(self._palette.accent), 2))
             painter.drawEllipse(middle, radius + 2.5, radius + 2.5)
@@ -168,7 +174,9 @@ class PeakHandle(QWidget):
         pen = QPen(QColor(self._palette.text), 1.6)
         pen.setCapStyle(Qt.PenCapStyle.RoundCap)
         painter.setPen(pen)
-        wide, high, apart = radius * 0.32, radius * 0.3, radius * 0.2
+        wide = radius * 0.32
+        high = radius * 0.3
+        apart = radius * 0.2
         for way in (-1, 1):
             tip = QPointF(middle.x(), middle.y() + way * (apart + high))
             for side in (-wide, wide):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from gpudash.drawing.ghost import Ghost
 from gpudash.telemetry.plots import CurveSpec, PlotSpec
 from gpudash.ui.plots.reading import Group, Row
-from gpudash.units import GIB, MIB
+from gpudash.units import GIB, MIB, format_bytes
 
 SAME = "="
 
@@ -22,11 +22,17 @@ def peak_group(spec: PlotSpec, ghost: Ghost, then: Ghost | None, curves: Sequenc
         then: the same with a change, at its own peak; ``None`` for none.
         curves: the ribbons that have a row, from the highest down.
     """
-    unit, name, digits = MIB, "MiB", 1
+    unit = MIB
+    name = "MiB"
+    digits = 1
     if ghost.highest >= GIB:
-        unit, name, digits = GIB, "GiB", 2
+        unit = GIB
+        name = "GiB"
+        digits = 2
 
     def figure(size: float | None) -> str:
+        if unit == MIB and size is not None and abs(size) >= GIB:
+            return format_bytes(round(size)).replace("-", "−")  # much is spare of what is little
         least = 10.0**-digits
         if size and abs(size) < least * unit / 2:
             return f"< {least:g}"
@@ -39,10 +45,18 @@ def peak_group(spec: PlotSpec, ghost: Ghost, then: Ghost | None, curves: Sequenc
         changed = figure(later)
         return Row(curve, now, None, text, SAME if changed == text else changed, kind)
 
-    parts, later_parts = ghost.parts, then.parts if then is not None else {}
+    parts = ghost.parts
+    later_parts = {}
+    if then is not None:
+        later_parts = then.parts
     rows = [row(curve, parts.get(curve.name), later_parts.get(curve.name)) for curve in curves]
-    table, _, device = spec.curves[0].key if spec.curves else ("host", "", "")
-    highest = then.highest if then is not None else 0.0
+    if spec.curves:
+        table, _, device = spec.curves[0].key
+    else:
+        table, _, device = ("host", "", "")
+    highest = 0.0
+    if then is not None:
+        highest = then.highest
     total = CurveSpec((table, "predicted in all", device), "all", "bytes", "difference")
     rows.append(row(total, ghost.highest, highest, "sum"))
     if ghost.limit is not None:

@@ -18,13 +18,17 @@ from gpudash.ui.plots.layers import Area, Label, Layer, paint_area
 from gpudash.ui.plots.prediction.ghost import GhostLayer, corners, outline
 from gpudash.ui.plots.prediction.motion import Motion
 
-FILL, DASH, WIDTH_PX, TICK_PX = 0.10, (3.0, 1.5), 2, 8
+FILL = 0.10
+DASH = (3.0, 1.5)
+WIDTH_PX = 2
+TICK_PX = 8
 """How opaque the inside of the outline is, its dashes in widths of its pen, that pen, and a peak in the narrow plot."""
 
 IN_MS = 80
 """Until it is there; it goes at once."""
 
-PAD_PX, AWAY_PX = 8.0, 22.0
+PAD_PX = 8.0
+AWAY_PX = 22.0
 """Around the words, and between them and the peak."""
 
 
@@ -92,7 +96,10 @@ class RemedyLayer(Layer):
             return
         begins = self._shown[0] is None and view is not None
         self._shown = key
-        self._outline, self.labels, self.peak, self.run_peaks = None, [], None, []
+        self._outline = None
+        self.labels = []
+        self.peak = None
+        self.run_peaks = []
         if view is None or geometry is None or not under.drawn:
             self.motion.stop()
             self.hide()
@@ -125,7 +132,8 @@ class RemedyLayer(Layer):
         width = max(metrics.horizontalAdvance(text) for text, metrics in lines) + 2 * PAD_PX + 2
         height = sum(metrics.height() for _, metrics in lines) + PAD_PX
         assert self.peak is not None
-        x, y = self.peak.x(), self.peak.y()
+        x = self.peak.x()
+        y = self.peak.y()
         offers = [
             QRectF(left, top, width, height)
             for top in (y - height - AWAY_PX / 2, y - height / 2, y + AWAY_PX / 2, y + 3 * AWAY_PX, y - 5 * AWAY_PX)
@@ -153,7 +161,8 @@ class RemedyLayer(Layer):
         if self._outline is None or self.peak is None:
             return
         x, y = self._outline
-        text, fill = QColor(self._palette.text), QColor(self._palette.text)
+        text = QColor(self._palette.text)
+        fill = QColor(self._palette.text)
         fill.setAlphaF(FILL)
         painter.save()
         painter.setClipRect(self._place.adjusted(0, -WIDTH_PX, 0, 0))
@@ -177,7 +186,10 @@ class RemedyLayer(Layer):
         assert self.peak is not None
         painter.save()
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        near = self._box.left() if self._box.left() > self.peak.x() else self._box.right()
+        if self._box.left() > self.peak.x():
+            near = self._box.left()
+        else:
+            near = self._box.right()
         level = min(max(self.peak.y(), self._box.top() + 6), self._box.bottom() - 6)
         painter.setPen(QPen(QColor(self._palette.text), 1))
         painter.drawLine(QLineF(self.peak, QPointF(near, level)))
