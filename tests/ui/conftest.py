@@ -17,6 +17,7 @@ from gpudash.ui.colours import Palette
 from gpudash.ui.widgets.text_size import set_text_scale
 from gpudash.ui.widgets.theme import Choice, apply_colours, apply_theme
 from gpudash.ui.window.main_window import MainWindow
+from tests.ui.clock import Clock
 from tests.ui.fake_session import FakeSession
 
 import_module("gpudash.ui.snapshot.page")  # not first in a thread: Python 3.11 cannot parse, as pytest does, in two
@@ -37,6 +38,12 @@ def no_timer_outlives_its_test(qtbot: QtBot, qapp: QApplication) -> Iterator[Non
         for widget in qapp.topLevelWidgets():
             running = [timer.objectName() or repr(timer) for timer in widget.findChildren(QTimer) if timer.isActive()]
             assert not (running and widget.isVisible()), f"still ticking in {widget}: {running}"
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """Of a form that waits to be left alone; a test lets it pass."""
+    return Clock(1000.0)
 
 
 @pytest.fixture

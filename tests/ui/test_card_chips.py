@@ -19,10 +19,10 @@ from gpudash.session.predicting.estimator import Problem
 from gpudash.telemetry.records import Sample
 from gpudash.ui.colours import DARK
 from gpudash.ui.dashboard.card_chips import OFFERED, CardChip, CardChooser
-from gpudash.ui.forms.fit_follower import DEBOUNCE_S
 from gpudash.ui.forms.run_progress import WATCH
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB, MIB
+from tests.ui.asked_form import ask_again, asked_window
 from tests.ui.clock import Clock
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.estimates import FITS
@@ -62,25 +62,8 @@ def session() -> FakeSession:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock(1000.0)
-
-
-@pytest.fixture
 def window(open_window: OpenWindow, session: FakeSession, clock: Clock) -> MainWindow:
-    """A window whose form was asked about once."""
-    opened = open_window(session, size=(1280, 800))
-    assert opened.workspace.dashboard.fit is not None
-    opened.workspace.dashboard.fit._clock = clock
-    ask_again(opened, clock)
-    return opened
-
-
-def ask_again(window: MainWindow, clock: Clock) -> None:
-    window.workspace.dashboard.panel.changed.emit()
-    settle(window)
-    clock.now += DEBOUNCE_S
-    settle(window)
+    return asked_window(open_window, session, clock)
 
 
 def chip(window: MainWindow, key: str) -> CardChip:

@@ -20,6 +20,7 @@ from gpudash.ui.forms.fit_panel import AlternativeRow, FitBar, part_colour
 from gpudash.ui.widgets.theme import Choice
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB, MIB
+from tests.ui.asked_form import asked_window
 from tests.ui.clock import Clock
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.estimates import CARD, CHECKPOINTING, EXPANDABLE, FITS, ON_THE_CPU, SHORT, SMALLER_BATCH
@@ -33,26 +34,8 @@ def session() -> FakeSession:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock(1000.0)
-
-
-def asked_window(
-    open_window: OpenWindow, session: FakeSession, clock: Clock, size: tuple[int, int], theme: Choice = "dark"
-) -> MainWindow:
-    """A window whose form was asked about once."""
-    opened = open_window(session, size=size, theme=theme)
-    assert opened.workspace.dashboard.fit is not None
-    opened.workspace.dashboard.fit._clock = clock
-    opened.workspace.dashboard.panel.changed.emit()
-    wait(opened, clock, DEBOUNCE_S)
-    session.estimates.questions = session.estimates.questions[-1:]
-    return opened
-
-
-@pytest.fixture
 def window(open_window: OpenWindow, session: FakeSession, clock: Clock) -> MainWindow:
-    return asked_window(open_window, session, clock, (1280, 800))
+    return asked_window(open_window, session, clock)
 
 
 def wait(window: MainWindow, clock: Clock, seconds: float) -> None:

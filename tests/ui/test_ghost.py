@@ -28,6 +28,7 @@ from gpudash.ui.plots.plot import TimePlot
 from gpudash.ui.widgets.theme import apply_colours
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB, MIB
+from tests.ui.asked_form import ask_again, asked_window
 from tests.ui.clock import Clock
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.estimates import FITS, SHORT
@@ -56,24 +57,9 @@ def session() -> FakeSession:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock(1000.0)
-
-
-@pytest.fixture
 def window(open_window: OpenWindow, session: FakeSession, clock: Clock, palette: Palette) -> MainWindow:
     """A window whose form was asked about once."""
-    opened = open_window(session, size=(1280, 800), theme=palette.name)
-    assert opened.workspace.dashboard.fit is not None
-    opened.workspace.dashboard.fit._clock = clock
-    ask_again(opened, clock)
-    return opened
-
-
-def ask_again(window: MainWindow, clock: Clock) -> None:
-    window.workspace.dashboard.panel.changed.emit()
-    clock.now += DEBOUNCE_S
-    settle(window)
+    return asked_window(open_window, session, clock, theme=palette.name)
 
 
 def answered(window: MainWindow, session: FakeSession, peak: int = 3 * GIB) -> TimePlot:

@@ -14,10 +14,11 @@ from gpudash.ui.colours import Palette
 from gpudash.ui.plots.prediction.peak_handle import PeakHandle
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB
+from tests.ui.asked_form import asked_window
 from tests.ui.clock import Clock
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession, gpu
-from tests.ui.test_ghost import FITTING, ask_again, ghost, memory, words
+from tests.ui.test_ghost import FITTING, ghost, memory, words
 
 
 @pytest.fixture
@@ -26,18 +27,9 @@ def session() -> FakeSession:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock(1000.0)
-
-
-@pytest.fixture
 def window(open_window: OpenWindow, session: FakeSession, clock: Clock, palette: Palette) -> MainWindow:
     """A window over a run with 16 samples in a batch, of which each takes an eighth of a gibibyte at the peak."""
-    opened = open_window(session, size=(1280, 800), theme=palette.name)
-    dashboard = opened.workspace.dashboard
-    assert dashboard.fit is not None
-    dashboard.fit._clock = clock
-    ask_again(opened, clock)
+    opened = asked_window(open_window, session, clock, theme=palette.name)
     session.estimates.report(FITTING, ghost=ghost(3 * GIB))
     settle(opened)
     return opened

@@ -13,11 +13,12 @@ from gpudash.ui.forms.fit_panel import AlternativeRow
 from gpudash.ui.plots.plot import TimePlot
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB
+from tests.ui.asked_form import asked_window
 from tests.ui.clock import Clock
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.estimates import CHECKPOINTING, SHORT
 from tests.ui.fake_session import FakeSession, gpu
-from tests.ui.test_ghost import ask_again, ghost, memory, picture
+from tests.ui.test_ghost import ghost, memory, picture
 
 
 @pytest.fixture
@@ -26,15 +27,11 @@ def session() -> FakeSession:
 
 
 @pytest.fixture
-def window(open_window: OpenWindow, session: FakeSession, palette: Palette) -> MainWindow:
+def window(open_window: OpenWindow, session: FakeSession, clock: Clock, palette: Palette) -> MainWindow:
     """A window with a run that does not fit, and two changes of it of which the run is known."""
-    opened = open_window(session, size=(1280, 800), theme=palette.name)
-    dashboard, clock = opened.workspace.dashboard, Clock(1000.0)
-    assert dashboard.fit is not None
-    dashboard.fit._clock = clock
-    ask_again(opened, clock)
+    opened = asked_window(open_window, session, clock, theme=palette.name)
     session.estimates.report(SHORT, ghost=ghost(11 * GIB), remedies={0: ghost(10 * GIB), 1: ghost(6 * GIB)})
-    dashboard.panel.fit.open_details()
+    opened.workspace.dashboard.panel.fit.open_details()
     settle(opened)
     return opened
 

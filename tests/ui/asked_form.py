@@ -1,0 +1,35 @@
+"""A window whose form is asked about when a test's clock says so."""
+
+from __future__ import annotations
+
+from gpudash.ui.forms.fit_follower import DEBOUNCE_S
+from gpudash.ui.widgets.theme import Choice
+from gpudash.ui.window.main_window import MainWindow
+from tests.ui.clock import Clock
+from tests.ui.conftest import OpenWindow, settle
+from tests.ui.fake_session import FakeSession
+
+
+def asked_window(
+    open_window: OpenWindow,
+    session: FakeSession,
+    clock: Clock,
+    size: tuple[int, int] = (1280, 800),
+    theme: Choice = "dark",
+) -> MainWindow:
+    """A window whose form was asked about once."""
+    opened = open_window(session, size=size, theme=theme)
+    fit = opened.workspace.dashboard.fit
+    assert fit is not None
+    fit._clock = clock
+    ask_again(opened, clock)
+    session.estimates.questions = session.estimates.questions[-1:]
+    return opened
+
+
+def ask_again(window: MainWindow, clock: Clock) -> None:
+    """Have the form changed and left alone."""
+    window.workspace.dashboard.panel.changed.emit()
+    settle(window)
+    clock.now += DEBOUNCE_S
+    settle(window)
