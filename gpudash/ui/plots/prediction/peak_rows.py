@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gpudash.drawing.ghost import Ghost
+from gpudash.session.predicting.ghosts import OTHERS
 from gpudash.telemetry.plots import CurveSpec, PlotSpec
 from gpudash.ui.plots.reading import Group, Row
-from gpudash.units import GIB, MIB, format_bytes
+from gpudash.units import GIB, MIB, SizeScale
 
 SAME = "="
 
@@ -31,12 +32,10 @@ def peak_group(spec: PlotSpec, ghost: Ghost, then: Ghost | None, curves: Sequenc
         digits = 2
 
     def figure(size: float | None) -> str:
-        if unit == MIB and size is not None and abs(size) >= GIB:
-            return format_bytes(round(size)).replace("-", "−")  # much is spare of what is little
         least = 10.0**-digits
         if size and abs(size) < least * unit / 2:
             return f"< {least:g}"
-        return f"{(size or 0.0) / unit:.{digits}f}".replace("-", "−")
+        return f"{(size or 0.0) / unit:.{digits}f}"
 
     def row(curve: CurveSpec, now: float | None, later: float | None, kind: str = "") -> Row:
         text = figure(now)
@@ -61,5 +60,23 @@ def peak_group(spec: PlotSpec, ghost: Ghost, then: Ghost | None, curves: Sequenc
     rows.append(row(total, ghost.highest, highest, "sum"))
     if ghost.limit is not None:
         spare = replace(total, name="spare")
-        rows.append(row(spare, ghost.limit - ghost.highest, ghost.limit - highest, "rest"))
+        later = ""
+        if then is not None:
+            later = _spare_text(then, ghost.limit, name)
+        rows.append(Row(spare, ghost.limit - ghost.highest, None, _spare_text(ghost, ghost.limit, name), later, "rest"))
     return replace(spec, title=f"AT THE PEAK, {name}"), rows
+
+
+def _spare_text(ghost: Ghost, limit: float, unit_name: str) -> str:
+    """What is left of the limit at the peak, in the words of the verdict: the difference of what is shown of both.
+
+    Args:
+        unit_name: that the title names; another one stands behind the figure.
+    """
+    in_use = ghost.parts.get(OTHERS, 0.0)
+    need = round(ghost.highest - in_use)
+    free = round(limit - in_use)
+    text = SizeScale.of(need, free).apart(need, free).removesuffix(f" {unit_name}")
+    if need > free:
+        return f"−{text}"
+    return text
