@@ -63,10 +63,9 @@ class Settings(BaseModel):
         json_schema_extra={"unit": "bytes"},
     )
     recordings_count: int = Field(100, ge=1, description="Number of recordings before old ones go")
-    isolate: Literal["automatic", "always", "never"] = Field(
-        "automatic",
+    isolate: bool = Field(
+        True,
         description="Host runs in a process of their own, so that a crash or a full GPU ends the run and nothing else",
-        json_schema_extra={"labels": {"automatic": "Automatic (CUDA)", "always": "Always", "never": "Never"}},
     )
     reports_bytes: Annotated[int, BeforeValidator(read_size)] = Field(
         2 * GIB,

@@ -243,7 +243,7 @@ class _AfterFirstPaint(QObject):
         self._window.removeEventFilter(self)
         gc.freeze()
         gc.enable()
-        self._session.load_torch()
+        self._session.load_torch(self._session.settings.isolate)
 
 
 class _Excepthook:

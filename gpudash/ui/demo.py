@@ -43,7 +43,7 @@ from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
-from gpudash.ui.window.workspace import ISOLATION, Workspace
+from gpudash.ui.window.workspace import Workspace
 
 LARGE, SMALLEST = 1.7, 1.0
 """The sentence's size in sizes of the window's own type: large, and what it shrinks to where it does not fit."""
@@ -309,7 +309,7 @@ class Demo(QObject):
             session,
             auto=auto,
             simulate=simulate,
-            isolate=lambda: ISOLATION[session.settings.isolate],
+            isolate=lambda: session.settings.isolate,
             pace=pace,
             scenes=scenes,
         )

@@ -26,28 +26,29 @@ LEAVING_S = 1.5
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left() -> Iterator[None]:
+def nothing_is_left(home: Path) -> Iterator[None]:
     """No process of a run outlives its test."""
-    before = hosts()
     yield
     deadline = time.monotonic() + PATIENCE_S
-    while (left := hosts() - before) and time.monotonic() < deadline:
+    while (left := hosts(home)) and time.monotonic() < deadline:
         psutil.wait_procs(left, 0.1)
     assert not left
 
 
-def hosts() -> set[psutil.Process]:
-    """Every process of a run that is alive."""
+def hosts(home: Path) -> set[psutil.Process]:
+    """Every process of a run that is alive and writes under ``home``: other tests and windows have theirs."""
     return {
         process
-        for process in psutil.process_iter(["cmdline", "status"])
+        for process in psutil.process_iter(["cmdline", "status", "environ"])
         if any("gpudash.workloads.running.hosted.host_process" in word for word in process.info["cmdline"] or ())
+        and (process.info["environ"] or {}).get("GPUDASH_HOME") == str(home)
         and process.info["status"] != psutil.STATUS_ZOMBIE
     }
 
 
 def host_of(process: subprocess.Popen[str]) -> psutil.Process:
-    (found,) = {host for host in hosts() if host.ppid() == process.pid}
+    everyone = psutil.Process(process.pid).children()
+    (found,) = {one for one in everyone if any("hosted.host_process" in word for word in one.cmdline())}
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import subprocess
 from collections.abc import Iterator
@@ -63,6 +64,14 @@ def test_the_wheel_changes_no_field_of_the_form_and_what_is_typed_ends_where_typ
     seen = play("form")
     assert seen["fields"] > 70 and seen["typed"] > 40 and seen["scrolled"]
     assert (seen["changed"], seen["elsewhere"], seen["moved"]) == ([], [], [])
+
+
+@pytest.mark.usefixtures("managed")
+def test_what_does_not_fit_is_changed_by_the_mouse_and_the_run_reaches_what_was_predicted(play: Play) -> None:
+    seen = play("film")
+    assert seen["status"] == "finished" and seen["frames"] > 40
+    predicted, reached = re.findall(r"[\d.]+ [MG]iB", seen["legend"][0])
+    assert predicted == reached
 
 
 @pytest.mark.usefixtures("managed")

@@ -34,6 +34,7 @@ from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB, MIB
 from tests.end_to_end.comparison_scenario import compared, comparison
 from tests.end_to_end.demo_scenario import demo
+from tests.end_to_end.film_scenario import film
 from tests.end_to_end.fleet_scenario import fleet, open_address
 from tests.end_to_end.form_scenario import form
 from tests.end_to_end.machines_scenario import login, machines, open_machines
@@ -378,7 +379,11 @@ def _explanation(window: MainWindow) -> dict[str, Any]:
     return shown.to_json()
 
 
-SIMULATIONS = {"out_of_memory_and_again": Simulation((GIB,)), "model": Simulation((4 * GIB,))}
+SIMULATIONS = {
+    "film": Simulation((GIB,)),
+    "model": Simulation((4 * GIB,)),
+    "out_of_memory_and_again": Simulation((GIB,)),
+}
 """Scenario → GPUs that are simulated for it."""
 
 STARTS: dict[str, Callable[[], int]] = {
@@ -406,6 +411,7 @@ SCENARIOS: dict[str, Callable[[Player], Steps]] = {
         watched_until_full,
         reopened,
         piped,
+        film,
         fleet,
         login,
         machines,

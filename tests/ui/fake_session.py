@@ -100,6 +100,7 @@ class FakeSession:
         self._stopping = Stopping("train.py", lambda _number: None)
         self.now_s = 0.0
         self.requested: list[tuple[Any, ...]] = []
+        self.isolated: bool | None = None
         self.estimates = FakeEstimates()
         self.forecasts: dict[str, Forecast] = {}
         self.memory_watch = MemoryWatch()
@@ -197,9 +198,8 @@ class FakeSession:
         )
 
     def start_run(self, spec: Spec, device: str, *, isolate: bool | None = None) -> int:
-        self.requested.append(
-            ("start", spec.name, device) if isolate is None else ("start", spec.name, device, isolate)
-        )
+        self.requested.append(("start", spec.name, device))
+        self.isolated = isolate
         self.running = True
         fields = spec.model_dump(mode="json")
         self.apply(RunStarted(time_s=self.now_s, run_id=1, workload=spec.name, device=device, spec=fields))

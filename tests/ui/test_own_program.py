@@ -566,14 +566,13 @@ def test_a_recording_of_a_program_shows_what_was_run_and_what_it_printed(
     assert complaints(window) == []
 
 
-@pytest.mark.parametrize(("setting", "asked_for"), [("automatic", None), ("always", True), ("never", False)])
-def test_runs_are_hosted_as_the_preferences_say(open_window: OpenWindow, setting: str, asked_for: bool | None) -> None:
+@pytest.mark.parametrize("apart", [True, False])
+def test_runs_have_a_process_of_their_own_unless_the_preferences_say_no(open_window: OpenWindow, apart: bool) -> None:
     session = FakeSession()
-    session.settings.isolate = setting  # type: ignore[assignment]
+    session.settings.isolate = apart
     window = open_window(session)
     window.workspace.start_run()
-    expected = ("start", "training", "cpu") if asked_for is None else ("start", "training", "cpu", asked_for)
-    assert session.requested[-1] == expected
+    assert session.requested[-1] == ("start", "training", "cpu") and session.isolated is apart
 
 
 def test_where_the_output_is_not_in_sight_its_newest_line_is(open_window: OpenWindow, session: FakeSession) -> None:

@@ -13,6 +13,7 @@ from PySide6.QtCore import QCoreApplication, QEvent
 from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
+from gpudash.system.settings import Settings
 from gpudash.ui import app as app_module
 from tests.programs import python
 
@@ -76,9 +77,11 @@ class Starting:
     """What is begun of a session."""
 
     def __init__(self) -> None:
+        self.settings = Settings()
         self.requested = 0
 
-    def load_torch(self) -> None:
+    def load_torch(self, isolate: bool) -> None:
+        assert isolate, "torch is for the process of a run"
         self.requested += 1
 
 

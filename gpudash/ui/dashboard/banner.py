@@ -11,6 +11,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QPushButton, QSizePolicy, QWidget
 
 from gpudash.telemetry.records import Event, Note, RunEnd, RunStarted, Topic, Warning
+from gpudash.ui.widgets.focus_group import FocusGroup
 from gpudash.ui.widgets.layouts import in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 
@@ -75,6 +76,7 @@ class Banner(QFrame):
         self._close.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self._close.clicked.connect(self._dismiss)
         row.addWidget(self._close)
+        FocusGroup(self, [*self._buttons.values(), self._close])
         self.hide()
 
     @property

@@ -319,6 +319,7 @@ class Dashboard(PlotsPage):
         self.plots.set_remedy("memory", self._remedy())
         self.plots.set_running_ghost("memory", *self._running_ghost())
         super()._draw()
+        self.view_bar.offer_smoothing(self.plots.smooths)
         self.explanation.refresh()
         self.tabs.refresh_output(self.session.output)
 

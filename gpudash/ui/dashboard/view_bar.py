@@ -46,10 +46,10 @@ class ViewBar(QWidget):
                 lambda _checked=False, seconds=seconds: view.set_window(seconds)
             )
         self._add_window(row, "All", "Show everything since the start (0)").clicked.connect(self.show_all)
-        FocusGroup(self, self._windows.buttons())
+        FocusGroup(self, [self.pause, *self._windows.buttons()])
         row.addSpacing(12)
-        label = PlainLabel("Smoothing", role="muted")
-        row.addWidget(label)
+        self._smoothing_label = PlainLabel("Smoothing", role="muted")
+        row.addWidget(self._smoothing_label)
         self.smoothing = QSlider(Qt.Orientation.Horizontal)
         self.smoothing.setRange(0, 99)
         self.smoothing.setValue(round(smoothing * 100))
@@ -58,7 +58,7 @@ class ViewBar(QWidget):
         self.smoothing.setAccessibleName("Smoothing of loss and accuracy")
         self.smoothing.setToolTip("Smoothing of loss and accuracy; far left shows the raw values alone")
         self.smoothing.valueChanged.connect(lambda value: self.smoothing_changed.emit(value / 100))
-        label.setBuddy(self.smoothing)
+        self._smoothing_label.setBuddy(self.smoothing)
         row.addWidget(self.smoothing)
         view.changed.connect(self.refresh)
         self.refresh()
@@ -71,6 +71,11 @@ class ViewBar(QWidget):
         self._windows.addButton(button)
         row.addWidget(button)
         return button
+
+    def offer_smoothing(self, offered: bool) -> None:
+        """Show the slider where a loss is drawn, which it smooths."""
+        self._smoothing_label.setVisible(offered)
+        self.smoothing.setVisible(offered)
 
     def refresh(self) -> None:
         """Show the view's state."""

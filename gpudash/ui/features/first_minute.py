@@ -16,6 +16,7 @@ from gpudash.session.recordings.samples import sample
 from gpudash.system.spreadsheet_cells import tab_separated
 from gpudash.telemetry.records import Event, RunEnd
 from gpudash.ui.features.recordings import open_library
+from gpudash.ui.widgets.focus_group import FocusGroup
 from gpudash.ui.widgets.labels import discard
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
@@ -165,8 +166,10 @@ class NoGpuStrip(QFrame):
 
     def _lay_out(self) -> None:
         row = in_row((self.text, 1), spacing=6)
-        for button in (self.demo, self.check, self.details, self.close_button):
+        buttons = (self.demo, self.check, self.details, self.close_button)
+        for button in buttons:
             row.addWidget(button)
+        FocusGroup(self, buttons)
         inside = QHBoxLayout(self._folded)
         inside.setContentsMargins(0, 0, 0, 0)
         self._grid = QGridLayout()

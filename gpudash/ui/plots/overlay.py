@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
@@ -54,7 +54,7 @@ class Marks:
     """The marks of a store, brought up to date event by event.
 
     Attributes:
-        shown: the marks that are not hidden, in order of time.
+        shown: the marks that are not hidden, in order of time; in a run the first and the last crossing of a level.
         hidden: categories that are left out of `shown`.
     """
 
@@ -70,7 +70,7 @@ class Marks:
     def hide(self, categories: Iterable[str]) -> None:
         """Leave out marks of these categories, and of no others."""
         self.hidden = frozenset(categories) & frozenset(CATEGORIES)
-        self.shown = [mark for mark in self._all if mark.category not in self.hidden]
+        self._show_all()
 
     def follow(self) -> None:
         """Take in what happened since the last call. Called under the store's lock."""
@@ -82,15 +82,16 @@ class Marks:
             return
         if rewound or len(self._all) > MOST:
             new = self._restart()
+        added: list[Mark] = []
         for marker in reversed(list(takewhile(lambda m: m is not self._last_marker, reversed(markers)))):
             self._last_marker = marker
             if marker.category == REMOVED:
-                self._remove(Mark(marker.time_s, marker.label, "user"))
+                self._remove(Mark(marker.time_s, marker.label, "user"), added)
             else:
-                self._add(Mark(marker.time_s, marker.label, marker.category))
-        for event in reversed(list(islice(reversed(self._store.events), new))):
-            if (mark := _mark_of(event)) is not None:
-                self._add(mark)
+                added.append(Mark(marker.time_s, marker.label, marker.category))
+        events = reversed(list(islice(reversed(self._store.events), new)))
+        added.extend(mark for mark in map(_mark_of, events) if mark is not None)
+        self._add(sorted(added, key=_time))
         self._seen = self._store.event_count
 
     def _restart(self) -> int:
@@ -98,13 +99,47 @@ class Marks:
         self._all, self.shown, self._last_marker = [], [], None
         return len(self._store.events)
 
-    def _add(self, mark: Mark) -> None:
-        insort(self._all, mark, key=_time)
-        if mark.category not in self.hidden:
-            insort(self.shown, mark, key=_time)
+    def _add(self, marks: list[Mark]) -> None:
+        """Take in marks, in order of time."""
+        late = bool(marks and self._all) and marks[0].time_s < self._all[-1].time_s
+        self._all.extend(marks)
+        if late:
+            self._all.sort(key=_time)
+            self._show_all()
+            return
+        for mark in marks:
+            self._show(mark)
 
-    def _remove(self, mark: Mark) -> None:
-        for marks in (self._all, self.shown):
+    def _show_all(self) -> None:
+        self.shown = []
+        for mark in self._all:
+            self._show(mark)
+
+    def _show(self, mark: Mark) -> None:
+        """Show a mark that is later than those shown."""
+        if mark.category in self.hidden:
+            return
+        if mark.category == "warning":
+            before = self._crossings(mark.label)
+            # A sawtooth crosses a level at every tooth: where it began and where it is now is what one looks for.
+            if len(before) > 1:
+                del self.shown[before[0]]
+        self.shown.append(mark)
+
+    def _crossings(self, label: str) -> list[int]:
+        """Where in `shown` this level was crossed since a run last began or ended, the newest first."""
+        found = []
+        for place in range(len(self.shown) - 1, -1, -1):
+            shown = self.shown[place]
+            if shown.category == "run":
+                break
+            if shown.category == "warning" and shown.label == label:
+                found.append(place)
+        return found
+
+    def _remove(self, mark: Mark, added: list[Mark]) -> None:
+        """Forget a mark, one of those that are being added too."""
+        for marks in (added, self._all, self.shown):
             if mark in marks:
                 marks.remove(mark)
 

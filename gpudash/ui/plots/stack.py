@@ -206,6 +206,11 @@ class PlotStack(QFrame):
         return None
 
     @property
+    def smooths(self) -> bool:
+        """Whether a plot is shown that has a curve to smooth."""
+        return any(curve.smoothed for name in self._order for curve in self._plots[name].spec.curves)
+
+    @property
     def needed_height(self) -> int:
         """Height at which every plot is seen without scrolling, and none is lower than is comfortable."""
         return self.height() - self._scroll.height() + self._column.comfortable_height

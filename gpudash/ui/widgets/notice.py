@@ -8,6 +8,7 @@ from typing import Literal
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFrame, QPushButton, QSizePolicy, QWidget
 
+from gpudash.ui.widgets.focus_group import FocusGroup
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip, without_mnemonics
 
@@ -33,6 +34,7 @@ class Notice(QWidget):
         close.setToolTip("Dismiss")
         close.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         close.clicked.connect(self.dismiss)
+        FocusGroup(self, (self._act, close))
         in_row((self._text, 1), self._act, close, parent=self._strip, margins=(14, 6, 10, 6))
         in_column(self._strip, parent=self, margins=(12, 4, 12, 4))
         self.hide()

@@ -43,9 +43,6 @@ LONGEST_TITLE = 32
 MODEL_CONFIG = "config.json"
 SCRIPT_SUFFIX = ".py"
 
-ISOLATION: dict[str, bool | None] = {"automatic": None, "always": True, "never": False}
-"""Setting → whether a run is hosted in a process of its own; ``None`` leaves it to the session."""
-
 
 class Workspace(QWidget):
     """The live dashboard and the documents, one in front.
@@ -388,7 +385,7 @@ class Workspace(QWidget):
             return
         self.show_dashboard()
         self.dashboard.view.follow()
-        spec, isolate = panel.spec(), ISOLATION[session.settings.isolate]
+        spec, isolate = panel.spec(), session.settings.isolate
         if spec is None:
             request = panel.script.request()
             started = self.attempt(lambda: session.watch(request))

@@ -226,3 +226,24 @@ def test_a_mark_is_named_in_its_place_and_no_key_means_anything_else_meanwhile(
     assert view.range()[0] <= 2.0, "what is out of view is brought there"
     qtbot.keyClick(field, Qt.Key.Key_Escape)
     assert len(named) == 1 and not field.isVisible()
+
+
+def test_of_the_crossings_of_a_level_in_a_run_the_first_and_the_last_have_a_mark(store: Store) -> None:
+    marks = Marks(store)
+    for time_s in range(10):
+        store.apply(Warning(time_s=float(time_s), level="critical", device="sim:0", text="99 % full"))
+        store.apply(Warning(time_s=time_s + 0.5, level="passed", device="sim:0", text="passed"))
+        marks.follow()
+    assert [(mark.time_s, mark.label) for mark in marks.shown] == [
+        (0.0, "critical"),
+        (0.5, "passed"),
+        (9.0, "critical"),
+        (9.5, "passed"),
+    ]
+    store.apply(RunStarted(time_s=20.0, run_id=2, workload="training", device="sim:0", spec={}))
+    store.apply(Warning(time_s=21.0, level="critical", device="sim:0", text="99 % full"))
+    marks.follow()
+    assert [mark.time_s for mark in marks.shown if mark.label == "critical"] == [0.0, 9.0, 21.0]
+    fresh = Marks(store)
+    fresh.follow()
+    assert fresh.shown == marks.shown

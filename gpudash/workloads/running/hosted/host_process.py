@@ -39,6 +39,9 @@ logger = logging.getLogger(__name__)
 ANSWER_S = 1.0
 """Longest wait for an answer; without one the run goes on as without a reading."""
 
+LEISURE_S = 0.5
+"""How long a process that is ready waits for its request before it gets ready for more."""
+
 READING_PERIOD_S = 0.025
 """Between two readings of the allocator; half of the monitor's period, so that each of its readings is a new one."""
 
@@ -102,7 +105,7 @@ class _Host:
         """Wait for the request, run it and tell its end."""
         from gpudash.workloads.running.run import Run
 
-        message = self._run_requests.get()
+        message = self._next_request()
         origin_s = float(message["origin_s"])
 
         def clock() -> float:
@@ -123,6 +126,19 @@ class _Host:
         if isinstance(ending, RunEnd) and ending.error == "cuda_error":
             ending = replace(ending, remedy=POISONED_REMEDY)
         self._outbox.end(ending)
+
+    def _next_request(self) -> Message:
+        """The run's request; what torch imports late is imported while nobody asks for one."""
+        try:
+            return self._run_requests.get(timeout=LEISURE_S)
+        except queue.Empty:
+            pass
+        if self._problem is None:
+            import torch
+
+            # The first optimizer imports torch's compiler (`_disable_dynamo` in torch/_compile.py), a second of CPU.
+            torch.optim.SGD([torch.zeros(1, requires_grad=True)])
+        return self._run_requests.get()
 
     def _refuse(self, message: Message, error: WorkloadError, now_s: float) -> None:
         run_id, device = message["run_id"], message["device"]
