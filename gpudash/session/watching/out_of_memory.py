@@ -154,6 +154,8 @@ class FlightRecorder:
         ):  # of an out-of-memory before, they would not tell of this one
             (folder / name).unlink(missing_ok=True)
         write_steps(folder, refused.steps)
+        # Curves, settings, processes and output do not need the snapshot: they are written even where it explains
+        # nothing.
         self._write_curves(folder / "curves.csv", refused.time_s)
         write_json(folder / SETTINGS_NAME, {**self._facts(), "out_of_memory": _facts_of(refused)})
         write_json(folder / "processes.json", self._processes())
@@ -203,6 +205,7 @@ class FlightRecorder:
         ):
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(CSV_COLUMNS)
+            # Only reading needs the lock; writing a file may take long.
             with self._store.lock:
                 rows = list(self._rows(until_s - CURVES_S, until_s + 1.0))
             writer.writerows(rows)
@@ -227,6 +230,7 @@ def new_report(reports: Path, name: str) -> Path:
     Raises:
         OSError: when it cannot be made.
     """
+    # `mkdir` is what decides: two gpudash may have found the same name free.
     make_private_folder(reports)
     names = numbered(recording_name(reports, Path(name).stem))
     while True:
@@ -332,6 +336,7 @@ class OutOfMemoryReports:
         self._recorder = FlightRecorder(reports_folder(), name, wiring.store, wiring.output, facts)
         self._steps: dict[int, deque[tuple[int, int]]] = {}
         self._explanation: Explanation | None = None
+        # One place is enough: a later out-of-memory takes the place of one that still waits for the thread.
         self._waiting: Refused | None = None
         self._requested: Path | None = None
         self._given_up = threading.Event()
@@ -373,6 +378,7 @@ class OutOfMemoryReports:
         text += f" and {format_like(free, requested)} were free" if text and isinstance(free, int) else ""
         problem = ""
         if message.get("problem"):
+            # Before anything can fail: the note is there even where no report can be written.
             problem = f" {message['problem']}"
         news.note(Topic.OUT_OF_MEMORY, f"Memory of {device} ran out{text}.{problem}", device=device, pid=peer.pid)
         snapshot = self._staged(message.get("snapshot"))
@@ -448,6 +454,8 @@ class OutOfMemoryReports:
 
     def explained(self, ending: RunEnd) -> RunEnd:
         """``ending`` with what filled the memory, where it was an out-of-memory of a GPU."""
+        # Memory of the host has no snapshot: an explanation of an earlier out-of-memory on the GPU would not be of
+        # this end.
         if ending.status == "out_of_memory" and ending.error != "host" and self._explanation is not None:
             return replace(ending, remedy=REPORTED, explanation=self._explanation)
         return ending
@@ -485,6 +493,7 @@ class OutOfMemoryReports:
         if not isinstance(path, str) or not self.staging:
             return None
         found = Path(path)
+        # `is_symlink` as well: the file is moved and read by us, and the program chooses what the link points to.
         if found.parent == Path(self.staging) and found.is_file() and not found.is_symlink():
             return found
         return None
