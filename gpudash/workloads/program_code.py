@@ -40,7 +40,7 @@ from gpudash.workloads.programs.pressure_sizes import (
     WIDTH,
     leak_within,
 )
-from gpudash.workloads.training_code import indented, model_code, ranks_code, split_code, training_code
+from gpudash.workloads.training_code import indented, lines_if, model_code, ranks_code, split_code, training_code
 
 
 def code(
@@ -165,7 +165,7 @@ def _pipeline(spec: PipelineSpec, device: str) -> list[str]:
         f"for _ in range({spec.repeat}):",
         *again,
         f"    x = {_fill(spec, None)}",
-        *(again if spec.move == "direct" else []),
+        *lines_if(spec.move == "direct", *again),
         f"    moved = {move}",
         f"    result = {_operation(spec)}",
         f"    back = {back}",
@@ -343,13 +343,13 @@ def _transfer_code(spec: TransferSpec, device: str) -> list[str]:
         f'device = "{device}"',
         "",
         "def seconds_of(work, stream=None):",
-        *(["    torch.cuda.synchronize()"] if cuda else []),
+        *lines_if(cuda, "    torch.cuda.synchronize()"),
         "    began = time.perf_counter()",
         "    work()",
-        *(["    (stream or torch.cuda.current_stream()).synchronize()"] if cuda else []),
+        *lines_if(cuda, "    (stream or torch.cuda.current_stream()).synchronize()"),
         "    return time.perf_counter() - began",
         "",
-        *(_timed_together() if overlapped else []),
+        *lines_if(overlapped, *_timed_together()),
         "paths = [",
         *(f"    {', '.join(map(repr, paths[first : first + 2]))}," for first in range(0, len(paths), 2)),
         "]",
@@ -475,14 +475,14 @@ def _pressure_code(spec: PressureSpec, device: str) -> list[str]:
         *(own if "import time" in own or not hold else [*own, "import time"]),
         "",
         "import torch",
-        *(["from torch import nn", "from torch.nn import functional"] if leaks else []),
+        *lines_if(leaks, "from torch import nn", "from torch.nn import functional"),
         "",
         f"torch.set_num_threads({spec.threads or 1})",
         f"torch.manual_seed({spec.seed})",
         f'device = torch.device("{device}")',
         f"cap = {cap}  # bytes",
         "",
-        *([] if leaks else ["def filled(size):", f"    return {_filled_memory(device)}", ""]),
+        *lines_if(not leaks, "def filled(size):", f"    return {_filled_memory(device)}", ""),
         *lines,
         *hold,
     ]
@@ -580,7 +580,7 @@ def _spike(spec: PressureSpec) -> list[str]:
     return [
         f"flat = min({spec.step}, cap // 2)" if spec.until == "cap" else f"flat = {spec.step}",
         "held = filled(flat)",
-        *([f"time.sleep({spec.hold!r})"] if spec.until == "cap" else []),
+        *lines_if(spec.until == "cap", f"time.sleep({spec.hold!r})"),
         f"for size in {sizes}:",
         "    memory = filled(size)",
         '    print(f"{(flat + size) / 2**20:.0f} MiB")',
@@ -682,8 +682,8 @@ def _compared_training(spec: TrainingSpec) -> list[str]:
         f"    torch.manual_seed({spec.seed})",
         "    device = torch.device(device)",
         *indented(built),
-        *indented(resident if spec.batches == "resident" else []),
-        *(["    kept = []"] if spec.keep_intermediates else []),
+        *lines_if(spec.batches == "resident", *indented(resident)),
+        *lines_if(spec.keep_intermediates, "    kept = []"),
         "    def step(index):",
         *indented(_compared_step(spec, program, taken), 2),
         "    return step",

@@ -111,7 +111,9 @@ class Machine:
         """Asked for with every record, and another only once torch or NVML tells of others."""
         seen = (self._monitor.gpus, self.torch)
         if self._by_torch[0] != seen:
-            found = gpus_by_torch(self.cuda_order(), self.torch) if (self.torch or {}).get("devices") else ()
+            found: tuple[Gpu, ...] = ()
+            if self.torch is not None and self.torch.get("devices"):
+                found = gpus_by_torch(self.cuda_order(), self.torch)
             self._by_torch = (seen, found)
         return self._by_torch[1]
 
@@ -127,7 +129,9 @@ class Machine:
 
     def devices(self) -> list[Device]:
         """The CPU, torch's devices in torch's order, the simulated ones: what a run can use, or says why none can."""
-        problem = self.simulated.problem or (None if self.torch is None else self.torch.get("simulator_problem"))
+        problem = self.simulated.problem
+        if not problem and self.torch is not None:
+            problem = self.torch.get("simulator_problem")
         return [self.host, *torch_devices(self.cuda_order(), self.torch), *self.simulated.devices(problem)]
 
     def cuda_order(self) -> CudaOrder:

@@ -381,6 +381,8 @@ def run_request(
     from gpudash.workloads.running.run import RunRequest
 
     memory = device.memory
+    if isolate is None:
+        isolate = spec.undisturbed or device.kind not in ("cpu", "sim")
     return RunRequest(
         spec=spec,
         device=device.name,
@@ -396,7 +398,7 @@ def run_request(
         memory_cap=memory_cap,
         surroundings=partial(machine.surroundings, memory),
         energy=machine.energy,
-        isolate=spec.undisturbed or device.kind not in ("cpu", "sim") if isolate is None else isolate,
+        isolate=isolate,
         on_host=partial(machine.host_run, device.uuid if device.kind == "cuda" else None),
         on_cards=machine.simulated.hosted,
         devices=devices,

@@ -556,9 +556,9 @@ def standing(text: str) -> str:
     if not lines:
         return ""
     path, number = (own or lines)[0]
-    here = Path.cwd()
-    shown = Path(path).relative_to(here) if Path(path).is_relative_to(here) else path
-    return f"{shown}:{number}"
+    with suppress(ValueError):
+        path = str(Path(path).relative_to(Path.cwd()))
+    return f"{path}:{number}"
 
 
 def _tree(pid: int, others: Sequence[int]) -> list[psutil.Process]:

@@ -302,16 +302,17 @@ class _Afterwards(Estimates):
         return self._explanation.part_bytes("process", "context", "unattributed")
 
 
+def _with_peak(remedy: Remedy) -> str:
+    if remedy.predicted_peak_bytes is None:
+        return remedy.change
+    return f"{remedy.change} ({format_bytes(remedy.predicted_peak_bytes)})"
+
+
 def found_text(found: tuple[Remedy, ...], note: str) -> str:
     """What was found, in a sentence."""
     if not found:
         return note or NONE_FOUND
-    first = ", ".join(
-        remedy.change
-        if remedy.predicted_peak_bytes is None
-        else f"{remedy.change} ({format_bytes(remedy.predicted_peak_bytes)})"
-        for remedy in alike(found)[:3]
-    )
+    first = ", ".join(_with_peak(remedy) for remedy in alike(found)[:3])
     return f"{failure_title(found[:1])}: {first}."
 
 

@@ -215,8 +215,8 @@ class FlightRecorder:
             times, values = series.window(since_s, until_s, CURVE_POINTS)
             for time_s, value in zip(times.tolist(), values.tolist(), strict=True):
                 if since_s <= time_s <= until_s:
-                    number = "" if np.isnan(value) else int(value) if metric.endswith("bytes") else value
-                    yield f"{time_s:.6f}", table, harmless(device or ""), harmless(metric), number, "", ""
+                    shown = _shown_number(metric, value)
+                    yield f"{time_s:.6f}", table, harmless(device or ""), harmless(metric), shown, "", ""
 
     def _processes(self) -> list[dict[str, Any]]:
         with self._store.lock:
@@ -275,7 +275,9 @@ def explanation_of(snapshot: Snapshot, refused: Refused) -> Explanation:
     device = next((device for device in snapshot.devices if device.index == index), None)
     if device is None:
         raise ValueError(f"The snapshot holds nothing of {refused.device}.")
-    requested = refused.requested_bytes
+    requested, request = refused.requested_bytes, None
+    if requested is not None:
+        request = RefusedRequest(requested, requested, step=refused.step, is_context=refused.is_context)
     card = OutsideView(
         device=refused.device,
         product=refused.product,
@@ -283,14 +285,21 @@ def explanation_of(snapshot: Snapshot, refused: Refused) -> Explanation:
         time_s=refused.time_s,
         capacity=refused.capacity_bytes or 0,
         around=refused.around,
-        request=None
-        if requested is None
-        else RefusedRequest(requested, requested, step=refused.step, is_context=refused.is_context),
+        request=request,
         free=refused.free_bytes or 0,
         allowed=refused.allowed_bytes,
     )
     known = Sidecar(tuple(refused.steps), {index: card}, command=refused.command)
     return known.explained(known.history(snapshot, device), source=source_line)
+
+
+def _shown_number(metric: str, value: float) -> float | int | str:
+    """A reading as a cell of the file; a gap in the curve is an empty one."""
+    if np.isnan(value):
+        return ""
+    if metric.endswith("bytes"):
+        return int(value)
+    return value
 
 
 def _facts_of(refused: Refused) -> dict[str, Any]:
@@ -371,11 +380,11 @@ class OutOfMemoryReports:
         time_s = news.time_of(message)
         self.newest = {**message, "who": news.who(peer), "rank": peer.rank, "time_s": time_s}
         requested, free = message.get("requested_bytes"), message.get("free_bytes")
-        if not isinstance(requested, int):
-            text = ""
-        else:
+        text = ""
+        if isinstance(requested, int):
             text = f": {format_bytes(requested)} were asked for"
-        text += f" and {format_like(free, requested)} were free" if text and isinstance(free, int) else ""
+            if isinstance(free, int):
+                text += f" and {format_like(free, requested)} were free"
         problem = ""
         if message.get("problem"):
             # Before anything can fail: the note is there even where no report can be written.

@@ -130,10 +130,12 @@ class ProgramNews:
             case "raised":
                 self._raised(peer, message)
             case "lost":
-                self._lost[peer.pid] = count if isinstance(count := message.get("count"), int) else 0
+                count = message.get("count")
+                self._lost[peer.pid] = count if isinstance(count, int) else 0
             case "bye":
                 cpu_s = number_in(message.get("cpu_s"))
-                self.agent_cpu_s += cpu_s if cpu_s is not None and math.isfinite(cpu_s) else 0.0
+                if cpu_s is not None and math.isfinite(cpu_s):
+                    self.agent_cpu_s += cpu_s
                 self.said_goodbye = self.said_goodbye or peer.pid == self._pid
             case _:
                 pass
@@ -188,9 +190,12 @@ class ProgramNews:
             self.torch = message
             cuda = message.get("cuda")
             text = f"PyTorch {message.get('version')}, {f'CUDA {cuda}' if cuda else 'without CUDA'}"
-            text += ", simulated GPUs" if message.get("simulated") else ""
-            text += ", memory history is recorded" if message.get("history") else ""
-            text += SINCE_NOW if message.get("history") and peer.hello.get("attached") else ""
+            if message.get("simulated"):
+                text += ", simulated GPUs"
+            if message.get("history"):
+                text += ", memory history is recorded"
+                if peer.hello.get("attached"):
+                    text += SINCE_NOW
             facts = {key: message.get(key) for key in ("version", "cuda", "simulated", "history")}
             self.note(Topic.PROGRAM, f"{text}.", pid=peer.pid, **facts)
             if problem and not message.get("simulated"):
@@ -441,7 +446,9 @@ class _StepCount:
 
     @property
     def made(self) -> int:
-        return self._before + (0 if self._newest is None else max(0, self._newest + self._extra))
+        if self._newest is None:
+            return self._before
+        return self._before + max(0, self._newest + self._extra)
 
     def turn(self) -> None:
         """Another rank tells from now on, of the same steps."""

@@ -56,8 +56,8 @@ class DataDependentError(RuntimeError):
 
 
 def of_operation(name: str) -> DataDependentError:
-    # In the order of how the code would put it: reading, picking, any other dependence.
     """The refusal of the operation ``name``, without its namespace, that cannot do with sizes."""
+    # In the order of how the code would put it: reading, picking, any other dependence.
     if name == "_local_scalar_dense":
         return DataDependentError(f"{READS}.")
     if name in PICKING:

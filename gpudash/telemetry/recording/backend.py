@@ -82,8 +82,8 @@ class RecordingBackend:
         self._requests: NewestRequest[Span] | None = None
 
     def store(self, pages: Pages, until: int) -> Store:
-        # Without pages nothing is summarised: the rows are read at once.
         """The store of this recording, whose series are, as far as the first ``until`` pages, read when asked for."""
+        # Without pages nothing is summarised: the rows are read at once.
         self._pages = pages
         self._until = until
         if until:

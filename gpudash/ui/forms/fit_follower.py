@@ -372,19 +372,25 @@ def _ghost_view(answer: Answer, spec: Spec | None) -> GhostView | None:
     if estimate is None or answer.ghost is None:
         return None
     prediction = Prediction(estimate)
-    limit = answer.ghost.limit
-    name = "limit"
-    if limit == answer.ghost.capacity:
-        name = "capacity"
+    limit_text, limit = "", answer.ghost.limit
+    if limit is not None:
+        name = "capacity" if limit == answer.ghost.capacity else "limit"
+        limit_text = f"{name} {format_bytes(round(limit))}"
+    # Where it fits for sure, nothing is missing; it may fit only since the allocator gives memory back on the way.
+    beside_peak, margin = prediction.release and AFTER_RELEASE, 0.0
+    if prediction.verdict in ("short", "uncertain"):
+        beside_peak = prediction.need
+    if prediction.verdict == "uncertain":
+        margin = estimate.margin_bytes
     return GhostView(
         answer.ghost,
         prediction.peak,
-        prediction.need if prediction.verdict in ("short", "uncertain") else prediction.release and AFTER_RELEASE,
-        "" if limit is None else f"{name} {format_bytes(round(limit))}",
+        beside_peak,
+        limit_text,
         prediction.verdict,
         steps=int(getattr(spec, "steps", 0) or 0),
         sized=_sized(answer.ghost, spec),
-        margin=estimate.margin_bytes if prediction.verdict == "uncertain" else 0.0,
+        margin=margin,
     )
 
 

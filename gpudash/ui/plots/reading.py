@@ -166,9 +166,12 @@ def read_row(store: Store, curve: CurveSpec, time_s: float | None, smoothing: Sm
     newest = time_s is None or time_s == ended_s
     if time_s is None:
         time_s = store.newest_s
-    value = math.nan if newest and _ended_in_nan(store, curve) else value_at(series, time_s)
-    known = smoothed is not None and value is not None and not math.isnan(value)
-    return Row(curve, value, value_at(smoothed, time_s) if smoothed is not None and known else None)
+    if newest and _ended_in_nan(store, curve):
+        return Row(curve, math.nan, None)
+    value = value_at(series, time_s)
+    if smoothed is None or value is None or math.isnan(value):
+        return Row(curve, value, None)
+    return Row(curve, value, value_at(smoothed, time_s))
 
 
 def _ended_in_nan(store: Store, curve: CurveSpec) -> bool:

@@ -387,11 +387,11 @@ class PlotStack(QFrame):
         if self._cover is not None:
             stage = self._scroll.geometry()
             stage.setRight(self.width() - CARD_GAP_PX)
-            if self.readout.isHidden():
-                readout_rect = QRect()
-            else:
+            readout_rect = QRect()
+            if not self.readout.isHidden():
                 readout_rect = self.readout.geometry()
-            readout_rect.setRight(stage.right() if not readout_rect.isEmpty() else readout_rect.right())
+            if not readout_rect.isEmpty():
+                readout_rect.setRight(stage.right())
             self._cover.setGeometry(self._cover_place(stage, readout_rect, self.readout.free_height))
 
     def dismiss(self) -> None:
@@ -402,8 +402,8 @@ class PlotStack(QFrame):
             self.clear_selection()
 
     def jump_to_now(self) -> None:
-        # The first series that has a sample in that direction decides, the focused plot's before the others'.
         """End: follow the newest reading again."""
+        # The first series that has a sample in that direction decides, the focused plot's before the others'.
         self.view.set_cursor(None)
         self.view.follow()
 
@@ -470,8 +470,10 @@ class PlotStack(QFrame):
 
     def toggle_log(self) -> None:
         """L: logarithmic axis for the focused plot, else for every plot that may have one."""
-        focused = self.focused
-        for plot in [focused] if focused is not None and focused.spec.may_log else self.plots:
+        plots, focused = self.plots, self.focused
+        if focused is not None and focused.spec.may_log:
+            plots = [focused]
+        for plot in plots:
             plot.toggle_log()
         self._touch()
 

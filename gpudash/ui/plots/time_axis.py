@@ -281,16 +281,20 @@ class SessionOverview(QWidget):
         if self._shape is None:
             return
         if grip is None:
-            ends = self._part_under(x) in ("start", "end")
-            self.setCursor(Qt.CursorShape.SizeHorCursor if ends else Qt.CursorShape.PointingHandCursor)
+            shape = Qt.CursorShape.PointingHandCursor
+            if self._part_under(x) in ("start", "end"):
+                shape = Qt.CursorShape.SizeHorCursor
+            self.setCursor(shape)
             return
         moved = self._time_at(x) - grip.at_s
         start, end = grip.span
         if grip.part == "whole":
             # By where the view is now: it may have been stopped at an end of the session.
             self._view.pan(start + moved - self._view.range()[0])
+        elif grip.part == "start":
+            self._view.resize(start + moved, end)
         else:
-            self._view.resize(*((start + moved, end) if grip.part == "start" else (start, end + moved)))
+            self._view.resize(start, end + moved)
 
     def mouseReleaseEvent(self, event: QMouseEvent) -> None:
         self._grip = None

@@ -316,7 +316,9 @@ class _ModelEstimation:
             return None
         found, model = judge(followed.trace, self._target, spec.name), followed.model
         slowdown, slowdown_from = self._slowdown(before.model, spec, model, change)
-        kept_there = model is not None and model.host_bytes > 0
+        host_bytes = bus_seconds = None
+        if model is not None and model.host_bytes > 0:
+            host_bytes, bus_seconds = model.host_bytes, model.bus_seconds
         return as_alternative(
             change.label,
             found,
@@ -325,8 +327,8 @@ class _ModelEstimation:
             note=change.note,
             slowdown=slowdown,
             slowdown_from=slowdown_from,
-            host_bytes=model.host_bytes if model is not None and kept_there else None,
-            bus_seconds=model.bus_seconds if model is not None and kept_there else None,
+            host_bytes=host_bytes,
+            bus_seconds=bus_seconds,
         )
 
     def _slowdown(

@@ -391,8 +391,8 @@ def _runs(more: int) -> str:
 
 
 def _cause(found: Measured) -> tuple[Cause | None, str]:
-    # In order of what can be mended with the least trouble.
     """The first that holds of what keeps a device from being faster."""
+    # In order of what can be mended with the least trouble.
     slow = found.challenger
     the = name(slow, found)
     if slow.strays:

@@ -74,8 +74,9 @@ def model_of(spec: TrainingSpec, outputs: int, context: Context) -> nn.Module:
     with torch.device("meta"):
         size = sum(parameter.nbytes for parameter in build_model(spec, outputs).parameters())
     context.about_to_allocate(size, "cpu")
-    for device in context.devices if context.device.type != "cpu" else ():
-        context.about_to_allocate(size // len(context.devices), str(device))
+    if context.device.type != "cpu":
+        for device in context.devices:
+            context.about_to_allocate(size // len(context.devices), str(device))
     with torch.device(context.host):
         return build_model(spec, outputs)
 

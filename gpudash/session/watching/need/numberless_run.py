@@ -135,11 +135,11 @@ class NumberlessRun(ProgramRerun):
 
     def _launch(self) -> Launch:
         limit_s, remedy = self.limit_s, self._remedy
-        variables = {}
+        command, variables, edit = self._request.command, {}, ""
         if remedy is not None:
-            variables = variables_of(remedy)
+            command, variables, edit = remedy.command or command, variables_of(remedy), remedy.patch
         return Launch(
-            self._request.command if remedy is None else remedy.command or self._request.command,
+            command,
             [self._card.target] * self._card.count,
             # Past the step that failed: an optimizer's state and gradients are complete only after some steps.
             steps=max(FEWEST_STEPS, self._failed.step + STEADY_STEPS),
@@ -147,7 +147,7 @@ class NumberlessRun(ProgramRerun):
             folder=self._request.folder,
             environment={**self._environment, **variables},
             is_aside=True,
-            edit="" if remedy is None else remedy.patch,
+            edit=edit,
             whole_s=WHOLE_SHARE * limit_s,
         )
 

@@ -589,7 +589,10 @@ class _Captions:
     def labels(self) -> list[Label]:
         """All of them."""
         stages = [Label(text, rect) for rect, text, _ in self._strips if text]
-        return [*stages, *self._captions, *self._peak, *([self._limit] if self._limit else [])]
+        found = [*stages, *self._captions, *self._peak]
+        if self._limit:
+            found.append(self._limit)
+        return found
 
     def _strip_over(self, place: QRectF) -> QRectF:
         height = scaled(STAGES_PX)
