@@ -403,7 +403,6 @@ class PlotStack(QFrame):
 
     def jump_to_now(self) -> None:
         """End: follow the newest reading again."""
-        # The first series that has a sample in that direction decides, the focused plot's before the others'.
         self.view.set_cursor(None)
         self.view.follow()
 
@@ -416,6 +415,7 @@ class PlotStack(QFrame):
                 at = self.store.newest_s
             else:
                 at = cursor
+            # The first series that has a sample in that direction decides, the focused plot's before the others'.
             for curve in (curve for plot in plots for curve in plot.visible_curves):
                 series = self.store.series(*curve.key)
                 target = None
