@@ -55,6 +55,7 @@ def build_app(argv: Sequence[str]) -> App:
     )
     app.default(start)
     app.command(App(help=FLAGS["Commands"][VERBOSE]), name=VERBOSE)
+    # A command without a function is listed on the front page only: `run` and `estimate` are built below.
     about = Group(ABOUT)
     for name, command in COMMANDS.items():
         if not command.function:
@@ -63,6 +64,7 @@ def build_app(argv: Sequence[str]) -> App:
             app.command(command.function, name=name, group=about)
         else:
             app.command(command.function, name=name, help_epilogue=examples.shown(name))
+    # A word that is already a command here is not one of the two that need the specs.
     without_workloads = bool(argv) and argv[0] in app
     run_workload = App(name="run", help=COMMANDS["run"].summary, help_epilogue=examples.shown("run"))
     estimate_workload = App(
@@ -79,6 +81,7 @@ def build_app(argv: Sequence[str]) -> App:
         from gpudash.cli.estimate import add_estimate_commands
         from gpudash.cli.estimate_program import estimate_program
 
+        # `--` does not reach a command's function: whether a program follows is known from the words alone.
         add_estimate_commands(estimate_workload, estimate_program if "--" in argv else None)
     app.command(run_workload)
     app.command(estimate_workload)
@@ -144,14 +147,17 @@ LEAST_FILES = 64
 
 def run(argv: Sequence[str]) -> int:
     """Run one command line and return its exit code; every mistake in it is one sentence and exit 2."""
+    # What follows `--` may have a --verbose of its own, which stays the program's.
     given, argv = argv, _without_verbose(argv)
     if _is_logged(argv):
         _begin_log(argv, verbose=len(argv) < len(given))
+    # Before anything is loaded: an import that finds no free descriptor would end in a traceback.
     allowed = _open_files()
     if allowed < LEAST_FILES:
         text = f"Only {allowed} files may be open at once, and gpudash needs {LEAST_FILES}."
         return print_failure(TooManyFilesError(text, MORE_FILES), _wants_json(argv))
     try:
+        # A bare `gpudash` opens the window at once where there is a display; without one it tells how to begin.
         if argv or not has_display():
             code = _run_command(argv)
         else:
@@ -227,9 +233,13 @@ def _run_command(argv: Sequence[str]) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # names of files may hold bytes that are no text, and terminals know fewer characters than there are
         sys.stdout.reconfigure(errors="backslashreplace")
+    # Thousands of objects come to be while modules load and none of them goes: each pass of the collector would be in
+    # vain.
     with without_collection():  # in what is imported there would be none
         app = None
         if tuple(argv) not in LIGHT:
+            # At Tab the line to be completed follows the parser's own command, and decides which workloads have to be
+            # there.
             app = build_app(argv[1:] if argv[:1] == [COMPLETE] else argv)
     if argv[:1] in (["run"], ["estimate"]):
         _print_broken_entry_points()
@@ -238,9 +248,12 @@ def _run_command(argv: Sequence[str]) -> int:
             result = LIGHT[tuple(argv)]()
         else:
             result = _call(app, argv)
+        # Flushed here, where a broken pipe or a full disk can still be answered: the interpreter's own flush cannot
+        # be.
         sys.stdout.flush()
     except RequestError as error:
         return print_failure(error, as_json)
+    # The two types are evaluated only once there is an exception, which is why the imports behind them cost nothing.
     except (_parser_error(), _validation_error()) as error:
         return print_failure(RequestError(_sentence(error), _remedy(app, argv)), as_json)
     except BrokenPipeError:
@@ -253,6 +266,8 @@ def _run_command(argv: Sequence[str]) -> int:
             )
             refusal.joined = False
             return print_failure(refusal, as_json)
+        # An error that names a file is a fault of the code that opened it: its traceback is worth more than a
+        # sentence.
         if error.filename is not None:
             raise
         discard_stdout()  # such as a file on a full disk
@@ -293,6 +308,7 @@ def _own_arguments(argv: Sequence[str]) -> list[str]:
 
 
 def _require_command(app: App, argv: Sequence[str]) -> None:
+    # Before the parser sees it: it would call the default command with the word as an argument.
     if argv and not argv[0].startswith("-") and argv[0] not in app and argv[0] != COMPLETE:
         from gpudash.specs.invalid import did_you_mean
 
@@ -320,6 +336,7 @@ def _sentence(error: BaseException) -> str:
 
     from gpudash.specs import invalid_fields
 
+    # The parser wraps a spec's error in its own.
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ValidationError):
         cause = cause.__cause__ or cause.__context__

@@ -86,6 +86,7 @@ def add_estimate_commands(app: App, default: Callable[..., int] | None = None) -
     app.default(default or _estimate_callable)
     for name, spec in workloads().items():
         if has_fields(spec):
+            # A comparison has none of its own.
             continue  # the memory of a comparison is that of the workload it runs
         app.command(_command(spec), name=name, help=spec.summary, help_formatter=SpecHelp(spec))
 
@@ -147,10 +148,12 @@ def _estimate_callable(
         hint = did_you_mean(
             arguments[0].partition("=")[0], ("--callable", "--model", "--steps", "--as-cuda", "--python")
         )
+        # Only a beginning of a flag is left here: a known one would have been parsed.
         raise RequestError(f"Unknown option: {arguments[0]}{hint}.", "gpudash estimate --help lists what there is.")
     if arguments:
         wrong = no_workload(arguments[0], there)
         if shutil.which(arguments[0]) is not None:
+            # A program's name where a workload's is wanted is the commonest mistake here, and its remedy two dashes.
             wrong.remedy = f"{wrong.remedy} A program follows two dashes: gpudash estimate -- {' '.join(arguments)}"
         raise wrong
     if callable is None:
@@ -169,6 +172,7 @@ def _estimate_callable(
     if options.preset is not None:
         raise RequestError("--preset: only workloads have presets.", "Leave it out, or name a workload.")
 
+    # Asked once the session knows its devices: "no device given" may come to be the CPU.
     def ask(session: "Session", device: str) -> int:
         if as_cuda and device == "cpu":
             raise RequestError("--as-cuda lets code find a GPU, and the CPU is none.", AS_CUDA_FORM)
@@ -294,15 +298,19 @@ def conclude(
     """
     estimate, problem = answer.estimate, answer.problem
     if problem is not None and problem.kind == "request":
+        # A wrong request is the caller's, whatever is known beside it: exit 2, not 1.
         wrong = RequestError(problem.message, problem.remedy)
         wrong.joined = joined
         raise wrong
     if estimate is None or estimate.peak_allocated_bytes is None:
         return leave(_print_failure(workload, device, answer, as_json=options.json), joined)
+    # Where a prediction is there and a problem too, the alternatives ran out of time: the figures themselves stand.
     if problem is None:
         warnings = []
     else:
         warnings = [f"{problem.message} What would fit is known in part only."]
+    # Judged before anything is printed: a baseline that lacks the workload is a wrong request, and prints no half
+    # answer.
     try:
         judged = budget.judge(estimate)
     except RequestError as error:
@@ -333,6 +341,7 @@ def predict(ask: Ask, options: EstimateOptions, own_device: str | None = None) -
     Raises:
         RequestError: when the device is not there, or the user interrupted.
     """
+    # The session's modules are many and none of their objects goes: the collector would pass over them in vain.
     with without_collection():
         from gpudash.session import Session
 
@@ -344,6 +353,7 @@ def predict(ask: Ask, options: EstimateOptions, own_device: str | None = None) -
     failure: RequestError | None = None
     answer, device = None, options.device or ""
     with interruptible() as interruption:
+        # Predicting has processes of its own; a worker for runs would only cost memory.
         session.start(worker=False)
         try:
             wait_until_ready(session, interruption)
@@ -359,6 +369,7 @@ def predict(ask: Ask, options: EstimateOptions, own_device: str | None = None) -
     if failure is not None:
         failure.joined = joined
         raise failure
+    # Either an answer or a failure has come: the loop leaves by nothing else.
     assert answer is not None
     return answer, device, joined
 
@@ -371,6 +382,7 @@ def wait_until_ready(session: "Session", interruption: Interruption) -> None:
     """
     waited = 0.0
     while not session.wait_ready(POLL_S):
+        # Counted waits, of which each takes its time: nothing else is done in this thread.
         waited += POLL_S
         if interruption.requested:
             raise RequestInterruptedError("Interrupted before anything was predicted.")
@@ -380,6 +392,7 @@ def wait_until_ready(session: "Session", interruption: Interruption) -> None:
 
 def _wait(session: "Session", interruption: Interruption) -> "Answer":
     with stderr().status("Predicting…") if sys.stderr.isatty() else nullcontext():
+        # Partial answers come as the alternatives are found; the command prints the whole alone.
         while (answer := session.estimates.wait(POLL_S)) is None or not answer.final:
             if interruption.requested:
                 raise RequestInterruptedError("Interrupted; nothing was predicted in full.")
@@ -388,6 +401,7 @@ def _wait(session: "Session", interruption: Interruption) -> "Answer":
 
 def _under_cap(answer: "Answer", session: "Session", device: str, options: EstimateOptions) -> "Answer":
     """The answer with the ways out that a memory cap leaves."""
+    # The estimator judges under the cap and knows nothing of raising it, which takes the room of the whole card.
     from gpudash.memory.explaining.remedies import with_raised_cap
 
     if options.memory_cap is None or answer.estimate is None or not options.alternatives:
@@ -406,6 +420,7 @@ def _print_failure(workload: str, device: str, answer: "Answer", *, as_json: boo
     if as_json:
         about = {"workload": workload, "device": device, "simulated": kind_of(device) == "sim", "reason": message}
         error = {"kind": kind, "message": message, "remedy": remedy}
+        # Also on failure the document is complete, so that a script reads one shape.
         print_json({"status": "failed", **about, "fits": None, "error": error})
     print_notice(f"{message} {remedy}".strip())
     return Exit.FAILED
@@ -463,6 +478,7 @@ def estimate_serving(path: str, arguments: Sequence[str], options: "WorkloadOpti
     from gpudash.simulator.dry_run.refusals import CannotPredictError
     from gpudash.simulator.models.config import read
 
+    # Both spellings, with a value behind `=` or after it.
     if any(word.partition("=")[0] == "--devices" for word in arguments):
         raise RequestError("--devices: the cards of a server share its model.", "Say how many by --tensor-parallel.")
     serving = _parsed(arguments)
@@ -474,6 +490,8 @@ def estimate_serving(path: str, arguments: Sequence[str], options: "WorkloadOpti
         raise RequestError(str(error), error.remedy) from None
     tensors: list[tuple[str, str, tuple[int, ...]]] = []
     if (stored := found.stored) is not None:
+        # For a server only the bytes count: where the files' index names a total alone, one tensor of bytes stands
+        # for all.
         tensors = [(name, stored.dtypes[name], shape) for name, shape in stored.shapes.items()]
         tensors = tensors or [("the index's total", "U8", (stored.total_bytes, 1))]
     try:
@@ -495,6 +513,7 @@ def estimate_serving(path: str, arguments: Sequence[str], options: "WorkloadOpti
     return Exit.FINISHED
 
 
+# An application of its own: the flags of a server overlap with those of a workload by other names.
 def _parsed(arguments: Sequence[str]) -> ServingOptions:
     app = App(name="estimate", help_flags=[], version_flags=[])
 
@@ -541,6 +560,7 @@ def _card(options: "WorkloadOptions") -> ServerCard:
         raise RequestError("A server needs a GPU.", "Name a card, such as --simulate h100.")
     known = find(found["product"])
     card = ServerCard(found["product"], found["total_bytes"])
+    # A card that is known by name has more facts than its size, which is still that of the card in the machine.
     if known is None:
         return card
     return replace(ServerCard.known(known), total_bytes=found["total_bytes"])

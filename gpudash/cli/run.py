@@ -98,6 +98,7 @@ def _command(spec_type: type[Spec]) -> Callable[..., int]:
             raise RequestError(f"{error}.", f"gpudash run {spec_type.name} --help lists what is allowed.") from None
         return execute(whole, options)
 
+    # A command takes words of its own only where its workload has fields: elsewhere the parser refuses them itself.
     def command_with_fields(*arguments: str, spec: Any = None, options: Any = None) -> int:
         return run_given(arguments, spec, options)
 
@@ -107,6 +108,8 @@ def _command(spec_type: type[Spec]) -> Callable[..., int]:
         "return": int,
     }
     if not has_fields(spec_type):
+        # Set by hand, since the types are made from the spec; the parser reads a function's flags from its
+        # annotations.
         command.__annotations__ = flags
         return command
     command_with_fields.__annotations__ = {"arguments": ARGUMENTS, **flags}
@@ -136,6 +139,7 @@ def perform(spec: Spec, options: RunOptions, *, leave_at_once: bool = False) -> 
     Raises:
         RequestError: when the device, the target of the recording or a combination of fields is wrong.
     """
+    # Refused before the session: a recording would else be begun, and torch loaded, for a run that cannot be.
     _require_possible(spec, options, options.chosen_device(spec.own_device))
     session = options.session(spec.name, options.simulation())
     failure: RequestError | None = None
@@ -146,8 +150,11 @@ def perform(spec: Spec, options: RunOptions, *, leave_at_once: bool = False) -> 
         begin(session)
         try:
             served.begin(session)
+            # Ctrl+C while torch loads ends the waiting only: the summary below says what became of the run.
             with suppress(KeyboardInterrupt):
                 _wait_until_ready(session, interruption, isolate=options.isolate is True)
+                # The prediction that is served goes by the device that was chosen, which is known only once the run
+                # has begun.
                 served.predict(spec, _start(session, spec, options))
                 quiet = options.quiet or (options.json and not sys.stderr.isatty())
                 _watch_run(session, interruption, quiet=quiet, leave_at_once=leave_at_once)
@@ -158,6 +165,7 @@ def perform(spec: Spec, options: RunOptions, *, leave_at_once: bool = False) -> 
             joined = session.close() and served.joined
             for text in session.undelivered:
                 print_notice(text)
+    # Nothing ran, so that there is no summary: the reason is the outcome, and an empty recording is removed.
     if session.store.run is None:
         failure = failure or RequestInterruptedError("Interrupted before the run began; nothing was recorded.")
         failure.joined = joined
@@ -181,12 +189,14 @@ def _require_possible(spec: Spec, options: RunOptions, device: str | None, total
             check_steps(options.profile_steps)
         except ValueError as error:
             raise RequestError(str(error), "Each of them has to be read, during which the run waits.") from None
+    # Before the device: which of two contradictory flags is meant decides what the device is.
     _require_devices_agree(spec, options)
     if device is None:
         return
     if device != "cpu" and not _gpu_name(device):
         raise RequestError(f"{device!r} is not a device.", f"Write cpu, cuda:0 or sim:0; {DEVICES}")
     cap = options.memory_cap
+    # Problems of the workload and of the cap are told together, so that one attempt shows all of them.
     if problems := spec.run_problems(device) + (cap.problems(device, total_bytes) if cap else []):
         chosen = "Without --device it is the CPU."
         if options.chosen_device():
@@ -212,6 +222,7 @@ def _require_devices_agree(spec: Spec, options: RunOptions) -> None:
             )
             raise RequestError(f"{together}, not --global-batch {spec.global_batch}", "Give one of them.")
         return
+    # By their defaults, not by what was set: a preset may name a field and leave it as it is.
     idle = [name for name in SEVERAL_ONLY if getattr(spec, name) != type(spec).model_fields[name].default]
     if idle:
         raise RequestError(f"{flag(idle[0])} is for a run on several devices", "Name them: --devices cuda:0,cuda:1")
@@ -219,6 +230,7 @@ def _require_devices_agree(spec: Spec, options: RunOptions) -> None:
 
 def _wait_until_ready(session: "Session", interruption: Interruption, *, isolate: bool) -> None:
     session.load_torch(isolate)
+    # By the clock, not by counted waits: a wait may return late while torch's import holds the interpreter.
     deadline = time.monotonic() + TORCH_IMPORT_S
     while not session.wait_ready(0.1):
         if interruption.requested:
@@ -254,6 +266,7 @@ def _watch_run(session: "Session", interruption: Interruption, *, quiet: bool, l
         on_progress()
     from gpudash.session.predicting.remedies import LOOKING, found_text
 
+    # Asked first whether it is over: a run that ended well looks for nothing, and nothing is announced.
     if not session.remedies.wait(0) and not quiet:
         print_notice(f"{LOOKING}…")
     announced = quiet
@@ -278,6 +291,7 @@ def _summary(session: "Session") -> dict[str, Any]:
             summary: dict[str, Any] = {}
         else:
             summary = run.summary()
+    # No outcome of its own: the run was left while it was still being ended, which for its user is an interruption.
     if summary["status"] not in OF_STATUS:
         summary["status"] = "cancelled"  # left while its last operation was still on
     summary["product"] = session.machine.product_of(summary["device"])
@@ -297,6 +311,7 @@ def _show_code(spec: Spec, options: RunOptions) -> int:
     from gpudash.workloads.program_code import code
 
     device, simulation = options.chosen_device(spec.own_device) or "cpu", options.simulation()
+    # The sizes as the session would number them; without --simulate there is the one that is offered.
     sizes = {f"sim:{index}": size for index, size in enumerate(simulation.sizes or (OFFERED_BYTES,))}
     _require_possible(spec, options, device, sizes.get(device))
     if kind_of(device) == "sim" and device not in sizes:

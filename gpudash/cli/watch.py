@@ -114,7 +114,9 @@ def watch(
     if options.prepare:
         return _prepare(command, options)
     _require_one(command, options)
+    # The handlers are in place before the program is started: from then on Ctrl+C is meant for it.
     signals = _StopSignals()
+    # With --json the program's output goes to standard error in whole lines, and a status line would be torn by it.
     no_line = options.quiet or options.json or options.attach is not None
     with options.served() as served, signals.handled(), LiveStatus(quiet=no_line) as status:
         session = _started(options)
@@ -123,14 +125,18 @@ def watch(
         shown, notices = _Shown(session, status), _StopNotices(status)
         try:
             served.begin(session)
+            # The wait is short and repeated: a handler for signals runs only between two calls of this thread.
             while not session.runs.wait(POLL_S):
                 signals.pass_on(session)
                 notices.refresh(session.runs.stopping)
                 shown.refresh()
                 status.refresh(session)
+                # Only once somebody has asked to stop: until then a slow file system is no reason to leave a program
+                # alone.
                 if session.runs.stopping is not None and session.runs.busy_s > STUCK_S:
                     status.notice(STUCK)
                     break
+            # The line goes away before the last notices are printed, which would otherwise be written over it.
             status.end()
             shown.refresh()
         finally:
@@ -157,8 +163,10 @@ def _exit_code(summary: Mapping[str, Any], options: WatchOptions) -> int:
     """
     own, error = OF_STATUS[summary["status"]], summary["error"] or {}
     code: int | None = summary["exit_code"]
+    # A program whose GPU could not be simulated was ended by gpudash: its signal would read as its own failure.
     if options.exit_code == "gpudash" or code is None or error.get("kind") == "simulation":
         return own
+    # Popen tells a signal as a negative number.
     if code < 0:
         return SIGNALLED - code
     return code
@@ -200,6 +208,7 @@ def _no_option(word: str) -> RequestError:
 
     app = App()
     app.default(watch)
+    # The names are those that the parser itself knows, so that no second list has to be kept.
     there = [name for argument in app.assemble_argument_collection() for name in argument.names]
     hint = did_you_mean(word.partition("=")[0], [name for name in there if name.startswith("--")])
     return RequestError(f"gpudash watch has no option {word}{hint}.", "gpudash watch --help lists what there is.")
@@ -229,10 +238,12 @@ def _begin(session: "Session", command: Sequence[str], options: WatchOptions, st
     from gpudash.session import WatchRequest
     from gpudash.session.watching.request import CannotExecuteError, ProgramNotFoundError
 
+    # What was printed so far stands before the program's first line, which is written past this buffer.
     try:
         if options.attach is not None:
             session.attach(options.attach, by_gdb=options.with_ == "gdb", memory_history=options.memory_history)
             return
+        # Forgotten again: a command that never began leaves no recording behind.
         sys.stdout.flush()
         request = WatchRequest(
             command=command,
@@ -274,6 +285,8 @@ class _StopSignals:
 
     def pass_on(self, session: "Session") -> None:
         """Pass on what has come since."""
+        # One at a time: each press is a stage of its own, SIGINT, SIGTERM and SIGKILL, even when several came at
+        # once.
         while self._passed_on < self._presses:
             self._passed_on += 1
             session.stop_run(f"after your {_ORDINALS.get(self._passed_on, '')}Ctrl+C")
@@ -284,6 +297,7 @@ class _StopSignals:
     @contextmanager
     def handled(self) -> Iterator[None]:
         """Take note of signals until the block is left."""
+        # Those in effect before are put back: a caller in the same process has its own.
         before = {number: signal.signal(number, self._take) for number in stop_signals()}
         try:
             yield
@@ -292,6 +306,7 @@ class _StopSignals:
                 signal.signal(number, handler)
 
     def _take(self, number: int, _frame: object) -> None:
+        # The terminal is gone: what is still written to it would fail, and this process would end by it.
         if number == signal.SIGHUP:
             leave_terminal()
             self._shutdown = self._shutdown or "after the terminal was closed"
@@ -299,6 +314,7 @@ class _StopSignals:
             self._shutdown = self._shutdown or "after gpudash was sent SIGTERM"
         else:
             now_s = time.monotonic()
+            # A repeat moves the newest time on as well, so that a key held down for seconds stays one press.
             self._presses += now_s - self._newest_s > SAME_PRESS_S
             self._newest_s = now_s
 
@@ -316,10 +332,12 @@ class _StopNotices:
         """Print what is due."""
         if stop is None:
             return
+        # A deadline that begins after the signal was sent, as when the terminal closes meanwhile, is news as well.
         if (stop.sent, stop.left_s is not None) != (self._sent, self._of_deadline):
             self._sent, self._of_deadline, self._due_s = stop.sent, stop.left_s is not None, FIRST_NOTICE_S
             self._status.notice(f"gpudash: {stop.sent} sent to {stop.program} {stop.when}. {_coming(stop)}".rstrip())
         elif stop.waited_s >= self._due_s:
+            # The waits double: a program that saves a large checkpoint is waited for without a page of notices.
             self._due_s += min(self._due_s, LONGEST_BETWEEN_NOTICES_S)
             waited = format_left(stop.waited_s)
             self._status.notice(
@@ -351,6 +369,7 @@ class _Shown:
         """Print what is new."""
         from gpudash.cli.terminal.report import REPORTED_AT_ONCE
 
+        # Only copied under the lock; a terminal that does not take text could hold it for long.
         with self._session.store.lock:
             run = self._session.store.run
             if run is None:

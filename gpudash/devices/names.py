@@ -122,6 +122,7 @@ class Device:
     @property
     def memory(self) -> str:
         """What its memory is called in readings: "host", or a GPU's UUID; its name where nobody reads it."""
+        # A GPU that torch alone knows has its name for a UUID; what has neither is not read at all.
         return self.uuid or ("host" if self.kind == "cpu" else self.name)
 
     @property
@@ -133,6 +134,7 @@ class Device:
 def kind_of(name: str) -> Kind:
     """The kind of device in torch's name of one: "sim" for "sim:0"; of a name that is none "cuda"."""
     kind = name.partition(":")[0]
+    # "cpu" is never numbered: a name with a number is another kind's.
     return next((known for known in get_args(Kind) if known == kind and (":" not in name or known != "cpu")), "cuda")
 
 
@@ -182,6 +184,7 @@ def _names_in(spec: Mapping[str, Any]) -> list[str]:
 
 def _counted(names: Sequence[str], shown: Callable[[str], str]) -> str:
     counts = Counter(names)
+    # A name that occurs several times is counted without its badge: "2 × cpu".
     return ", ".join(shown(name) if count == 1 else f"{count} × {name}" for name, count in counts.items())
 
 
@@ -206,8 +209,10 @@ def parse_card(text: str) -> SimulatedCard:
     known = find(text)
     if known is not None:
         return known
+    # A bare number is taken for bytes elsewhere; here a count of GiB was meant, and the likely spellings are offered.
     if _NUMBER.fullmatch(text.strip()) and 0 < float(text) < MIB:
         size = f"{text.strip()}{'GiB' if float(text) <= _MOST_GIB else 'MiB'}"
+        # Names of cards that hold the number too: "4090" is meant as a card.
         near = [size, *(key for key in nearest(text) if text.strip() in re.findall("[0-9]+", key))]
         raise ValueError(f"{text.strip()} without a unit is a count of bytes; did you mean {_either(near)}?")
     near = nearest(text)
@@ -232,6 +237,7 @@ def parse_simulated(text: str) -> SimulatedCard:
     card = parse_card(text)
     size = size_of(card)
     if size < LEAST_SIMULATED:
+        # The parser of sizes would pass it, but no program could make a tensor on it.
         raise ValueError(
             f"A GPU of {format_bytes(size)} has no room for a tensor: the CUDA context takes about "
             f"{format_bytes(LEAST_SIMULATED - 2 * MIB)} of it, so simulate {format_bytes(LEAST_SIMULATED)} or more"
@@ -262,6 +268,7 @@ def card_text(card: SimulatedCard) -> str:
 
 def read_card(value: Any) -> SimulatedCard | None:
     """What `written` wrote; ``None`` for anything else."""
+    # bool is an int in Python, and no size.
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -315,6 +322,7 @@ def simulated_product(card: SimulatedCard) -> str:
 def simulated_gpu(index: int, card: SimulatedCard) -> Gpu:
     """The GPU behind ``sim:index``."""
     uuid, product = simulated_uuid(index, card), simulated_product(card)
+    # A size alone has neither a capability nor multiprocessors, which code may not find instead of made up.
     if not isinstance(card, KnownGpu):
         return Gpu(index, uuid, "", product, card, simulated=True)
     capability, count = card.capability, card.multiprocessors
@@ -375,18 +383,23 @@ def cuda_order(gpus: Sequence[Gpu], visible: str | None = None, order: str | Non
         visible: value of CUDA_VISIBLE_DEVICES, ``None`` when it is not set.
         order: value of CUDA_DEVICE_ORDER.
     """
+    # By the address, not by NVML's index: that follows the bus as well, but is not promised to.
     by_bus = sorted((gpu for gpu in gpus if not gpu.parent), key=lambda gpu: pci_address(gpu.pci_bus_id))
     instances = sorted((gpu for gpu in gpus if gpu.parent), key=lambda gpu: gpu.instance)
     reason = ""
     if order != "PCI_BUS_ID" and len({gpu.product for gpu in by_bus}) > 1:
+        # CUDA's measure of speed is not documented; the capability is what comes nearest, which is why the reason
+        # says so.
         by_bus.sort(key=lambda gpu: gpu.cuda_capability or (0, 0), reverse=True)
         reason = "CUDA numbers unlike GPUs by speed; set CUDA_DEVICE_ORDER=PCI_BUS_ID to be sure which is which"
     if visible is None:
         chosen = by_bus
     else:
         chosen = _visible(visible, by_bus, instances)
+    # CUDA uses the first MIG instance that it comes across, and no GPU beside it.
     first = next((part for gpu in chosen for part in instances if gpu.uuid in (part.uuid, part.parent)), None)
     if first is not None:
+        # With one GPU and one instance, or an instance named by the user, there is nothing to wonder about.
         named = len(gpus) == 2 or (visible or "").startswith("MIG-")
         return CudaOrder((first,), "" if named else ONE_INSTANCE)
     if visible is None:
@@ -405,6 +418,7 @@ def cuda_order(gpus: Sequence[Gpu], visible: str | None = None, order: str | Non
 def _visible(visible: str, by_bus: Sequence[Gpu], instances: Sequence[Gpu]) -> list[Gpu]:
     chosen: list[Gpu] = []
     for entry in (part.strip() for part in visible.split(",")):
+        # The first entry that names nothing ends the list, as CUDA has it.
         gpu = _named(entry, by_bus, instances)
         if gpu is None:
             break
@@ -421,6 +435,7 @@ def _named(entry: str, gpus: Sequence[Gpu], instances: Sequence[Gpu]) -> Gpu | N
         return None
     if not entry.startswith(("GPU-", "MIG-")):
         return None
+    # The beginning of a UUID names a GPU only where it is one's alone.
     matches = [gpu for gpu in (*gpus, *instances) if gpu.uuid.startswith(entry)]
     if len(matches) == 1:
         return matches[0]
@@ -456,6 +471,7 @@ def gpus_by_torch(order: CudaOrder, torch: Mapping[str, Any] | None) -> tuple[Gp
     """
     seen = () if torch is None else torch.get("devices", ())
     cuda = [device for device in seen if kind_of(device["name"]) == "cuda"]
+    # torch's first CUDA devices are those that NVML lists, in this order; what is behind them NVML has not.
     found = (*cuda[len(order.gpus) :], *(device for device in seen if kind_of(device["name"]) in ("xpu", "mps")))
     return tuple(_by_torch(device["name"], device["product"], device["total_bytes"], torch) for device in found)
 
@@ -471,6 +487,7 @@ def _by_torch(name: str, product: str | None, total: int | None, torch: Mapping[
 
 def torch_devices(order: CudaOrder, torch: Mapping[str, Any] | None) -> list[Device]:
     """The devices beside the CPU that a run can use, in torch's order; arguments as of `gpus_by_torch`."""
+    # Before torch has answered, the GPUs of NVML are taken to be usable.
     listed = order.gpus if torch is None or torch["cuda_available"] else ()
     found = [Device(f"cuda:{n}", gpu.product, gpu.total_bytes, gpu.uuid) for n, gpu in enumerate(listed)]
     by_torch = gpus_by_torch(order, torch)
@@ -494,6 +511,7 @@ def why_torch_has_no_gpu(torch: Mapping[str, Any], order: CudaOrder) -> str | No
     """One sentence when torch cannot use a GPU that is there, or is missing itself; ``None`` when all is well."""
     if torch.get("problem"):
         return str(torch["problem"])
+    # Without a GPU by NVML, torch's having none is no news.
     if torch["cuda_available"] or not (order.gpus or order.reason):
         return None
     if not torch.get("cuda_version"):
@@ -510,6 +528,7 @@ def default_device(devices: Sequence[Device], free_bytes: dict[str, int]) -> str
     cuda = [device for device in devices if device.kind == "cuda"]
     if not cuda:
         return "cpu"
+    # Of equal ones the first, which is torch's default too.
     return max(cuda, key=lambda device: free_bytes.get(device.uuid or "", 0)).name
 
 
@@ -518,6 +537,7 @@ def short_product(product: str) -> str:
     for maker in ("NVIDIA GeForce ", "NVIDIA ", "AMD ", "Intel(R) ", "Intel "):
         product = product.removeprefix(maker)
     whole, mig, profile = product.partition(" MIG ")
+    # A MIG instance's name has the profile last, and a narrow column would cut just that off.
     if mig:
         product = f"MIG {profile} {whole}"
     return product.replace("(R)", "").replace("(TM)", "").split(" CPU @")[0].strip()

@@ -21,6 +21,7 @@ def exact_text(card: int | KnownGpu) -> str:
     """A card in one word that no other card has: "24GiB", "1536MiB", "25769803777B", "h100"."""
     if isinstance(card, KnownGpu):
         return card.key
+    # The largest unit that divides it, so that no digit is lost.
     return next(f"{card // size}{unit}" for unit, size in _UNITS if card % size == 0)
 
 
@@ -29,6 +30,7 @@ def card_called(product: str, size: int) -> int | KnownGpu:
     known = None
     if product.startswith(SIMULATED_PREFIX):
         known = find(product[len(SIMULATED_PREFIX) :])
+    # The name alone does not make the card: a known name with another size is another card.
     if known is not None and known.total_bytes == size:
         return known
     return size

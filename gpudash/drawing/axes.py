@@ -47,6 +47,7 @@ def format_value(unit: Unit, value: float | None, unit_name: str = "") -> str:
     if unit == "rate":
         return format_rate(value)
     if math.isinf(value):
+        # Infinite values come from diverged losses and must not reach the rounding below.
         return f"{'∞' if value > 0 else '-∞'} {unit_name}".strip()
     if unit == "ratio":
         return format_percent(value)
@@ -97,6 +98,7 @@ class Autoscale:
         if self.manual is not None:
             return self.manual
         if self._fresh:
+            # A plot without data still has an axis, with which a first value does not jump.
             return 0.0, _LEAST_BYTES if self.unit == "bytes" else 1.0
         return self._low, self._high
 
@@ -125,9 +127,12 @@ class Autoscale:
         if self._fresh:
             self._low, self._high = target
             self._fresh = False
+        # An axis grows at once: a value beyond its end could not be seen.
         if target[0] < self._low or target[1] > self._high:
             self._low, self._high = min(target[0], self._low), max(target[1], self._high)
+        # Only where what was in view before has left can nothing that is there need the height.
         needless = most < math.inf and high <= most and self._high > self._target(low, most)[1]
+        # Any moment that needs the height starts the calm anew, so that a curve that swings does not pump the axis.
         if target[1] - target[0] >= (self._high - self._low) * _SHRINK_BELOW and not needless:
             self._calm_since = None
         elif self._calm_since is None:
@@ -140,12 +145,14 @@ class Autoscale:
     def zoom(self, factor: float, anchor: float) -> None:
         """Make the range ``factor`` times as high around ``anchor``; axes that begin at 0 keep doing so."""
         low, high = self.range()
+        # An axis that begins at 0 is stretched from there: 0 stays where the eye expects it.
         if self.unit in ("bytes", "rate", "number", "ratio") and low >= 0:
             self.manual = (low, low + (high - low) * factor)
         else:
             self.manual = (anchor - (anchor - low) * factor, anchor + (high - anchor) * factor)
 
     def _target(self, low: float, high: float) -> tuple[float, float]:
+        # A logarithm or a loss has no 0 to begin at: the data with some air is the range.
         if self.log or self.unit in ("nats", "loss"):
             pad = max((high - low) * 0.08, abs(high) * 0.02, 1e-6)
             return self._rounded(low - pad, high + pad)
@@ -159,6 +166,7 @@ class Autoscale:
         """Ends on a coarse raster, so that noise does not move the axis at every frame."""
         high = max(high, low + _LEAST)
         raster = 10.0 ** math.floor(math.log10(high - low)) / 5
+        # 1e-9 lets a value that lies on the raster be its own end, whatever floating point made of it.
         return math.floor(low / raster + 1e-9) * raster, math.ceil(high / raster - 1e-9) * raster
 
 
@@ -186,6 +194,7 @@ def value_ticks(unit: Unit, low: float, high: float, count: int, *, log: bool = 
         log: whether the axis is logarithmic.
         unit_name: what a "number" counts.
     """
+    # A recording may hold anything, and an axis without extent has no step.
     if not (math.isfinite(low) and math.isfinite(high) and high > low):
         return Ticks((), "")
     if log:
@@ -194,6 +203,8 @@ def value_ticks(unit: Unit, low: float, high: float, count: int, *, log: bool = 
         return _byte_ticks(low, high, count)
     if unit == "ratio":
         whole = 0.5 <= high - low <= 1.2
+        # A share reads best in tenths, fifths, quarters or halves; only where all of 0 to 1 is in view is there room
+        # for these.
         quarters = next((s for s in (0.1, 0.2, 0.25, 0.5) if (high - low) / s <= max(count, 2)), 0.5)
         if whole:
             step = quarters
@@ -211,6 +222,7 @@ def value_ticks(unit: Unit, low: float, high: float, count: int, *, log: bool = 
     base = unit_name
     if unit == "rate":
         base = "B/s"
+    # Up to ten thousand the number itself is shorter to read than thousands with decimals.
     if unit == "number" and factor == 1e3 and largest < 1e4:
         factor, prefix = 1.0, ""
     if unit == "rate":
@@ -260,6 +272,8 @@ def clock_ticks(start: float, end: float, width_px: float) -> Ticks:
         return Ticks((), "")
     step = _time_step(end - start, width_px)
     # steps of hours begin at the clock's midnight, also where it is not that of UTC
+    # The zone's offset at the beginning serves for the whole axis, so that steps stay even across a change of the
+    # clock.
     ahead_s = (_moment(start).utcoffset() or timedelta()).total_seconds()
     positions = [t - ahead_s for t in _multiples(start + ahead_s, end + ahead_s, step)]
     return Ticks(tuple((t, _clock_label(t, step)) for t in positions), f"clock time, from {_date(_moment(start))} on")
@@ -289,6 +303,7 @@ def _time_step(span: float, width_px: float) -> float:
     count = max(2, int(width_px / 80))
     if span / count < 1:
         return _step(span, count)
+    # Beyond a day, whole days.
     return next((float(s) for s in _TIME_STEPS if span / s <= count), 0.0) or 86400.0 * math.ceil(span / 86400 / count)
 
 
@@ -305,6 +320,7 @@ def _session_label(time_s: float, step: float) -> str:
 def _byte_ticks(low: float, high: float, count: int) -> Ticks:
     unit = memory_unit(high)
     size = _BINARY[unit]
+    # The power of two that is nearest in ratio, not in difference.
     step = 2.0 ** round(math.log2((high - low) / size / max(count, 1)))
     positions = _multiples(low, high, step * size)
     return Ticks(tuple((v, _plain(v / size, step)) for v in positions), unit)
@@ -318,6 +334,7 @@ def _log_marks(low: float, high: float, count: int) -> tuple[tuple[float, str], 
     """Parts of powers of ten where they fit, every so many powers where there are many, else even steps within one."""
     count = max(count, LEAST_LOG_TICKS)
     first, last = math.floor(low), math.ceil(high)
+    # Fewer parts of each power, until they fit.
     for leads in ((1, 2, 5), (1, 3), (1,)):
         values = [lead * 10.0**decade for decade in range(first, last + 1) for lead in leads]
         marks = [value for value in values if low <= math.log10(value) <= high]
@@ -325,8 +342,10 @@ def _log_marks(low: float, high: float, count: int) -> tuple[tuple[float, str], 
             return tuple((math.log10(value), _log_label(value)) for value in marks)
     powers = [decade for decade in range(first, last + 1) if low <= decade <= high]
     if len(powers) >= LEAST_LOG_TICKS:
+        # The stride keeps at least three of them, which is what shows that the axis is logarithmic.
         stride = max(1, min(math.ceil(len(powers) / count), (len(powers) - 1) // (LEAST_LOG_TICKS - 1)))
         return tuple((float(decade), _log_label(10.0**decade)) for decade in powers[::stride])
+    # Within one power even steps; finer ones, until three of them lie in view.
     for wanted in range(count, count + 8):
         step = _step(10.0**high - 10.0**low, wanted)
         marks = [value for value in _multiples(10.0**low, 10.0**high, step) if value > 0]
@@ -346,11 +365,14 @@ def _log_label(value: float) -> str:
 def _step(span: float, count: int) -> float:
     rough = span / max(count, 1)
     power: float = 10.0 ** math.floor(math.log10(rough))
+    # Nearest by ratio, as the eye takes steps on an axis.
     return min((lead * power for lead in (1, 2, 5, 10)), key=lambda step: abs(math.log(step / rough)))
 
 
 def _multiples(low: float, high: float, step: float) -> list[float]:
+    # The tolerance keeps ticks at the very ends, which floating point would push outside.
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    # However small the step, an axis has no more than can be drawn.
     return [i * step for i in range(first, min(last, first + 200) + 1)]
 
 
@@ -358,9 +380,11 @@ def _plain(value: float, step: float) -> str:
     digits = 0
     if step > 0:
         digits = max(0, -math.floor(math.log10(step) + 1e-9))
+    # Steps such as 0.25 need one digit more than their power of ten says.
     if step < 1 and round(step * 10**digits) * 10**-digits != step:
         digits = next((d for d in range(digits, digits + 12) if abs(round(step, d) - step) < step * 1e-6), digits)
     text = f"{value:.{digits}f}"
+    # No "-0".
     if text.startswith("-") and not text.strip("-0."):
         return text[1:]
     return text

@@ -80,6 +80,7 @@ class Ghost:
             marks, capacity, limit: as of the attributes.
             kept: the name of the ribbon that is only kept, the last one.
         """
+        # A category that the run never has would take a colour in the legend for nothing.
         shown = {name: heights for name, heights in ribbons.items() if np.any(heights)}
         names = tuple(shown)
         edges = np.cumsum(np.array(list(shown.values()), np.float64).reshape(len(names), -1), axis=0)
@@ -106,11 +107,13 @@ class Ghost:
     def peak_at(self) -> int:
         """The request at which most is held, and of those the most in use; of several the first of the last step that
         has one: that step is as most are, and what is predicted of a peak is of the first moment that reaches it."""
+        # Exact comparison: the highest is one of these very numbers.
         held = np.flatnonzero(self.total == self.highest)
         used = self.edges[self.top, held]
         tied = held[used == used.max()]
         step = max((step for at, step, _ in self.marks if at <= tied[-1]), default=0)
         begun = min((at for at, of, _ in self.marks if of == step), default=0)
+        # The last step that reaches it is like most others; the first may hold buffers that come only once.
         return int(tied[np.searchsorted(tied, begun)])
 
     @cached_property
@@ -142,6 +145,7 @@ class Ghost:
         starts = [(at, step, name) for at, step, name in self.marks if step]
         step = max((step for at, step, _ in starts if at <= self.peak_at), default=0)
         own = [(at, name) for at, of, name in starts if of == step]
+        # One mark says where a step begins and nothing of its stages: then the whole run shows more.
         if not step or len(own) < 2:
             return self.whole
         behind = min((at for at, of, _ in starts if of > step), default=self.requests)
@@ -156,6 +160,7 @@ class Ghost:
         if step not in self._panels:
             first = min((at for at, of, _ in self.marks if of == step), default=0)
             behind = min((at for at, of, _ in self.marks if of > step), default=self.requests)
+            # A step without requests is one request wide, since no division by its width may be by nothing.
             self._panels[step] = GhostPanel(self, first, max(behind, first + 1), (), step)
         return self._panels[step]
 
@@ -198,10 +203,13 @@ class RunningGhost:
         whole, ghost = self.ghost.whole, self.ghost
         if not len(self.ended) or not ghost.steps or self.pace <= 0:
             return []
+        # The newest of the steps in view is the newest at all, so that the first one's number follows by counting
+        # back.
         first = self.step - len(self.ended) + 1
         times = self.ended.tolist()
         found: list[tuple[GhostPanel, float, float]] = []
         start = times[0] - self.pace
+        # Only where the first step is in view is there something to draw before it: building the model.
         if first == 1:
             start = max(self.began, start)
             setup = next((stage for stage in whole.stages if stage.name), None)
@@ -210,9 +218,11 @@ class RunningGhost:
                 found.append((GhostPanel(ghost, 0, behind, (), 0), self.began, start))
         to_come = 0
         if not self.over:
+            # One more than fits, so that the last ribbon is cut by the edge of the plot instead of ending before it.
             to_come = min(self.steps - self.step, MOST_TO_COME, max(0, int((until - times[-1]) / self.pace) + 1))
         times += [times[-1] + self.pace * (place + 1) for place in range(to_come)]
         for number, end in enumerate(times, first):
+            # A run may take more steps than were predicted: the last one stands for all that come after it.
             found.append((ghost.step_panel(min(number, ghost.steps)), start, end))
             start = end
         return found
@@ -252,6 +262,7 @@ class GhostPanel:
         What lasts from the column before counts too: a request whose memory stays is not over at the column's edge.
         """
         edges = _thinned(self.fine, self.ghost.top, count)
+        # NaN before the first column makes it one at which something changes.
         firsts = np.flatnonzero(np.any(np.diff(edges, axis=1, prepend=np.nan) != 0, axis=0))
         return RibbonColumns(edges, firsts)
 
@@ -264,6 +275,7 @@ class GhostPanel:
         return _thinned(edges, self.ghost.top, MOST_FINE)
 
 
+# The upper edge is thinned by itself: where memory is kept, its peak may be at another request than that in use.
 def _thinned(edges: Floats, top: int, count: int) -> Floats:
     """The edges in ``count`` columns, as `GhostPanel.columns` says."""
     thinned = edges[:, _highest(edges[top], count)]
@@ -275,6 +287,7 @@ def _thinned(edges: Floats, top: int, count: int) -> Floats:
 def _highest(values: Floats, count: int) -> Indices:
     """The place of the highest value in each of ``count`` columns, of those that begin in it and the one before."""
     n = len(values)
+    # Ceiling division: a column has the values that begin in it, and no value begins in two.
     begins = -(-(np.arange(count + 1) * n) // count)  # the first value that begins in each column: whole, and n at last
     carried = np.clip(begins[:-1] - 1, 0, n - 1)
     found: Indices = carried.copy()
@@ -282,10 +295,12 @@ def _highest(values: Floats, count: int) -> Indices:
     if not len(full):
         return found
     starts = begins[:-1][full]
+    # reduceat takes each stretch up to the next start, which is why empty columns are left out before.
     most = np.maximum.reduceat(values, starts)
     lengths = np.diff(np.append(starts, n))
     places = np.flatnonzero(values[starts[0] :] == np.repeat(most, lengths)) + starts[0]
     groups = np.searchsorted(starts, places, "right") - 1
+    # Of equal values in a column the first.
     best = places[np.flatnonzero(np.diff(groups, prepend=-1))]
     # the first column has nothing before it
     higher = (values[carried[full]] > most) & (begins[:-1][full] > 0)

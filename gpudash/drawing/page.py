@@ -145,6 +145,7 @@ def page(title: str, body: Iterable[Block], kind: str = "") -> str:
     """
     template = _environment().get_template("page.html")
     named = [(type(block).__name__.removesuffix("Block").lower(), block) for block in body]
+    # The macro is found by the block's class, so that a new kind of block is a class here and a macro there.
     return visible(template.render(title=title, body=named, kind=kind, policy=POLICY))
 
 
@@ -153,6 +154,7 @@ def _environment() -> Environment:
     return Environment(
         loader=FileSystemLoader(Path(__file__).with_name("templates")),
         autoescape=True,
+        # A name that a template misspells is an error, not an empty place.
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

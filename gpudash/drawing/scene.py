@@ -149,5 +149,6 @@ def _share(axis: SceneAxis, values: Floats | float) -> Floats:
 def pieces(x: Floats, y: Floats) -> list[tuple[Floats, Floats]]:
     """The parts of a curve between its gaps."""
     known = np.isfinite(y)
+    # Each stretch of known values begins with a rise and ends with a fall; two by two these are its ends.
     edges = np.flatnonzero(np.diff(known.astype(np.int8), prepend=0, append=0)).reshape(-1, 2)
     return [(x[begin:end], y[begin:end]) for begin, end in edges.tolist()]

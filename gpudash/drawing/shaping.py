@@ -43,6 +43,7 @@ def stacked(
     if not present:
         return np.empty(0), [None] * len(bands)
     times = present[0][0]
+    # Curves of one source share their times, and then nothing has to be merged.
     if any(len(band[0]) != len(times) or not np.array_equal(band[0], times) for band in present[1:]):
         times = np.unique(np.concatenate([band[0] for band in present]))
     total = np.zeros(len(times))
@@ -61,6 +62,7 @@ def stacked(
         if t is times:
             heights = v
         else:
+            # The sample at or before each time, since readings hold until the next.
             heights = v[np.clip(np.searchsorted(t, times, "right") - 1, 0, None)]
         outside = (times < t[0]) | (times > t[-1])
         total = total + np.where(outside, 0.0, np.maximum(heights, 0.0))
@@ -80,7 +82,9 @@ def pulses(t: Floats, v: Floats, bridged_s: float) -> Points:
     if not len(there):
         return t[:0], v[:0]
     times, values = t[there], v[there]
+    # A gap in time alone is no gap: only where samples are missing between two bursts does the curve go down.
     breaks = np.flatnonzero((np.diff(there) > 1) & (np.diff(times) > bridged_s)) + 1
+    # At each break three points come in: down to 0, a gap, and up from 0.
     positions = np.concatenate(([0], np.repeat(breaks, 3), [len(times)]))
     ends, starts = times[breaks - 1], times[breaks]
     edge_times = np.concatenate((times[:1], np.stack((ends, starts, starts), axis=1).ravel(), times[-1:]))
@@ -102,8 +106,10 @@ def dashes(t: Floats, seconds_per_pixel: float, style: str) -> NDArray[np.int32]
         0 or 1 per point, or ``None`` when the points are too sparse for it.
     """
     lengths = np.array(_DASHES_PX[style]) * seconds_per_pixel
+    # Where points are farther apart than half a gap, whole dashes would fall between two of them.
     if len(t) < 3 or float(np.median(np.diff(t))) > lengths[1] / 2:
         return None
     ends = np.cumsum(lengths)
+    # The pattern is anchored to session time, so that it moves with the curve and does not flicker.
     places = np.searchsorted(ends, np.mod(t, ends[-1]), "right")
     return np.asarray(places % 2 == 0, dtype=np.int32)

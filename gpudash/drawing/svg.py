@@ -51,6 +51,7 @@ def svg(scene: PlotScene) -> Markup:
 def _paint_axes(root: Element, scene: PlotScene) -> None:
     frame = scene.frame
     for value, label in scene.left.ticks:
+        # Lines of the grid are painted first and lie below everything.
         _paint(root, scene, SceneLevel(value, "grid"))
         _text(root, frame.left - TICK_GAP_PX, float(scene.y(value)) + BASELINE_PX, label, anchor="end")
     for place, label in scene.across.ticks:
@@ -70,6 +71,7 @@ def _paint(root: Element, scene: PlotScene, item: Item) -> None:
             SubElement(root, "path", {"class": item.kind, "d": _outline(scene, item)})
         case SceneBand():
             left, right = float(scene.x(item.start)), float(scene.x(item.end))
+            # Half a pixel at least, so that a short stretch does not vanish.
             place = {"x": _px(left), "y": top, "width": _px(max(0.5, right - left))}
             height = _px(frame.height - frame.bottom - frame.top)
             _titled(SubElement(root, "rect", {"class": item.kind, **place, "height": height}), item.title)
@@ -92,6 +94,7 @@ def _line(scene: PlotScene, curve: SceneCurve) -> str:
     found = []
     for x, y in pieces(curve.x, curve.y):
         points = _points(scene.x(x), scene.y(y, axis))
+        # A line of no length is not painted by every browser.
         found.append(f"M{points} h.1" if len(x) == 1 else f"M{points}")
     return "".join(found)
 

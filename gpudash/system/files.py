@@ -24,6 +24,7 @@ def resource(*parts: str) -> Path:
     Raises:
         FileNotFoundError: naming the file, when an installation lacks it.
     """
+    # A wheel has the files inside the package, a checkout beside it.
     for base in (_PACKAGE / "_resources", _PACKAGE.parent / "resources"):
         path = base.joinpath(*parts)
         if path.exists():
@@ -40,6 +41,7 @@ def make_private_folder(folder: Path) -> None:
     missing = [folder]
     while not missing[-1].parent.exists():
         missing.append(missing[-1].parent)
+    # From the outermost on, each with its own mode: mkdir(parents=True) gives the mode to the last alone.
     for one in reversed(missing):
         one.mkdir(mode=0o700, exist_ok=True)
 
@@ -57,16 +59,21 @@ def written_whole(path: Path, *, private: bool = False) -> Iterator[Path]:
     Raises:
         OSError: when it cannot be written; what was there before is left.
     """
+    # The target of a link is replaced, not the link.
     target = Path(os.path.realpath(path))
     # not the whole name: with it, the longest that the file system takes would be too long
     part = target.with_name(f".{target.name[:40]}.{os.getpid()}-{threading.get_ident()}.part")
+    # A part of this name can only be a leftover of this very thread.
     part.unlink(missing_ok=True)
     try:
         if private:
+            # Made before it is written: its mode is right from the first byte.
             os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         yield part
+        # One rename on one file system: nobody sees half a file.
         part.replace(target)
     finally:
+        # After a rename there is none, and after an error it must not stay.
         with suppress(OSError):
             part.unlink()
 
@@ -93,6 +100,7 @@ class KeptFile:
         self._size = size
 
     def read(self) -> bytes:
+        # pread at 0 needs no seek, and the kernel makes the text anew for it.
         return os.pread(self._descriptor, self._size, 0)
 
     def close(self) -> None:
@@ -119,6 +127,7 @@ class PrivateFolder:
         make_private_folder(parent)
         _sweep(parent, prefix)
         made = None
+        # Again, where another gpudash has swept the new folder away before its lock was held.
         while made is None:
             self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
             made = _locked(self.path)
@@ -126,6 +135,7 @@ class PrivateFolder:
 
     def remove(self) -> None:
         """Remove it with all that is in it. Never raises."""
+        # Removed while the lock is held: nobody else begins to sweep it meanwhile.
         shutil.rmtree(self.path, ignore_errors=True)
         descriptor, self._lock = self._lock, -1
         if descriptor >= 0:
@@ -140,6 +150,7 @@ def _locked(folder: Path) -> int | None:
         leftover as long as its lock is held by nobody.
     """
     try:
+        # With the lock held by a descriptor, the kernel releases it when the process ends, however it ends.
         lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except FileNotFoundError:
         return None
@@ -161,10 +172,12 @@ def _sweep(parent: Path, prefix: str) -> None:
     """Remove the folders whose gpudash is gone."""
     for folder in parent.glob(f"{prefix}*"):
         with suppress(OSError):
+            # In a shared /tmp a folder of the same prefix may be another user's, or a link planted there.
             if folder.stat().st_uid != os.getuid() or folder.is_symlink():
                 continue
             descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
             try:
+                # A lock that can be had is one whose gpudash is gone.
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(folder, ignore_errors=True)
             finally:

@@ -42,7 +42,9 @@ def open_regular(path: Path | str) -> BinaryIO:
             ``strerror`` of each fits behind "X cannot be read: ".
         ValueError: the name has a null character.
     """
+    # Asked before it is opened: opening a device can have an effect.
     require_regular(path)
+    # O_NONBLOCK: what has become a FIFO since would wait for a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
         _check(os.fstat(descriptor).st_mode, path)  # what has the name may have changed since
@@ -74,6 +76,7 @@ def read_regular(path: Path | str, most: int) -> bytes:
         FileNotFoundError, IsADirectoryError, NotRegularError, OSError, ValueError: as `open_regular`.
     """
     with open_regular(path) as file:
+        # One byte more than is allowed tells that there are more, whatever the size that the file system states.
         data = file.read(most + 1) or b""  # None: a file of the kernel that has nothing to say now
     if len(data) > most:
         raise TooLargeError(errno.EFBIG, f"it has more than the {most:,} bytes that are read", str(path))
@@ -139,6 +142,8 @@ class _Sources:
         try:
             found = os.stat(file)  # noqa: PTH116 - asked for each line that is drawn
             stamp = found.st_ino, found.st_mtime_ns, found.st_size
+            # Reading the file happens outside the lock; two threads may read the same one, and the later result
+            # stays.
             with self._lock:
                 kept = self._kept.get(file)
             if kept is not None and kept[0] == stamp:
@@ -148,6 +153,7 @@ class _Sources:
             return b""
         with self._lock:
             self._bytes += len(data) + _ENTRY_BYTES
+            # Everything at once: a rare event that needs no order of use.
             if self._bytes > MOST_SOURCES_BYTES:
                 self._kept.clear()
                 self._bytes = len(data) + _ENTRY_BYTES
@@ -170,6 +176,7 @@ def source_line(file: str, line: int) -> str:
     """
     if not file.startswith("/") or not file.endswith(".py") or not 0 < line <= LARGEST_SOURCE:
         return ""
+    # Not decoded as a whole: one odd byte, or a huge file, must not cost more than the line.
     lines = _sources.content(file).split(b"\n", line)
     if line > len(lines):
         return ""

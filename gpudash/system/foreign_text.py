@@ -17,6 +17,7 @@ def visible(text: str, keep: str = "\n\t") -> str:
     Names of devices, functions, files and labels are not ours: an escape sequence in one could clear the screen, name
     the window, or make one name look like another.
     """
+    # Nearly every text; going through its characters would cost more than all else in a table.
     if text.isprintable():
         return text
     return "".join(

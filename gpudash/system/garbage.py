@@ -21,6 +21,7 @@ def without_collection() -> Iterator[None]:
     """
     global _holders, _was_on
     with _lock:
+        # The first who asks remembers whether it was on; with a count, threads may come and go in any order.
         if _holders == 0:
             _was_on = gc.isenabled()
             gc.disable()

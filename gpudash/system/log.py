@@ -51,6 +51,7 @@ def start_log(file: str, *, verbose: bool = False) -> None:
         file: absolute path. It and its folder are made with the first record.
         verbose: write it, and what is of interest to developers alone, to the standard error too.
     """
+    # May be called again, as by a command that runs within a test.
     stop_log()
     _add(_PrivateFile(file), logging.INFO)
     if verbose:
@@ -78,6 +79,7 @@ def log_uncaught() -> None:
 
     The hooks that were there before are called as well.
     """
+    # Those before are kept and called: pytest and Qt have hooks of their own.
     excepthook, thread_hook, unraisable_hook = sys.excepthook, threading.excepthook, sys.unraisablehook
 
     def of_main_thread(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
@@ -101,6 +103,7 @@ def log_uncaught() -> None:
     sys.excepthook, threading.excepthook, sys.unraisablehook = of_main_thread, of_thread, of_finalizer
 
 
+# An exception may be known by its type alone; logging wants one.
 def _log_unhandled(text: str, args: threading.ExceptHookArgs | sys.UnraisableHookArgs) -> None:
     if args.exc_value is None:
         error = args.exc_type()
@@ -127,14 +130,17 @@ class _Filter(logging.Filter):
         self._counts: dict[tuple[str, int], int] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
+        # A training of the user's that logs by our name would else fill the file with its steps.
         if record.name == _PACKAGE.name and hasattr(record, "step"):
             return False
+        # A monotonic minute: a clock that is set back would silence the place.
         minute = int(time.monotonic() // 60)
         if minute != self._minute:
             self._minute = minute
             self._counts.clear()
         place = record.pathname, record.lineno
         self._counts[place] = self._counts.get(place, 0) + 1
+        # The last one says that more are left out.
         if self._counts[place] == A_MINUTE:
             record.msg = f"{record.msg} (Until the next minute no more of these is logged.)"
         return self._counts[place] <= A_MINUTE
@@ -161,8 +167,10 @@ _NAMED = re.compile(rf"\b({_BEFORE_SECRET})[^\s&'\",;)]+", re.IGNORECASE)
 
 def without_secrets(text: str) -> str:
     """``text`` without what `hide` was told, without passwords, and with no more of a URL than its host."""
+    # The longest first: a secret may contain another one.
     for secret in sorted(_hidden, key=len, reverse=True):
         text = text.replace(secret, "…")
+    # The host stays, which is what a person looks for; user, path and query may hold a token.
     text = _URL.sub(lambda found: f"{found[1]}://{found[2]}{'/…' if len(found[3]) > 1 else found[3]}", text)
     return _NAMED.sub(r"\1…", text)
 
@@ -180,17 +188,22 @@ class _PrivateFile(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         data = self.format(record).encode("utf-8", "backslashreplace")[:LONGEST_RECORD] + b"\n"
+        # The log goes by itself: no caller can do anything about it.
         with suppress(OSError):  # a full disk is no reason to write into somebody's terminal
             self._write(data)
 
     def _write(self, data: bytes) -> None:
+        # Twice at most: into the file, or into the new one after the old was put aside.
         for _ in range(2):
             descriptor = self._open()
             try:
                 found = os.fstat(descriptor)
+                # A file that is empty takes any record, or one that is too large would turn files for ever.
                 if found.st_size + len(data) > MOST_BYTES and found.st_size and self._put_aside(descriptor):
                     continue  # into the new file
+                # What is no file was opened without being waited for, and is not written to.
                 if stat.S_ISREG(found.st_mode):
+                    # One write with O_APPEND: lines of several processes do not mix.
                     os.write(descriptor, data)
                 return
             finally:
@@ -209,11 +222,13 @@ class _PrivateFile(logging.Handler):
     def _put_aside(self, descriptor: int) -> bool:
         """Put the file aside, if no other process is doing so; whether a new one is to be opened."""
         try:
+            # Not waited for: while another process puts it aside, this one writes into the file it has.
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             return False
         if not os.path.samestat(self._file.stat(), os.fstat(descriptor)):
             return True  # another process has done so meanwhile
+        # From the oldest on, each to the next number; the last is replaced.
         for number in range(KEPT - 1, 0, -1):
             with suppress(FileNotFoundError):
                 self._older(number).replace(self._older(number + 1))

@@ -49,12 +49,14 @@ class NewestRequest(Generic[T]):
 
     def submit_if_none_waits(self, request: T) -> None:
         """Have ``request`` answered unless another one waits; returns at once."""
+        # A request of lesser weight, such as reading ahead, does not push out one that somebody waits for.
         with self._lock:
             if self._waiting is None:
                 self._begin(request)
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until everything that was requested has been answered; false when the time passed first."""
+        # Read once: the thread may end between two looks.
         thread = self._thread
         if thread is None:
             return True
@@ -69,6 +71,7 @@ class NewestRequest(Generic[T]):
 
     def _begin(self, request: T, *, retry: bool = False) -> None:
         """The caller holds the lock."""
+        # What was refused once would be refused again; a caller that redraws asks for the same at every frame.
         if self._closed or request == self._refused:
             return
         self._waiting = request
@@ -82,6 +85,8 @@ class NewestRequest(Generic[T]):
             with self._lock:
                 request = self._waiting
                 self._waiting = None
+                # Under the lock, with which `_begin` looks: no request can come between the last look and the
+                # thread's end.
                 if request is None:
                     self._thread = None
                     return

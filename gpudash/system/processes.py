@@ -45,12 +45,15 @@ def die_with(parent: int, name: bytes) -> None:
     """
     import ctypes  # takes a while; only processes that were started need it
 
+    # prctl is Linux's; elsewhere a process outlives its parent, and is ended by its closed standard input.
     with suppress(OSError, AttributeError):
         libc = ctypes.CDLL(None, use_errno=True)
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         libc.prctl(_PR_SET_NAME, name, 0, 0, 0)
+    # The parent may have ended before prctl was called, and then nothing would end this process.
     if os.getppid() != parent:
         os._exit(0)
+    # A higher number is killed sooner; raising it needs no right.
     with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as score:  # noqa: PTH123 - no path of ours
         score.write(_RATHER_THIS_ONE)
 
@@ -67,10 +70,12 @@ def end_group(process: subprocess.Popen[Any], *, patience_s: float = 0.0, dying_
     """
     from subprocess import TimeoutExpired
 
+    # Its code first: what has ended by itself must not count as killed.
     code = process.poll()
     if code is None and patience_s > 0:
         with suppress(TimeoutExpired):
             code = process.wait(patience_s)
+    # The group is killed in any case: what the process has started outlives it.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     if code is None:
@@ -88,10 +93,12 @@ class Conversation:
     """
 
     def __init__(self) -> None:
+        # Kept under other numbers before code of anybody's can print or read on 0 and 1.
         self._questions, self._answers = os.dup(0), os.dup(1)
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
         os.close(nothing)
+        # Whatever prints on 1, C libraries included, is on the standard error from now on.
         os.dup2(2, 1)
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
@@ -130,6 +137,7 @@ class Conversation:
             OSError: when nobody reads it any more.
         """
         line = memoryview(json.dumps(answer).encode() + b"\n")
+        # A pipe may take a part only.
         while line:
             line = line[os.write(self._answers, line) :]
 
@@ -141,6 +149,8 @@ class Conversation:
             for line in lines:
                 if line.strip():
                     self._lines.put(line)
+        # Whatever the main thread does, such as an operation that takes minutes: nobody is left who waits for an
+        # answer.
         os._exit(0)
 
 
@@ -168,6 +178,7 @@ def waited_seconds() -> float:
 
 def give_back() -> None:
     """Collect garbage and return the heap's free pages, where the C library can (glibc's ``malloc_trim``)."""
+    # Garbage first: the heap has free pages only once cycles are gone.
     gc.collect()
     if not sys.platform.startswith("linux"):
         return

@@ -108,6 +108,7 @@ def can_hold_back(scratch: str = "", folder: str | None = None) -> bool:
         return False
     finally:
         if scratch:
+            # Whatever came of the probe, the caller finds the folder empty.
             empty(scratch)
     return done.returncode == 0
 
@@ -160,18 +161,23 @@ def _main(arguments: Sequence[str]) -> None:
         _probe(*arguments[1:])
         return
     as_usual = arguments[0] == AS_USUAL
+    # Before anything else, so that setting up the overlays is yielded too.
     if not as_usual:
         _yield_to_others()
     at = arguments.index("--")
     folders, command = arguments[as_usual:at], arguments[at + 1 :]
+    # Read before the namespaces are set up: the check below compares with who started this process.
     parent = os.getppid()
     if folders:
         _hold_back_of(command, folders, online=as_usual)
+    # After the namespaces, for a change of credentials clears the signal (prctl(2)).
     if not as_usual:
         _libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    # Whoever started it has gone meanwhile, and the signal is sent only from now on.
     if os.getppid() != parent:
         os._exit(NOT_HELD_BACK)
     try:
+        # It becomes the command: no process of ours stands between it and its signals.
         os.execvp(command[0], list(command))
     except OSError as error:
         sys.stderr.write(f"{command[0]} could not be started ({error.strerror or error}).\n")
@@ -191,6 +197,7 @@ def _probe(scratch: str = "") -> None:
     folder = Path.cwd()
     writes = os.access(folder, os.W_OK)
     _hold_back_of([], [scratch], online=True)
+    # An overlay may be set up and yet take no file; only trying tells.
     if writes:
         with tempfile.TemporaryFile(dir=folder):
             pass
@@ -203,6 +210,7 @@ def _hold_back_of(command: Sequence[str], folders: Sequence[str], *, online: boo
         folders: that are written to as they are; the first is the scratch folder.
     """
     folder = str(Path.cwd())
+    # Files that a command writes are mostly in its folder, its home, or named in its words.
     named = [os.environ.get(name, "") for name in ("HOME", "TMPDIR")]
     wanted = [folder, *named, *_ABSOLUTE.findall("\n".join(command))]
     try:
@@ -210,6 +218,7 @@ def _hold_back_of(command: Sequence[str], folders: Sequence[str], *, online: boo
     except OSError as error:
         sys.stderr.write(f"{error}\n")
         os._exit(NOT_HELD_BACK)
+    # By its path once more: the working directory is still that of before, beneath the overlay.
     os.chdir(folder)  # the same path, and what lies there now
 
 
@@ -217,9 +226,12 @@ def _enter_namespaces(*, online: bool) -> None:
     """Raises: OSError: where the system does not let its users do so."""
     user, group = os.getuid(), os.getgid()
     _checked(_libc.unshare(_NEWUSER | _NEWNS | (0 if online else _NEWNET)), "unshare")
+    # setgroups must be denied before a user's own gid map is taken (user_namespaces(7)).
     for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
         Path("/proc/self", name).write_text(text, encoding="ascii")
+    # Private first: no mount of this namespace may reach the one outside.
     _mount("none", "/", None, _REC | _PRIVATE)
+    # A new network namespace has a loopback that is down.
     if not online:
         _start_loopback()
 
@@ -239,17 +251,20 @@ def _hold_back(scratch: str, kept: Sequence[str], wanted: Sequence[str], *, onli
     beneath = [mount.path for mount in mounts if mount.path not in layered and _is_beneath(mount.path, layered)]
     # what lies there now, whatever is laid over the path later
     descriptors = {path: _located(path) for path in dict.fromkeys((*layered, *kept, *beneath, *everybodys))}
+    # Everything is read-only first; what may be written is opened one by one.
     _set_read_only("/", read_only=True)
     with suppress(OSError):  # a system may have none
         _set_read_only(_SHARED_MEMORY, read_only=False)
     if hidden:
         _mount("tmpfs", hidden, "tmpfs", 0)
     Path(scratch).mkdir(parents=True, exist_ok=True)
+    # The scratch folder is laid over itself, as a mount that can be made writable by itself.
     _mount(f"/proc/self/fd/{descriptors[scratch]}", scratch, None, _BIND)
     _set_read_only(scratch, read_only=False)
     layers = _located(scratch)
     for number, path in enumerate(everybodys):
         _recreate(path, descriptors[path], layers, number)
+    # The outermost first: a layer laid over a folder hides what lay beneath it, which then is laid on again.
     for number, path in enumerate(sorted({*layered, *beneath}, key=lambda path: path.count("/"))):
         with suppress(OSError):  # then it is read-only, or was hidden by the layer above it
             if path in layered:
@@ -260,6 +275,7 @@ def _hold_back(scratch: str, kept: Sequence[str], wanted: Sequence[str], *, onli
         Path(path).mkdir(parents=True, exist_ok=True)
         _mount(f"/proc/self/fd/{descriptors[path]}", path, None, _BIND | _REC)
         _set_read_only(path, read_only=False)
+    # The command inherits none of them.
     for descriptor in (layers, *descriptors.values()):
         if descriptor >= 0:
             os.close(descriptor)
@@ -270,6 +286,7 @@ def _mounts() -> list[_Mount]:
     for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines():
         own, _, system = line.partition(" - ")
         fields = own.split()
+        # The kernel writes blanks and such in a path as octal numbers (proc(5)).
         path = _OCTAL.sub(lambda match: chr(int(match[1], 8)), fields[4])
         found.append(_Mount(path, system.split()[0], "ro" in fields[5].split(",")))
     return found
@@ -295,6 +312,8 @@ def _layered(mounts: Sequence[_Mount], wanted: Sequence[str]) -> list[str]:
     for path in wanted:
         found += _ancestors(path)
     own = [path for path in dict.fromkeys(found) if _is_own_folder(path)]
+    # Of the folders above what is wanted the topmost that is the user's own: an overlay needs to own its lower
+    # folder.
     by_hand = {next((above for above in _ancestors(path) if above in own), "") for path in wanted}
     return [path for path in own if path in by_hand or path in files or path.count("/") == 1]
 
@@ -319,6 +338,7 @@ def _lay_over(path: str, lower: int, layers: int, number: int) -> None:
     upper, work = (f"/proc/self/fd/{layers}/{kind}-{number}" for kind in ("upper", "work"))
     Path(upper).mkdir()
     Path(work).mkdir()
+    # userxattr: without it an overlay wants trusted.* attributes, which a user may not set (kernel, overlayfs.rst).
     _mount("overlay", path, "overlay", 0, f"lowerdir=/proc/self/fd/{lower},upperdir={upper},workdir={work},userxattr")
 
 
@@ -330,8 +350,10 @@ def _recreate(path: str, lower: int, layers: int, number: int) -> None:
     """
     made = f"/proc/self/fd/{layers}/anew-{number}"
     Path(made).mkdir()
+    # As /tmp has it: everybody may make files, and remove one's own.
     Path(made).chmod(0o1777)
     with os.scandir(f"/proc/self/fd/{lower}") as entries:
+        # A folder of everybody's may hold very many; each shown one is a mount.
         for entry in itertools.islice(entries, _MOST_ENTRIES):
             with suppress(OSError):  # it may be gone by now
                 _show(entry, f"{made}/{entry.name}")
@@ -357,6 +379,7 @@ def _is_beneath(path: str, folders: Sequence[str]) -> bool:
 def _located(path: str) -> int:
     """A descriptor that stands for a file and opens nothing; -1 where there is no way to it."""
     with suppress(OSError):
+        # O_PATH: a device or FIFO is not opened by it.
         return os.open(path, os.O_PATH)
     return -1
 
@@ -370,6 +393,7 @@ def _start_loopback() -> None:
 
 def _set_read_only(path: str, *, read_only: bool) -> None:
     """Of everything that is mounted at a path and beneath it."""
+    # struct mount_attr: attr_set, attr_clr, propagation, userns_fd (mount_setattr(2)).
     attributes = struct.pack("4Q", _RDONLY if read_only else 0, 0 if read_only else _RDONLY, 0, 0)
     target = path.encode(errors="surrogateescape")
     found = _libc.syscall(_MOUNT_SETATTR, _AT_FDCWD, target, _AT_RECURSIVE, attributes, len(attributes))

@@ -126,11 +126,14 @@ def load_settings(path: Path | None = None) -> tuple[Settings, list[str]]:
     except ValueError as error:  # no TOML, no UTF-8, a number of thousands of digits
         return Settings(), [f"{path} cannot be read ({error}); the defaults are used until it is fixed"]
     problems: list[str] = []
+    # One wrong value is taken out at a time: pydantic checks the rest anew, and what depends on two values comes
+    # last.
     while True:
         try:
             return Settings.model_validate(data), problems
         except ValidationError as error:
             first = error.errors()[0]
+            # An error without a place is the validator of the two levels.
             if not first["loc"]:
                 names = sorted({"warn_ratio", "critical_ratio"} & data.keys())
                 message = first["msg"].removeprefix("Value error, ")
@@ -155,6 +158,7 @@ def save_settings(values: Mapping[str, Any], path: Path | None = None) -> None:
         OSError: when the file cannot be written.
         ValueError: when the file that is there is no TOML; it is left as it is.
     """
+    # Only where something is written: reading takes the standard library's.
     import tomlkit
     import tomlkit.exceptions
 
@@ -168,6 +172,7 @@ def save_settings(values: Mapping[str, Any], path: Path | None = None) -> None:
         raise ValueError(f"{path} is nested too deep; fix or remove it") from None
     except (tomlkit.exceptions.ParseError, ValueError) as error:
         raise ValueError(f"{path} is not valid TOML ({error}); fix or remove it") from None
+    # Into the document as it is, which keeps comments and keys of another version.
     document.update(values)
     make_private_folder(path.parent)
     with written_whole(path, private=True) as part:

@@ -205,6 +205,14 @@ _DIRECTIONS = {(True, False): "h2d", (False, True): "d2h", (True, True): "h2h", 
 """From and to the CPU → colour."""
 
 
+def _stroke(memory: str, blocking: bool) -> Style:
+    if not blocking:
+        return "dot"
+    if memory == "pageable":
+        return "dash"
+    return "solid"
+
+
 def _transfer_chart(result: Mapping[str, Any]) -> SizeChart:
     found: defaultdict[tuple[str, str, str, bool], dict[float, float]] = defaultdict(dict)
     for rate in result["rates"]:
@@ -215,7 +223,7 @@ def _transfer_chart(result: Mapping[str, Any]) -> SizeChart:
         SizeLine(
             f"{shown_name(source)} → {shown_name(target)}, {memory}{'' if blocking else ', overlapped'}",
             _DIRECTIONS[source == "cpu", target == "cpu"],
-            "dot" if not blocking else "dash" if memory == "pageable" else "solid",
+            _stroke(memory, blocking),
             tuple(sorted(points.items())),
         )
         for (source, target, memory, blocking), points in found.items()

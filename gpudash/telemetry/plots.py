@@ -362,17 +362,15 @@ def memory_levels(device: str, uuid: str | None, own: str = THIS_PROCESS) -> Plo
         uuid: of the GPU, ``None`` for the CPU.
         own: as of `plots_for`.
     """
-    table = "gpu"
     if uuid is None:
         table = "host"
-    levels = (
-        (CurveSpec(("host", "process_bytes", None), own, "bytes", "process"),)
-        if uuid is None
-        else (
+        levels = [CurveSpec(("host", "process_bytes", None), own, "bytes", "process")]
+    else:
+        table = "gpu"
+        levels = [
             CurveSpec(("allocator", "allocated_bytes", device), "allocated", "bytes", "allocated"),
             CurveSpec(("allocator", "reserved_bytes", device), "reserved", "bytes", "reserved"),
-        )
-    )
+        ]
     return PlotSpec(
         id="memory",
         title="MEMORY",

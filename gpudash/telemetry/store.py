@@ -210,6 +210,7 @@ class Store:
         """
         found = None
         if time_s is not None:
+            # Without the lock: reading a file takes long, and records go on coming in.
             found = self._backend.instant(self, time_s, runs=True)
         with self.lock:
             end = self.end
@@ -218,6 +219,7 @@ class Store:
             else:
                 shown = found
             if shown is not end:
+                # Events behind the moment are hidden, and those that the store let go stay gone.
                 shown.events = deque((each for each in end.events if each.time_s <= shown.newest_s), end.events.maxlen)
                 shown.event_count = end.event_count - (len(end.events) - len(shown.events))
                 shown.markers = type(end.markers)(mark for mark in end.markers if mark.time_s <= shown.newest_s)
@@ -246,6 +248,7 @@ class Store:
             self.sharpened += 1
 
     def _show(self, position_s: float | None, shown: Instant) -> None:
+        # Whoever follows events and markers has to begin anew: some have not happened yet.
         if shown.newest_s < self._shown.newest_s:
             self.rewound += 1
         self.position_s = position_s
@@ -273,8 +276,10 @@ class Store:
         """Add a sample to a series, ``None`` for a gap; the caller holds the lock where others read."""
         series = self._series.get(key)
         if series is None and key in self._waiting:
+            # Not loaded yet: samples wait, so that a recording is not read for every series at its beginning.
             waiting = self._waiting[key]
             waiting.append((time_s, value))
+            # Waiting has a bound: the series is loaded now, and takes what has waited.
             if len(waiting) > MOST_WAITING:
                 self._fetch(key)
             return
@@ -311,6 +316,7 @@ class Store:
             time_s = self.position_s
         else:
             time_s = at
+        # The newest record or later: nothing to hide, and no view is needed.
         if series is None or time_s is None or time_s >= self.end.newest_s:
             return series
         return series.until(time_s, self._shown.newest(key) if time_s == self.position_s else None)
@@ -330,6 +336,7 @@ class Store:
         if found is not NEVER_READ or known is self.end:
             return found
         # It may be read too seldom to be among the readings before that moment.
+        # A slow metric, such as an energy counter, may have no reading in the seconds before that moment.
         series = self.series(table, metric, device, at)
         last = None
         if series is not None:
@@ -361,6 +368,7 @@ class Store:
         return time_s, list(rows)
 
     def _instant(self, at: float | None) -> Instant:
+        # What is shown is kept; other moments are asked of the backend each time.
         if at is None or at == self.position_s:
             return self._shown
         if at >= self.end.newest_s:
@@ -384,6 +392,7 @@ class Store:
         """Load the older part of a series, and append what came since."""
         waiting = self._waiting.pop(key)
         loaded = self._backend.load(key)
+        # In this order: the older part first, since a series only grows.
         if loaded is not None:
             self._keep(key, loaded)
         for time_s, value in waiting:
@@ -405,16 +414,19 @@ class Store:
         states, readings = sample.states, self.end.readings
         for metric, value in sample.values.items():
             key = (table, metric, device)
+            # A missing value without a state was read too late (`State.STALE`).
             readings[key] = Reading(value, State.OK if value is not None else states.get(metric, State.STALE), time_s)
             if not isinstance(value, str) and (table, metric) in _PLOTTED:
                 self.append(key, time_s, value)
         if table == "rank":
             self._keep_shares(self._rank_shares.take(sample))
+        # Bands are made at the GPU's own ticks, from the allocator's newest reading.
         elif "used_bytes" in sample.values:
             allocator = self._allocators.get(device or "")
             for band, size in self.end.bands_of(table, device, allocator, time_s):
                 self.append(band, time_s, size)
         run = self.end.run
+        # Readings from before its beginning still show the run before.
         if run is not None and run.running and time_s >= run.began_s:
             self._peaks(run, table, device, time_s)
 
@@ -426,6 +438,7 @@ class Store:
         """A row of the list of this tick, or, without a PID, only the news that the list was read."""
         processes = self.end.processes
         time_s, rows = processes.get(sample.device, (-1.0, []))
+        # Another time is another list: rows come one by one, and the list is complete with the next.
         if sample.time_s != time_s:
             rows = []
             processes[sample.device] = (sample.time_s, rows)
@@ -444,6 +457,7 @@ class Store:
             memory.raise_to("used_bytes", recent(("host", "process_bytes", None), time_s))
         elif table == "gpu" and device == self._uuids.get(run.device):
             memory.raise_to("used_bytes", recent(("gpu", "used_bytes", device), time_s))
+        # A run on the CPU has the host's memory; a GPU's is known by its UUID.
         where = ("host", None) if run.device == "cpu" else ("gpu", self._uuids.get(run.device))
         if (table, device) == where or memory.capacity_bytes is None:  # that of a simulated card may become another
             total = self.end.readings.get((where[0], "total_bytes", where[1]), NEVER_READ).value
@@ -452,16 +466,19 @@ class Store:
 
     def _event(self, event: Event) -> None:
         if isinstance(event, RunEnd):
+            # The steps that other ranks still owe will not come: what there is of them is kept now.
             self._keep_shares(self._rank_shares.flush())
         if isinstance(event, RunStarted):
             self._begin(event)
         elif (run := run_of(self.end.runs, event.run_id)) is not None:
             run.apply(event)
+            # A watched program's device is a guess at first; the note says which it is.
             if isinstance(event, Note) and event.topic == Topic.DEVICE:
                 self._rename_beginning(run)
         if isinstance(event, StepFinished):
             run = run_of(self.end.runs, event.run_id)
             for name, value in event.metrics():
+                # Of other metrics only those that the run itself has: a name alone is no curve.
                 if name in STEP_METRICS or (run is not None and name in run.metrics):
                     self.append(("run", name, None), event.time_s, value)
         elif isinstance(event, Transfer):
@@ -475,6 +492,7 @@ class Store:
         """Start a run's view, and break the lines of the run before."""
         self.end.runs.append(RunView.of(event))
         del self.end.runs[:-MAX_RUNS]
+        # A gap: the line of the run before must not be joined to that of the next.
         for key in [key for key in self._series if key[0] == "rank" or (key[0] == "run" and key[2] is None)]:
             self.append(key, event.time_s, None)
         if event.workload == WATCH:

@@ -113,6 +113,7 @@ class SimulatedBlocks:
         ]
 
     def trace(self) -> Trace | None:
+        # Up to the refusal, and then the refused request itself as the last event.
         whole, (events, size) = self._trace, self._refused_at
         if whole is None or self.refused is None or self.refused.device != f"sim:{self._card.index}":
             return None
@@ -124,6 +125,7 @@ class SimulatedBlocks:
         return self._card.settings
 
     def _full(self, card: SimulatedGpu, refused: AllocationRefused) -> None:
+        # Called in the midst of an allocation: whatever fails here must not hide the error that is on its way.
         with suppress(Exception):  # the out-of-memory itself must get through to the code that asked
             self.refused = self._state(card, refused)
         if self._trace is not None:
@@ -137,9 +139,11 @@ class SimulatedBlocks:
             trace.sizes.append(size)
             block = self._blocks[address] = len(trace.sizes)
             trace.events.append(block)
+            # Too long for a replay: from here on nothing is kept.
             if len(trace.events) >= MOST_REPLAYED:
                 self._trace = None
         elif action == "free_completed":
+            # A block from before `start` is not known, and its end means nothing here.
             block = self._blocks.pop(address, 0)
             if block:
                 trace.events.append(-block)
@@ -188,6 +192,7 @@ class SimulatedBlocks:
             tag = None
             if isinstance(block.owner, Tag):
                 tag = block.owner
+            # What is known of an address comes first: parameters and state live on beyond the phase that made them.
             category = known.get((card.index, block.address)) or card.label_of(block.address)
             if tag is None:
                 key: tuple[Any, ...] = (category or OTHER_TENSORS,)
@@ -214,6 +219,7 @@ class _Lines:
         self._stacks: dict[tuple[tuple[int, int], ...], tuple[Frame, ...]] = {}
 
     def key(self, tag: Tag) -> tuple[tuple[int, int], ...]:
+        # By identity: hashing a code object reads all of its bytecode.
         return tuple((id(code), place) for code, place in tag.stack)
 
     def stack(self, tag: Tag) -> tuple[Frame, ...]:
@@ -244,6 +250,7 @@ class _Lines:
         found = self._frames.get(key)
         if found is None:
             frame = Frame(code.co_filename, line_of(code, place), code.co_name)
+            # The code is kept with it, so that its identity is not given to another.
             found = self._frames[key] = code, frame, is_library(frame)
         return found
 
@@ -309,6 +316,7 @@ class CudaBlocks:
     @step.setter
     def step(self, step: int) -> None:
         self._step = step
+        # torch's history has times in µs since 1970: by these a block's step is found.
         self._steps.append((time.time_ns() // 1000, step))
 
     def start(self) -> None:
@@ -316,9 +324,11 @@ class CudaBlocks:
         self._thread = threading.get_ident()
         self._tracker.start()
         _record("all", stacks="python", max_entries=MOST_EVENTS)
+        # Once for the process: torch has no way to take it back.
         if _full not in _observing:
             getattr(torch._C, OBSERVER)(_full)  # noqa: SLF001 - see there
             _observing.append(_full)
+        # After recording has begun: an observer without a history would find nothing.
         _attached[0] = self
 
     def stop(self) -> None:
@@ -345,6 +355,7 @@ class CudaBlocks:
 
     def full(self, size: int, total_or_allowed: int, free: int) -> None:
         """Keep what there is: torch could not allocate ``size`` bytes."""
+        # As torch rounds a request to a segment (c10/cuda/CUDACachingAllocator.cpp).
         settings = AllocatorSettings.parse(allocator_text())  # what torch has accepted
         segment = segment_size(Rounding(settings).rounded(size), settings)
         request = RefusedRequest(size, segment, self._step, stage=self.stage, stack=self._asking())
@@ -357,6 +368,7 @@ class CudaBlocks:
         waits for it, tells what it is for.
         """
         asking: Any = sys._getframe()  # noqa: SLF001 - in the midst of torch's call
+        # Above the observer's own frame: what is below it is ours.
         while asking is not None and asking.f_code is not _full.__code__:
             asking = asking.f_back
         frames = () if asking is None else _frames(asking.f_back)
@@ -371,6 +383,7 @@ class CudaBlocks:
         known = Known(
             capacity=capacity,
             device_free=free,
+            # torch passes the process's limit in place of the card's size where one is set.
             allowed=total_or_allowed if total_or_allowed < capacity else None,
             categories=self._categories(),
             steps=tuple(self._steps),

@@ -104,9 +104,11 @@ class PostMortem:
         now = time.perf_counter()
         if now >= self._next_check_s:
             self._check_growth()
+            # The time that a look takes decides how soon the next may come: `CHECK_SHARE` of the run at most.
             ended = time.perf_counter()
             self._next_check_s = ended + max(CHECK_PERIOD_S, (ended - now) / CHECK_SHARE)
         wanted = self._wanted
+        # Behind the first step: before it little is there that a step keeps.
         if step > 1 and wanted.is_requested is not None and wanted.on_explained is not None and wanted.is_requested():
             wanted.on_explained(self._explained(self._collector.now()))
 
@@ -138,6 +140,7 @@ class PostMortem:
         return found.with_remedies(replay_remedies(trace, found, self._collector.settings()))
 
     def _explained(self, state: MemoryState) -> Explanation:
+        # A simulated card knows what else is on it; of CUDA only the driver does.
         if state.context_bytes is None and self._wanted.surroundings is not None:
             around = self._wanted.surroundings()
             state = replace(state, processes=around.processes, context_bytes=around.context_bytes)

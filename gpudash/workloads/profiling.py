@@ -108,6 +108,7 @@ class Profiling:
         Args:
             last: no other step follows.
         """
+        # The step that just ended is the profiled one; those behind it are again without the profiler.
         if self.on:
             self._leave_step()
             self._seconds.append(seconds)
@@ -115,6 +116,7 @@ class Profiling:
                 self._read()
             else:
                 self._enter_step(step + 1)
+        # After the profile: some steps without it, where there were too few before.
         elif self._found is not None:
             self._plain.append(seconds)
         elif not (self.done or last):
@@ -134,6 +136,7 @@ class Profiling:
         self.on, self._first = True, step
         self._cost_s += time.perf_counter() - began
         self._ends_s = time.perf_counter() + LONGEST_S
+        # After torch's own: what starting it calls is no part of the step.
         self._frames.start()
         self._enter_step(step)
 
@@ -145,6 +148,7 @@ class Profiling:
 
     def end(self) -> None:
         """The run has reached its end: tell what there is."""
+        # A step that has not ended is no profile of a step, unless it is all there is.
         if self.on and self._seconds:
             self._leave_step()
             self._read()
@@ -162,6 +166,7 @@ class Profiling:
         elif not self.done:
             self._report_nothing("The run ended while steps of it were to be profiled; there is no profile.")
 
+    # Also on the way out after an error: a profiler that stays on would follow every later run.
     def _leave(self) -> None:
         if self.on:
             self._leave_step()
@@ -187,6 +192,7 @@ class Profiling:
 
     def _stop(self) -> None:
         self.on = False
+        # Ours first: stopping torch's calls Python functions too.
         self._frames.stop()
         self._profiler.stop()
 
@@ -195,6 +201,7 @@ class Profiling:
         began = time.perf_counter()
         try:
             self._stop()
+            # torch's own zero, by which its events' times are told; `CallFrames` has times since 1970.
             origin_ns = self._profiler.profiler.kineto_results.trace_start_ns()
             self._found = operators(self._profiler.events(), self._frames, origin_ns)
         except Exception as error:  # as above
@@ -202,6 +209,7 @@ class Profiling:
             self._give_up("The profile could not be read", error)
             return
         self._found |= self._trace()
+        # Both hold a whole profile in memory, tens to hundreds of MB.
         self._profiler, self._frames = None, CallFrames()
         self._cost_s += time.perf_counter() - began
 
@@ -244,6 +252,7 @@ class Profiling:
             "device": str(self._device),
             "step_seconds": step_s,
             "plain_step_seconds": plain_s,
+            # Only where it is a slowdown: with noise a profiled step may come out faster.
             "slowdown": step_s / plain_s if step_s and plain_s and step_s > plain_s else None,
             "cost_seconds": self._cost_s,
             "missing": self._missing(),
@@ -335,6 +344,7 @@ def _write_trace(profiler: Any, path: Path) -> None:
         RuntimeError: when the profiler has no trace.
     """
     make_private_folder(path.parent)
+    # Compressed afterwards: the profiler writes plain text, and may fail half way.
     with tempfile.TemporaryDirectory(prefix="gpudash-trace-") as folder:
         plain = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(plain))
@@ -397,10 +407,12 @@ def operators(events: Sequence[Any], frames: CallFrames, origin_ns: int) -> dict
         ``stack`` (the most frequent of each; the user's own functions, else all, innermost first), by own time.
         ``operators_left_out``: how many are missing. ``timeline``: as `timeline` returns.
     """
+    # Ascending, as `CallFrames.at` wants the moments.
     on_cpu = sorted((event for event in events if _on_cpu(event)), key=lambda event: event.time_range.start)
     moments = (origin_ns + int(event.time_range.start * 1e3) for event in on_cpu)
     tallies: dict[str, _Tally] = {}
     for event, stack in zip(on_cpu, frames.at(moments), strict=True):
+        # Stages and steps are spans of ours, and no operators.
         if not event.is_user_annotation:
             _add(tallies.setdefault(event.name, _Tally()), event, stack)
     rows = [_row(name, tally) for name, tally in tallies.items()]
@@ -420,6 +432,7 @@ def _add(tally: _Tally, event: Any, stack: tuple[Frame, ...]) -> None:
         "cpu_self_bytes": event.self_cpu_memory_usage,
         "device_self_bytes": event.self_device_memory_usage,
     }
+    # An operator that calls itself (aten::copy_ in itself) would have its inner time counted twice.
     if not _within_itself(event):
         own |= {
             "cpu_total_seconds": event.cpu_time_total / 1e6,
@@ -463,8 +476,10 @@ def _row(name: str, tally: _Tally) -> dict[str, Any]:
 def _ranked(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     chosen: dict[int, dict[str, Any]] = {}
     for key in ("cpu_self_seconds", "device_self_seconds", "cpu_self_bytes", "device_self_bytes"):
+        # By magnitude: memory given back is negative, and as telling.
         for row in sorted(rows, key=lambda row: -abs(row[key]))[:MOST_ROWS]:
             if row[key]:
+                # Without a key of its own a row stands in several rankings: by identity it is kept once.
                 chosen[id(row)] = row
     by_time = ("device_self_seconds", "cpu_self_seconds")
     return sorted(chosen.values(), key=lambda row: [-row[key] for key in by_time])
@@ -499,6 +514,7 @@ def timeline(events: Sequence[Any]) -> dict[str, Any]:
         return {"lanes": [], "names": [], "spans": [], "seconds": 0.0, "left_out": 0}
     began = min(event.time_range.start for event, _depth in drawn)
     ended = max(event.time_range.end for event, _depth in drawn)
+    # Longest first, by negative duration.
     longest = sorted(drawn, key=lambda item: item[0].time_range.start - item[0].time_range.end)[:MOST_SPANS]
     longest.sort(key=lambda item: item[0].time_range.start)
     lanes = _lanes(drawn)
@@ -508,6 +524,7 @@ def timeline(events: Sequence[Any]) -> dict[str, Any]:
             list(lanes).index(_lane(event)),
             depth,
             names.setdefault(event.name[:LONGEST_NAME], len(names)),
+            # Whole microseconds since the first: the note lives in a recording.
             round(event.time_range.start - began),
             max(1, round(event.time_range.end - event.time_range.start)),
         ]
@@ -564,18 +581,21 @@ class CallFrames:
 
     def start(self) -> None:
         """Begin to record on this thread, from the functions on that are on now."""
+        # The functions that are on already have no call that could be recorded.
         frame: FrameType | None = sys._getframe()  # noqa: SLF001 - there is no public name for it
         while frame is not None:
             self._first.append((frame.f_code, frame.f_lineno))
             frame = frame.f_back
         self._first.reverse()
         self._before = sys.getprofile()
+        # `sys.setprofile` is of this thread alone, unlike torch's own stacks.
         sys.setprofile(self._recorder())
 
     def stop(self) -> None:
         """Record no more; whoever profiled this thread before does so again."""
         sys.setprofile(self._before)
 
+    # Bound once: this runs at every call and return of Python.
     def _recorder(self) -> Callable[[FrameType, str, Any], None]:
         now, put_time = time.time_ns, self._times.append
         put_code, put_line = self._codes.append, self._lines.append
@@ -603,6 +623,7 @@ class CallFrames:
         found: tuple[Frame, ...] | None = None
         place, count = 0, len(self._codes)
         for moment in moments_ns:
+            # Moments ascend, so that the record is gone through once for all events.
             while place < count and self._times[place] <= moment:
                 self._follow(stack, self._codes[place], self._lines[place])
                 place += 1
@@ -617,6 +638,7 @@ class CallFrames:
             if stack:
                 stack.pop()
             return
+        # The caller's line is known only now: a call tells from where it was made.
         if stack:
             stack[-1] = (stack[-1][0], line)
         if isinstance(code, CodeType):

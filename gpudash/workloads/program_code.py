@@ -40,7 +40,7 @@ from gpudash.workloads.programs.pressure_sizes import (
     WIDTH,
     leak_within,
 )
-from gpudash.workloads.training_code import indented, model_code, ranks_code, split_code, training_code
+from gpudash.workloads.training_code import indented, lines_if, model_code, ranks_code, split_code, training_code
 
 
 def code(
@@ -76,15 +76,18 @@ def code(
         write = ranks_code
         if spec.is_split:
             write = split_code
+        # Each rank would have to set it for its own device, and the program has one list of lines for all.
         if memory_cap is not None:
             raise ValueError("--memory-cap is not part of the program of several devices; leave it out")
     if write is None:
         raise ValueError(f"the workload {spec.name} cannot be shown as a program; read {spec.run.partition(':')[0]}")
     simulation = simulation or Simulation()
     if isinstance(spec, PressureSpec):
+        # The run ends above a warning level, which a program does not know: it gets a cap in bytes instead.
         spec = ending(spec, _most(device, simulation, memory_cap))
     lines = write(spec, device)
     if memory_cap is not None:
+        # Behind the last import: the cap is set before any tensor is made.
         begin = 1 + max(number for number, line in enumerate(lines) if line.startswith(("import ", "from ")))
         lines[begin:begin] = ["", *_capped(memory_cap, device)]
     added = []
@@ -110,6 +113,7 @@ def _most(device: str, simulation: Simulation, cap: MemoryCap | None) -> int | N
 def _simulated(simulation: Simulation) -> list[str]:
     given = [repr(written(card)) for card in simulation.cards or (OFFERED_BYTES,)]
     what = "a GPU's name, or bytes"
+    # Bytes alone need no name in the remark; an empty choice is the offered size, in bytes too.
     if all(isinstance(card, int) for card in simulation.cards):
         what = "bytes"
     if simulation.others:
@@ -128,6 +132,8 @@ def _capped(cap: MemoryCap, device: str) -> list[str]:
         return [f'{module}.set_per_process_memory_fraction({cap.share!r}, "{device}")']
     return [
         f'capacity = {module}.get_device_properties("{device}").total_memory',
+        # A quarter of a byte more: torch multiplies the fraction by the capacity and rounds down, which must not lose
+        # a byte.
         f'{module}.set_per_process_memory_fraction(({cap.size} + 0.25) / capacity, "{device}")',
     ]
 
@@ -159,7 +165,7 @@ def _pipeline(spec: PipelineSpec, device: str) -> list[str]:
         f"for _ in range({spec.repeat}):",
         *again,
         f"    x = {_fill(spec, None)}",
-        *(again if spec.move == "direct" else []),
+        *lines_if(spec.move == "direct", *again),
         f"    moved = {move}",
         f"    result = {_operation(spec)}",
         f"    back = {back}",
@@ -170,6 +176,7 @@ def _pipeline(spec: PipelineSpec, device: str) -> list[str]:
 
 
 def _operation(spec: PipelineSpec) -> str:
+    # As `operated` in programs/pipeline.py: a whole-number scalar keeps integer types.
     scalar = repr(spec.scalar if spec.dtype.startswith(("float", "bfloat")) else int(spec.scalar))
     return {
         "add": f"moved + {scalar}",
@@ -254,6 +261,7 @@ def fitted(lines: list[str], most: int = MOST_LINES) -> list[str]:
     """
     surplus = len(lines) - most
     kept: list[str] = []
+    # Backwards, so that the blank lines nearest to the end are the first to go.
     for line in reversed(lines):  # the blank lines between the imports and what follows go last
         if surplus > 0 and not line:
             surplus -= 1
@@ -262,9 +270,11 @@ def fitted(lines: list[str], most: int = MOST_LINES) -> list[str]:
     lines = kept[::-1]
     while len(lines) > most:
         joined = _joined(lines, len(lines) - most)
+        # Nothing left that could stand side by side: bodies go behind what they belong to.
         if len(joined) == len(lines):
             joined = _folded(lines, len(lines) - most)
         if len(joined) == len(lines):
+            # Neither helps any more: a program that is a little too long is better than one that is wrong.
             break
         lines = joined
     return lines
@@ -272,6 +282,7 @@ def fitted(lines: list[str], most: int = MOST_LINES) -> list[str]:
 
 def _joined(lines: list[str], surplus: int) -> list[str]:
     """``lines`` with up to ``surplus`` statements put behind the one before, from the end on."""
+    # From the end, as the beginning is what is read.
     kept = [lines[-1]]
     for line in reversed(lines[:-1]):
         below = kept[-1]
@@ -288,6 +299,7 @@ def _joined(lines: list[str], surplus: int) -> list[str]:
 def _folded(lines: list[str], surplus: int) -> list[str]:
     """``lines`` with up to ``surplus`` bodies of one statement behind what they belong to, from the end on."""
     kept = [lines[-1]]
+    # A body is alone where the line below it is no deeper part of the same block.
     after = 0  # the indentation of what follows the body
     for line in reversed(lines[:-1]):
         below = kept[-1]
@@ -304,6 +316,7 @@ def _folded(lines: list[str], surplus: int) -> list[str]:
 
 def _simple(line: str) -> bool:
     text = line.strip()
+    # A statement over several lines has brackets open at its end.
     whole = all(text.count(opening) == text.count(closing) for opening, closing in ("()", "[]", "{}"))
     return bool(text) and whole and "#" not in text and not _COMPOUND.match(text)
 
@@ -330,13 +343,13 @@ def _transfer_code(spec: TransferSpec, device: str) -> list[str]:
         f'device = "{device}"',
         "",
         "def seconds_of(work, stream=None):",
-        *(["    torch.cuda.synchronize()"] if cuda else []),
+        *lines_if(cuda, "    torch.cuda.synchronize()"),
         "    began = time.perf_counter()",
         "    work()",
-        *(["    (stream or torch.cuda.current_stream()).synchronize()"] if cuda else []),
+        *lines_if(cuda, "    (stream or torch.cuda.current_stream()).synchronize()"),
         "    return time.perf_counter() - began",
         "",
-        *(_timed_together() if overlapped else []),
+        *lines_if(overlapped, *_timed_together()),
         "paths = [",
         *(f"    {', '.join(map(repr, paths[first : first + 2]))}," for first in range(0, len(paths), 2)),
         "]",
@@ -377,6 +390,7 @@ def _paths(spec: TransferSpec, device: str) -> list[tuple[str, str, str, bool]]:
         if spec.memory in ("both", memory) and (memory == "pageable" or device.startswith("cuda"))
         for overlapped in (False, True)
         if spec.blocking in ("both", "overlapped" if overlapped else "blocking")
+        # Beside a computation only what does not block can be copied: pinned memory, and never host to host.
         and not (overlapped and (name == "h2h" or memory == "pageable"))
     ]
 
@@ -444,6 +458,7 @@ def _pressure_code(spec: PressureSpec, device: str) -> list[str]:
         "fragmentation": _fragmentation,
         "spike": _spike,
     }[spec.pattern]
+    # `inf` compares with any level: the program ends by the out-of-memory itself.
     if spec.until == "oom":
         cap = "float('inf')"
     else:
@@ -456,17 +471,18 @@ def _pressure_code(spec: PressureSpec, device: str) -> list[str]:
     else:
         hold = [f"time.sleep({spec.hold!r})"]
     return [
+        # Sorted as the two modules are: "itertools" before "time".
         *(own if "import time" in own or not hold else [*own, "import time"]),
         "",
         "import torch",
-        *(["from torch import nn", "from torch.nn import functional"] if leaks else []),
+        *lines_if(leaks, "from torch import nn", "from torch.nn import functional"),
         "",
         f"torch.set_num_threads({spec.threads or 1})",
         f"torch.manual_seed({spec.seed})",
         f'device = torch.device("{device}")',
         f"cap = {cap}  # bytes",
         "",
-        *([] if leaks else ["def filled(size):", f"    return {_filled_memory(device)}", ""]),
+        *lines_if(not leaks, "def filled(size):", f"    return {_filled_memory(device)}", ""),
         *lines,
         *hold,
     ]
@@ -564,7 +580,7 @@ def _spike(spec: PressureSpec) -> list[str]:
     return [
         f"flat = min({spec.step}, cap // 2)" if spec.until == "cap" else f"flat = {spec.step}",
         "held = filled(flat)",
-        *([f"time.sleep({spec.hold!r})"] if spec.until == "cap" else []),
+        *lines_if(spec.until == "cap", f"time.sleep({spec.hold!r})"),
         f"for size in {sizes}:",
         "    memory = filled(size)",
         '    print(f"{(flat + size) / 2**20:.0f} MiB")',
@@ -624,6 +640,7 @@ def _timing(spec: ComparisonSpec, chosen: Spec) -> list[str]:
         "    return statistics.fmean(times[2:])",
         f"torch.set_num_threads({_threads(chosen)})",
         f'sides, seconds = [build("{first}"), build("{second}")], ([], [])',
+        # A B B A, and one foursome more, which warms up.
         f"for number in [0, 1, 1, 0] * {REPETITIONS + 1}:",
         "    seconds[number].append(repetition(sides[number]))",
         "a, b = (times[2:] for times in seconds)  # the first four were the warm-up",
@@ -639,9 +656,11 @@ def _threads(spec: Spec) -> int:
 
 def _compared_training(spec: TrainingSpec) -> list[str]:
     """The model and the step of the run's own program, for any device."""
+    # Validated anew: fewer steps may not go with other fields as they were.
     spec = TrainingSpec.model_validate({**spec.model_dump(exclude_unset=True), "steps": STEPS, "epochs": 1})
     program = [line for line in training_code(spec, "cpu") if line]
     model_at = _find(program, "model = ")
+    # Everything from the first class or list of layers on is the model; what comes before are data.
     begin = next(number for number, line in enumerate(program) if line.startswith(("class ", "layers = ")))
     layers_at = next((number for number, line in enumerate(program) if line.startswith("layers = ")), model_at)
     classes = program[begin:layers_at]
@@ -663,8 +682,8 @@ def _compared_training(spec: TrainingSpec) -> list[str]:
         f"    torch.manual_seed({spec.seed})",
         "    device = torch.device(device)",
         *indented(built),
-        *indented(resident if spec.batches == "resident" else []),
-        *(["    kept = []"] if spec.keep_intermediates else []),
+        *lines_if(spec.batches == "resident", *indented(resident)),
+        *lines_if(spec.keep_intermediates, "    kept = []"),
         "    def step(index):",
         *indented(_compared_step(spec, program, taken), 2),
         "    return step",
@@ -680,6 +699,7 @@ def _compared_step(spec: TrainingSpec, program: list[str], taken: str) -> list[s
     whole = "batch(index)"
     if spec.batches == "resident":
         whole = "resident[index]"
+    # Printing would be timed; the loss is returned and so waited for.
     lines = [line.replace(whole, taken) for line in lines if not line.startswith("print(")]
     return [*lines, "return loss.item()  # waits for the device"]
 

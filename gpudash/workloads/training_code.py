@@ -57,22 +57,23 @@ def training_code(spec: TrainingSpec, device: str) -> list[str]:
     modules = []
     if spec.model == "transformer":
         modules = ["pathlib", "sysconfig"]
-    modules += ["time"] if spec.mode == "inference" else []
+    if spec.mode == "inference":
+        modules += ["time"]
     first = device
     if spec.move_at_epoch > 1:
         first = "cpu"
     deterministic = "torch.use_deterministic_algorithms(True)  # on CUDA also set CUBLAS_WORKSPACE_CONFIG=:4096:8"
     return [
         *(f"import {module}" for module in modules),
-        *([""] if modules else []),
+        *lines_if(modules, ""),
         "import torch",
         "from torch import nn",
         "from torch.nn import functional",
-        *(["from torch.utils.checkpoint import checkpoint"] if _checkpointing(spec) else []),
+        *lines_if(_checkpointing(spec), "from torch.utils.checkpoint import checkpoint"),
         "",
         f"torch.set_num_threads({spec.threads or 1})",
         f"torch.manual_seed({spec.seed})",
-        *([deterministic] if spec.deterministic else []),
+        *lines_if(spec.deterministic, deterministic),
         f'device = torch.device("{first}")',
         *_model_lines(spec),
         *(_inference(spec) if spec.mode == "inference" else _training_lines(spec, device)),
@@ -168,7 +169,7 @@ def _mlp(spec: TrainingSpec) -> list[str]:
         "",
         *_batch_of_samples(spec),
         "",
-        *(grouped if checkpointing else []),
+        *lines_if(checkpointing, *grouped),
         f"layers = [nn.Linear({FEATURES}, {width}), nn.ReLU()]",
         f"for _ in range({spec.depth - 1}):",
         f"    layers += [nn.Linear({width}, {width}), nn.ReLU()]",
@@ -229,6 +230,11 @@ def _forward(spec: TrainingSpec, *more: str, inputs: str = "inputs") -> list[str
     return [f"with torch.autocast(device.type, {_AUTOCAST[spec.precision]}):", *indented(lines)]
 
 
+def lines_if(wanted: object, *lines: str) -> tuple[str, ...]:
+    """``lines`` where they are wanted, else none."""
+    return lines if wanted else ()
+
+
 def indented(lines: list[str], levels: int = 1) -> list[str]:
     """``lines`` inside of as many blocks."""
     return [f"{'    ' * levels}{line}" for line in lines]
@@ -256,8 +262,8 @@ def _inference(spec: TrainingSpec) -> list[str]:
         *_pretraining(spec),
         "model.eval()",
         "seconds = []",
-        *(["written = []"] if writes else []),
-        *(fetch if writes or resident else []),
+        *lines_if(writes, "written = []"),
+        *lines_if(writes or resident, *fetch),
         "with torch.no_grad():",
         f"    for step in range({spec.steps}):",
         *batch,
@@ -265,7 +271,7 @@ def _inference(spec: TrainingSpec) -> list[str]:
         *indented(_forward(spec, inputs=there), 2),
         "        answers = logits.argmax(-1).cpu()",
         "        seconds.append(time.perf_counter() - began)",
-        *(written if writes else []),
+        *lines_if(writes, *written),
         f"latency = sorted(seconds[{WARM_UP if spec.steps > WARM_UP else 0}:])",
         'print(f"median latency {latency[len(latency) // 2]:.6f} s")',
         *_predictions(spec),
@@ -311,12 +317,12 @@ def _training_lines(spec: TrainingSpec, device: str) -> list[str]:
     every = f"[[tensor.to(device) for tensor in batch(index)] for index in range({count})]"
     return [
         f"optimizer = {_optimizer(spec)}",
-        *(["scaler = torch.amp.GradScaler(device.type)"] if spec.precision == "fp16" else []),
-        *([f"resident = {every}"] if spec.batches == "resident" else []),
-        *(["kept = []"] if spec.keep_intermediates else []),
+        *lines_if(spec.precision == "fp16", "scaler = torch.amp.GradScaler(device.type)"),
+        *lines_if(spec.batches == "resident", f"resident = {every}"),
+        *lines_if(spec.keep_intermediates, "kept = []"),
         "step = 0",
         f"for epoch in range(1, {spec.passes + 1}):",
-        *(_moving(spec, device) if spec.move_at_epoch > 1 else []),
+        *lines_if(spec.move_at_epoch > 1, *_moving(spec, device)),
         f"    generator = torch.Generator().manual_seed({spec.seed} * 1_000_003 + epoch)",
         f"    for index in torch.randperm({count}, generator=generator).tolist()[: {spec.steps} - step]:",
         "        step += 1",
@@ -347,8 +353,8 @@ def _moving(spec: TrainingSpec, device: str) -> list[str]:
         "        state = optimizer.state_dict()",
         "        model.to(device)",
         "        optimizer.load_state_dict(state)",
-        *(scaler if spec.precision == "fp16" else []),
-        *([resident] if spec.batches == "resident" else []),
+        *lines_if(spec.precision == "fp16", *scaler),
+        *lines_if(spec.batches == "resident", resident),
     ]
 
 
@@ -403,8 +409,8 @@ def _gradients(spec: TrainingSpec) -> list[str]:
     return [
         *_forward(spec, "loss = functional.cross_entropy(logits.flatten(0, -2), targets.flatten())"),
         f"{scaled}.backward()",
-        *(["kept.append((loss, logits))"] if spec.keep_intermediates else []),
-        *(["inputs.cpu(), targets.cpu()"] if spec.batches == "pingpong" else []),
+        *lines_if(spec.keep_intermediates, "kept.append((loss, logits))"),
+        *lines_if(spec.batches == "pingpong", "inputs.cpu(), targets.cpu()"),
     ]
 
 
@@ -456,7 +462,7 @@ def ranks_code(spec: TrainingSpec, device: str) -> list[str]:
     names, rank, joined = spec.device_names, spec.rank_spec, spec.joined_spec
     here = f'device = torch.device({list(names)!r}[int(os.environ["LOCAL_RANK"])])'.replace("'", '"')
     on_gpu = kind_of(names[0]) == "cuda"
-    modules = ["os", *(["pathlib", "sysconfig"] if spec.model == "transformer" else [])]
+    modules = ["os", *lines_if(spec.model == "transformer", "pathlib", "sysconfig")]
     sharded = spec.parallel == "fsdp"
     deterministic = "torch.use_deterministic_algorithms(True)  # on CUDA also set CUBLAS_WORKSPACE_CONFIG=:4096:8"
     return [
@@ -465,15 +471,15 @@ def ranks_code(spec: TrainingSpec, device: str) -> list[str]:
         "",
         "import torch",
         "from torch import distributed, nn",
-        *(["from torch.distributed.fsdp import fully_shard"] if sharded else []),
+        *lines_if(sharded, "from torch.distributed.fsdp import fully_shard"),
         f"from torch.nn import functional{'' if sharded else ', parallel'}",
-        *(["from torch.utils.checkpoint import checkpoint"] if spec.checkpointing else []),
+        *lines_if(spec.checkpointing, "from torch.utils.checkpoint import checkpoint"),
         "",
         f"torch.set_num_threads({spec.threads or f'max(1, (os.cpu_count() or 1) // {len(names)})'})",
         f"torch.manual_seed({spec.seed})",
-        *([deterministic] if spec.deterministic else []),
+        *lines_if(spec.deterministic, deterministic),
         here,
-        *(["torch.cuda.set_device(device)"] if on_gpu else []),
+        *lines_if(on_gpu, "torch.cuda.set_device(device)"),
         f'distributed.init_process_group("{BACKENDS[kind_of(names[0])]}")',
         "rank = distributed.get_rank()",
         *_model_lines(joined),
@@ -541,11 +547,11 @@ def model_code(spec: ModelSpec, device: str) -> list[str]:
     if spec.sequence:
         length = str(spec.sequence)
     return [
-        *(["import bitsandbytes"] if learns and spec.optimizer == "adamw8bit" else []),
+        *lines_if(learns and spec.optimizer == "adamw8bit", "import bitsandbytes"),
         "import torch",
         "import transformers",
-        *(["from peft import LoraConfig, get_peft_model"] if spec.task == "lora" else []),
-        *(["from transformers.optimization import Adafactor"] if learns and spec.optimizer == "adafactor" else []),
+        *lines_if(spec.task == "lora", "from peft import LoraConfig, get_peft_model"),
+        *lines_if(learns and spec.optimizer == "adafactor", "from transformers.optimization import Adafactor"),
         "",
         f"torch.manual_seed({spec.seed})",
         f'device = torch.device("{device}")',
@@ -584,19 +590,19 @@ def _learning(spec: ModelSpec) -> list[str]:
     adapters = [f"model = get_peft_model(model, LoraConfig({rank.replace('null', 'None')}))"]
     return [
         "model.config.use_cache = False",
-        *(adapters if spec.task == "lora" else []),
-        *(["model.gradient_checkpointing_enable()"] if spec.checkpointing else []),
+        *lines_if(spec.task == "lora", *adapters),
+        *lines_if(spec.checkpointing, "model.gradient_checkpointing_enable()"),
         "model.train()",
         "parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]",
         f"optimizer = {_MODEL_OPTIMIZERS[spec.optimizer]}",
-        *(["scaler = torch.amp.GradScaler(device.type)"] if scaled else []),
+        *lines_if(scaled, "scaler = torch.amp.GradScaler(device.type)"),
         f"for step in range({spec.steps}):",
         f"    for _ in range({spec.accumulation}):",
         f"        with {_model_autocast(spec)}:",
         f"            loss = model(input_ids=tokens, labels=tokens).loss / {spec.accumulation}",
         f"        {'scaler.scale(loss)' if scaled else 'loss'}.backward()",
         *unscale,
-        *([f"    torch.nn.utils.clip_grad_norm_(parameters, {spec.clip:g})"] if spec.clip else []),
+        *lines_if(spec.clip, f"    torch.nn.utils.clip_grad_norm_(parameters, {spec.clip:g})"),
         *(["    scaler.step(optimizer)", "    scaler.update()"] if scaled else ["    optimizer.step()"]),
         "    optimizer.zero_grad()",
         f'    print(f"step {{step + 1}}: loss {{loss.item() * {spec.accumulation}:.4f}}")',

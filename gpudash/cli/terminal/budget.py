@@ -112,6 +112,7 @@ class Budget:
             name = estimate.workload
         else:
             name = f"{estimate.workload} {estimate.model.architecture}"
+        # Bytes that are not known are more than any limit.
         within = None
         if self.most is not None:
             within = needed is not None and needed <= self.most
@@ -121,10 +122,12 @@ class Budget:
             return Judged(self.most, within, None, tuple(sentences))
         if needed is None:
             raise RequestError(
+                # Only a run until out-of-memory has no need of its own.
                 f"{name} takes all the memory there is, so that there is nothing to compare or store.",
                 "Give a run that ends by itself.",
             )
         now = _footprint(estimate, needed)
+        # Before the baseline is written anew: both may be the same file.
         if self.stored is not None:
             change = self._change(now, name)
             sentences.append(change.headline)
@@ -171,6 +174,7 @@ def _footprint(estimate: "Estimate", needed: int) -> "Footprint":
     """
     from gpudash.telemetry.comparing.baseline import Footprint
 
+    # What the allocator needs beyond its tensors: cached blocks and the ends of segments.
     idle = needed - estimate.overhead_bytes - (estimate.peak_allocated_bytes or 0)
     outside = {"context": estimate.overhead_bytes, "idle inside PyTorch": max(0, idle)}
     categories = {**estimate.by_category, **{name: size for name, size in outside.items() if size}}

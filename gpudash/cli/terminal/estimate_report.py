@@ -104,6 +104,7 @@ def _bar(parts: Iterable[_Part], whole: int, *, coloured: bool) -> Text:
     """The parts of ``whole`` bytes side by side; ``·`` is what is left."""
     bar, reached = Text(), 0
     for part in parts:
+        # Both ends are rounded from the running sum: rounded lengths would not add up to that of the whole.
         begin, reached = round(reached / whole * BAR_WIDTH), reached + part.bytes
         bar.append(part.mark(coloured) * (round(reached / whole * BAR_WIDTH) - begin), style=part.colour)
     return bar.append("·" * (BAR_WIDTH - len(bar)), style="dim")
@@ -120,6 +121,7 @@ def _against_free(prediction: Prediction, memory_cap: str | None, *, coloured: b
     bar = _bar(_segments(prediction), whole, coloured=coloured)
     if free is not None:
         end = round(free / whole * BAR_WIDTH)
+        # The mark is put between the parts, and moves what lies behind it one character on.
         bar = Text.assemble(bar[:end], ("|", "bold"), bar[end:])
         bar.append(f" {prediction.scale.label(free)} free{'' if memory_cap is None else ' under the cap'}", style="dim")
     return bar

@@ -108,6 +108,7 @@ def parse_tolerance(text: str) -> float:
         RequestError: when it is none.
     """
     try:
+        # The sentence of `parse_share` has two halves: what is wrong, and the way out.
         return parse_share(text)
     except ValueError as error:
         what, _, way = str(error).partition("; ")
@@ -191,6 +192,7 @@ class RecordOptions:
         return Session(
             settings,
             recording=target,
+            # A file that was named is written there or nowhere; a name that was made up may get a number instead.
             may_number=self.record is None,
             notices=notices,
             simulation=simulation,
@@ -238,6 +240,7 @@ class ServeOptions:
         Raises:
             RequestError: when nobody can or may be served there.
         """
+        # It listens before anything else begins, so that a port that is taken ends the command at once.
         served = Served(self._begun())
         try:
             yield served
@@ -298,6 +301,7 @@ class Served:
 
     def close(self) -> None:
         """Serve no longer; may be called again."""
+        # Closed by the command before its session, and once more when the block is left by an error.
         if self._serving is not None:
             self.joined = self._serving.close() and self.joined
             self._serving = None

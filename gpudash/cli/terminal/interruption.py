@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 
 def stop_signals() -> list[signal.Signals]:
     """Signals that ask a command to stop; without SIGHUP where that is ignored, as under nohup."""
+    # A handler of ours would undo what nohup has set.
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         hung_up = []
     else:
@@ -22,6 +23,8 @@ def leave_terminal() -> None:
     """Send what is still printed nowhere, where it went to a terminal that is gone: every write would fail."""
     for descriptor in (1, 2):
         with suppress(OSError):
+            # Of a terminal that is gone the descriptor is still that of a device, and isatty() fails on it; a file or
+            # a pipe stays.
             if stat.S_ISCHR(os.fstat(descriptor).st_mode) and not os.isatty(descriptor):
                 nowhere = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(nowhere, descriptor)
@@ -45,6 +48,7 @@ class Interruption:
         Raises:
             KeyboardInterrupt: at the second signal, other than SIGHUP: kernel and shell both send that.
         """
+        # Before anything is written: a write to the terminal that hung up would fail in the handler itself.
         if number == signal.SIGHUP:
             leave_terminal()
         if self.requested:
@@ -53,6 +57,7 @@ class Interruption:
             return
         self.requested = True
         if self._text:
+            # By the descriptor: the interrupted code may hold the lock of sys.stderr's buffer.
             with suppress(OSError):
                 os.write(2, f"{self._text}\n".encode())
 

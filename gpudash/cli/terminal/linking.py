@@ -25,6 +25,7 @@ def read_addresses(given: Sequence[str]) -> list[SshHost]:
     from gpudash.sources.ssh.address import read_host
 
     try:
+        # The same machine given twice is linked once, at its first place.
         return list(dict.fromkeys(map(read_host, given)))
     except ValueError as error:
         raise RequestError(str(error)) from None
@@ -67,6 +68,7 @@ def linked(
         raise RequestError(str(error)) from None
     try:
         prepare(fleet)
+        # One after the other, each with the terminal to itself: two prompts for a password could not be told apart.
         if can_prompt():
             print_notice(fleet.asking)
             fleet.start_in_terminal(lambda machine: print_notice(STILL.format(name=machine.name)))
@@ -74,6 +76,7 @@ def linked(
                 raise RequestError(" ".join(machine.problem or "" for machine in fleet.machines))
         else:
             fleet.start(asks=window)
+        # Closed also where preparing or linking has failed: each link has processes of its own.
         yield fleet
     finally:
         fleet.close()

@@ -36,8 +36,12 @@ class LiveStatus:
         self._sent = ""
         self._ours: socket.socket | None = None
         self._theirs: socket.socket | None = None
+        # Where only one of the two is a terminal, a line among redirected output would be in the way.
         if not quiet and sys.stdout.isatty() and sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+            # Packets keep their borders: one is one line or one notice.
             self._ours, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            # A terminal that does not take text must not hold up the watching; what finds no room is sent with the
+            # next change.
             self._ours.setblocking(False)
 
     def __enter__(self) -> Self:
@@ -55,6 +59,7 @@ class LiveStatus:
 
     def begin(self) -> None:
         """The relay has the descriptor."""
+        # The relay has it by now: while this end is open here too, the other would never see that the relay has gone.
         if self._theirs is not None:
             self._theirs.close()
             self._theirs = None
@@ -64,11 +69,13 @@ class LiveStatus:
         if self._ours is not None:
             width = shutil.get_terminal_size().columns
             text = rendered(status_parts(session), width)
+            # What could not be sent is not remembered, so that the next refresh tries again.
             if text != self._sent and self._send(b"S" + text.encode()):
                 self._sent = text
 
     def notice(self, text: str) -> None:
         """Print a sentence that stays."""
+        # A notice must not be lost: where the relay does not take it, it is written past the line.
         if self._ours is None or not self._send(b"N" + one_line(text).encode()):
             print_notice(text)
 
@@ -103,6 +110,7 @@ def status_parts(session: Session) -> list[str]:
         parts += _memory(session, run, None if device is None else device.uuid)
         if "throughput" in run.metrics:
             parts.append(f"{run.metrics['throughput'].last:.3g} steps/s")
+    # The first loss stands near the front; further ones are what a narrow terminal does without.
     return parts + losses[1:]
 
 
@@ -169,6 +177,7 @@ def fitting(parts: Sequence[str], width: int) -> list[str]:
 
     kept: list[str] = []
     for part in map(one_line, parts):
+        # No break: a shorter part further back may still fit where a longer one did not.
         if cell_len(SEPARATOR.join([*kept, part])) < width:
             kept.append(part)
     return kept

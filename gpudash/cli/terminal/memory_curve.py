@@ -47,6 +47,7 @@ def print_curve(ghost: Ghost, colours: Mapping[str, str], console: Console) -> N
         colours: name of a ribbon → its colour.
         console: where `has_room` holds.
     """
+    # The step of the peak stands for all; a run's other steps would be squeezed beyond reading.
     panel = ghost.one_step
     width = min(console.width - LABEL_WIDTH - 1, MOST_COLUMNS)
     edges = panel.columns(width).edges
@@ -56,6 +57,7 @@ def print_curve(ghost: Ghost, colours: Mapping[str, str], console: Console) -> N
         limit = None
     row_bytes = max(peak, limit or 0.0, 1.0) / ROWS
     console.print()
+    # From the top down, as the terminal prints.
     for row in range(ROWS - 1, -1, -1):
         console.print(Text.assemble(_label(row, row_bytes, limit), _row(row, row_bytes, ghost, edges, colours, limit)))
     console.print(_stages(panel, width))
@@ -75,6 +77,7 @@ def _label(row: int, row_bytes: float, limit: float | None) -> Text:
 
 
 def _row_of(height: float, row_bytes: float) -> int:
+    # A height at a border belongs to the row below it; a limit above the curve has the top row.
     return min(ROWS - 1, max(0, round(height / row_bytes) - 1))
 
 
@@ -84,6 +87,7 @@ def _row(
     """One line of the curve: blocks in the colour of what lies at their middle, eighths at the top."""
     line = Text()
     cells = [_cell(row, row_bytes, ghost, edges[:, column], colours, limit) for column in range(edges.shape[1])]
+    # One piece of text for each run of cells of a style, since rich emits the colour for each piece.
     for style, group in groupby(cells, key=itemgetter(1)):
         line.append("".join(block for block, _ in group), style=style)
     return line
@@ -98,11 +102,13 @@ def _cell(
         edges: upper edge of each ribbon in this column, bytes.
     """
     total = float(edges[-1])
+    # The height within this row in eighths: 8 for a row that is full, 0 for one above the curve.
     block = EIGHTHS[round(min(1.0, max(0.0, total / row_bytes - row)) * 8)]
     if block == EIGHTHS[0]:
         if limit is not None and row == _row_of(limit, row_bytes):
             return "─", BEYOND
         return block, ""
+    # Which ribbon colours a cell is decided at its middle, but within the curve where the curve ends inside the cell.
     middle = min((row + 0.5) * row_bytes, total)
     ribbon = int(np.searchsorted(edges, middle))
     style = colours.get(ghost.names[ribbon], "white")
@@ -118,6 +124,7 @@ def _stages(panel: GhostPanel, width: int) -> Text:
     line = [" "] * width
     free_from = 0
     for stage in panel.stages:
+        # Not before the end of the name before it.
         start = max(free_from, round(stage.start * width))
         room = round(stage.end * width) - start
         if len(stage.name) < room:

@@ -77,6 +77,7 @@ class LiveTable:
         for index, session in enumerate(self._sessions):
             store = session.store
             with store.lock:
+                # By count and from the end: the store keeps only its newest events, and the count goes on.
                 fresh = list(islice(reversed(store.events), store.event_count - self._printed[index]))[::-1]
                 self._printed[index] = store.event_count
             for event in fresh:
@@ -113,12 +114,14 @@ def _rows(session: Watched) -> list[list[str]]:
     keys += [(names.get(gpu.uuid, f"GPU {gpu.number}"), "gpu", gpu.uuid) for gpu in session.gpus]
     shared = {gpu.uuid for gpu in session.gpus if gpu.shared_memory}
     with session.store.lock:
+        # All rows under one lock, so that they are of one moment.
         return [_cells(session.store, key, "shared" if key[2] in shared else "") for key in keys]
 
 
 def _cells(store: Store, key: Key, remark: str) -> list[str]:
     name, table, device = key
     used = store.latest(table, "used_bytes", device)
+    # Without a value the state tells why; before the first reading nothing is known at all.
     if used.value is None and used.state is not State.OK:
         return [name, used.state.value if used.time_s is not None else "not read yet"]
     memory = f"{memory_text(store, table, device)} {remark}".rstrip()
@@ -165,6 +168,7 @@ def follow(
     """Wait until the time is over or ``ended``, keeping the table up to date; the time counts from ``begun`` on."""
     until = math.inf
     while not ended() and (left := until - time.monotonic()) > 0:
+        # The clock starts when what is watched has begun, which of a machine over ssh may take a while.
         if until == math.inf and seconds is not None and begun():
             until = time.monotonic() + seconds
             continue
@@ -195,6 +199,7 @@ def watch(
     finally:
         try:
             if table is not None:
+                # Serving ends even where the terminal takes no more text.
                 table.close()
         finally:
             served.close()
@@ -284,6 +289,8 @@ class JsonLines:
         return not self._thread.is_alive()
 
     def _write_all(self) -> None:
+        # Readings come from several threads, each with the time at which it was asked for: they are not in order as
+        # they come.
         held: list[tuple[float, int, tuple[Record, str]]] = []  # a heap, by time and then as they came
         arrivals: deque[tuple[float, float, int]] = deque()  # when each came, with its place in that heap
         for number in itertools.count():
@@ -295,6 +302,7 @@ class JsonLines:
             except queue.Empty:
                 pass
             else:
+                # Nothing comes after this: what is still held is in order among itself.
                 if waiting is None:
                     self._write_lines(heapq.heappop(held)[-1] for _ in range(len(held)))
                     return
@@ -302,6 +310,8 @@ class JsonLines:
                 heapq.heappush(held, (record_s, number, waiting))
                 arrivals.append((time.monotonic(), record_s, number))
             due = (0.0, -1)
+            # What has waited long enough sets the mark, and everything of an earlier time goes with it, even if it
+            # came later.
             while arrivals and arrivals[0][0] <= time.monotonic() - REORDERED_S:
                 due = max(due, arrivals.popleft()[1:])
             ready = []
@@ -332,6 +342,7 @@ class JsonLines:
     def _write(self, data: bytes) -> None:
         # Past sys.stdout, whose lock a stalled write would hold against the flush on the way out.
         while data:
+            # A pipe may take a part only.
             data = data[os.write(self._descriptor, data) :]
 
 

@@ -106,6 +106,7 @@ def _console(*, stderr: bool = False, keep: str = "\t") -> Console:
     class PlainConsole(Console):
         def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
             for segment in super().render(renderable, options):
+                # Control segments are rich's own, such as those that move the cursor of a live table.
                 if segment.control:
                     shown = segment.text
                 else:
@@ -116,6 +117,7 @@ def _console(*, stderr: bool = False, keep: str = "\t") -> Console:
             return super().render_str(visible(text, keep), **options)
 
         def on_broken_pipe(self) -> None:
+            # rich's own would end the process with exit code 1.
             self.quiet = True
             discard_stdout()
 
@@ -150,12 +152,14 @@ def fitted(table: Table, console: Console, spared: Sequence[str] = (), cut: Sequ
     least, most = [narrow for narrow, _wide in widths], [wide for _narrow, wide in widths]
     needed = _with_gaps(least)
     left_out: list[str] = []
+    # Two columns stay: what a row is of, and its main figure.
     while len(columns) > 2 and _with_gaps(least) > console.width:
         titles = [str(column.header) for column in columns]
         title = next((title for title in spared if title in titles), titles[-1])
         left_out.append(title)
         position = titles.index(title)
         del columns[position], least[position], most[position]
+    # What is left over goes column by column to where most is cut off, one character at a time.
     room = console.width - _with_gaps(least)
     for _column_of_text in range(min(room, sum(most) - sum(least))):
         least[max(range(len(least)), key=lambda at: most[at] - least[at])] += 1  # to the cell that wraps most
@@ -178,6 +182,7 @@ def _of_columns(table: Table, columns: Sequence[Column], widths: Sequence[int]) 
 
 def _widths(column: Column, console: Console, *, cut: bool) -> tuple[int, int]:
     """The least width of a column that keeps its words whole, or cuts them where it may; and that of whole cells."""
+    # Measured as if the terminal had no end: else rich has already wrapped what is to be measured.
     unbounded = console.options.update_width(_WIDEST)
     title, *cells = (console.measure(cell, options=unbounded) for cell in (column.header, *column.cells))
     most = max(cell.maximum for cell in (title, *cells))
@@ -229,6 +234,7 @@ def print_json(document: Mapping[str, Any]) -> None:
 
     whole = {"format": JSON_FORMAT, "status": "finished", **document}
     try:
+        # NaN is no JSON; `plain` has made words of it, and what it missed is an error here, not a broken document.
         text = json.dumps(plain(whole), indent=2, ensure_ascii=False, allow_nan=False)
         sys.stdout.write(f"{json_visible(text)}\n")
         sys.stdout.flush()
@@ -238,6 +244,7 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 def discard_stdout() -> None:
     """Send what is still printed nowhere: its reader went away, and there is nobody left to tell."""
+    # The descriptor itself is replaced: what is flushed when the interpreter ends must find something to write to.
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
@@ -261,6 +268,7 @@ def leave(code: int, joined: bool) -> int:
     """The exit code; leaves at once when a thread is stuck in a driver or an operation and cannot be joined."""
     if joined:
         return code
+    # _exit skips the interpreter's own flush; and it is what does not wait for a thread that never comes back.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
@@ -278,6 +286,7 @@ def refused(error: ValueError) -> RequestError:
     from gpudash.session.live.simulated_gpus import allocator_settings
 
     said, settings = str(error), allocator_settings()[1]
+    # The allocator's complaint may come whole or as a part of a longer sentence.
     if settings is None or not (settings in said or said.rstrip(".") in settings):
         return RequestError(said, DEVICES)
     return RequestError(said if settings in said else settings, "Correct that variable, or unset it.")

@@ -43,6 +43,7 @@ def monitor_machines(
     Raises:
         RequestError: when an address is none, nothing can be recorded there, or no machine can be linked.
     """
+    # Refused before ssh asks for a password.
     if as_json and lines is not None:
         raise RequestError("--json and --json-lines are two forms of output.", "Give one of them.")
     hosts = read_addresses(addresses)
@@ -72,6 +73,7 @@ def monitor_machines(
             ended=_ended(machines, interruption, lines),
             begun=partial(_settled, machines),  # a machine that is slow to link is watched as long as the others
         )
+        # Within the block: once the fleet is closed, its machines have no state to tell.
         summaries = _summaries(machines)
         if recording is None:
             recordings = []
@@ -87,7 +89,9 @@ def monitor_machines(
         recordings,
         lines,
         joined=served.joined,
+        # A machine that is lost fails the command, but not when the user ended it.
         failed=lost and not interruption.requested,
+        # With a number of seconds Ctrl+C is an early end; without one it is the only end there is.
         interrupted=interruption.requested and seconds is not None,
     )
 
@@ -109,6 +113,7 @@ def _files(recording: Path, hosts: Sequence[SshHost]) -> list[Path]:
             f"{recording} cannot be made the folder of {len(hosts)} recordings: {error.strerror}.",
             "Name a folder with --record: each machine has a file of its own in it.",
         ) from None
+    # A colon is not allowed in names on every file system, and a port has one.
     return [recording_name(recording, host.name.replace(":", "-")) for host in hosts]
 
 
@@ -117,6 +122,7 @@ def _write_lines(lines: JsonLines, fleet: SshFleet) -> None:
     several = len(fleet.machines) > 1
     for machine in fleet.machines:
         put = partial(lines.put, machine=machine.name if several else "")
+        # Introduced first: its lines begin with what a reader has to know of the machine.
         put(machine.introduction())
         machine.on_record = put
 
@@ -134,6 +140,7 @@ def _wait_for_a_link(machines: Sequence[RemoteMachine], interruption: Interrupti
     while not interruption.requested and not any(machine.greeting for machine in machines):
         if _settled(machines):
             raise RequestError(" ".join(machine.why_not_linked for machine in machines))
+        # Any one of those that are still linking: their events wake this thread, and the loop looks at all again.
         next(machine for machine in machines if not machine.settled.is_set()).settled.wait(POLL_S)
 
 

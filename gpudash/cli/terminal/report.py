@@ -51,6 +51,7 @@ def show_progress(session: Session, on_progress: Callable[[], None]) -> None:
     shown = 0
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("starting", total=None, figures="")
+        # Only the figures are read under the lock; drawing them takes the terminal's time.
         while not session.runs.wait(0.1):
             on_progress()
             with session.store.lock:
@@ -91,6 +92,7 @@ def progress_parts(session: Session, run: RunView, *, brief: bool = False) -> li
     memories = {device.name: device.uuid for device in session.devices()}
     uuid = memories.get(run.device)
     loss, rate = run.metrics.get("loss"), run.metrics.get("throughput")
+    # In order of importance: what finds no room is left out from the end.
     parts = [
         step if brief or not step else f"{step_word(run.workload)} {step}",
         run_left(run, session.forecast(uuid or HOST)),
@@ -191,6 +193,7 @@ def _print_stages(stages: list[Mapping[str, Any]], console: Console) -> None:
     narrow = console.width < WIDE
     columns = [Column(title, justify="right" if number else "left") for title, number in STAGE_COLUMNS]
     columns[-1].overflow = "fold"
+    # In a narrow terminal a folded column of remarks would be a word wide.
     table = plain_table(*(columns[:-1] if narrow else columns))
     rows = [stage_cells(stage) for stage in stages]
     for cells in rows:
@@ -224,6 +227,7 @@ def _operators(rows: Sequence[Mapping[str, Any]]) -> Table:
     """Where the time of profiled steps went, the operator that took most by itself first."""
     figures = numbers("calls", "own CPU", "total CPU", "own GPU", "total GPU", "own memory", "total memory")
     table = plain_table(Column("operator", overflow="fold"), *figures, Column("shapes", overflow="fold"))
+    # By time of its own: the total of an operator holds those that it calls, so that the outermost would always lead.
     own = sorted(rows, key=lambda row: -(row["device_self_seconds"] or row["cpu_self_seconds"]))
     for row in own[:MOST_OPERATORS]:
         seconds = (row[name] for name in ("cpu_self_seconds", "cpu_total_seconds"))
@@ -320,6 +324,7 @@ def print_ranks(console: Console, result: Mapping[str, Any] | None) -> None:
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
     hosts = {row.get("host") for row in rows}
+    # On one machine its name in every row says nothing.
     names = ("host", "device") if len(hosts) > 1 else ("device",)
     table = plain_table(
         *numbers("rank"),

@@ -63,6 +63,7 @@ def with_nested(
         return dict(given)
     start: Mapping[str, Any] = spec_type.presets.get(preset or "", {})
     default = start.get("workload", spec_type.model_fields["workload"].default)
+    # A preset's fields belong to the preset's workload: with another one they would name fields that it has not.
     chosen = given.get("workload", default)
     kept = {}
     if chosen == default:
@@ -71,6 +72,7 @@ def with_nested(
         raise RequestError(
             f"{arguments[0]!r} is no flag.", f"gpudash run {spec_type.name} --help lists what is allowed."
         )
+    # A parser of its own, since what may be given depends on the workload that other flags choose.
     found = parsed_fields(spec_of(chosen), arguments)
     fields = {**kept, **found}
     if fields:
@@ -97,6 +99,7 @@ def parsed_fields(chosen: type[Spec], arguments: Sequence[str]) -> dict[str, Any
     def take(*, spec: Any = None) -> dict[str, Any]:
         if spec is None:
             return {}
+        # Only what was set, so that a preset's values are not covered by defaults.
         return {name: getattr(spec, name) for name in spec.model_fields_set}
 
     take.__annotations__ = {"spec": Annotated[chosen | None, Parameter(name="*")], "return": dict[str, Any]}

@@ -28,7 +28,11 @@ def available(size: int) -> str:
 def _precision(size: int) -> tuple[str, int]:
     """Unit and decimals, as `units.format_bytes` chooses them."""
     unit = memory_unit(size)
-    return unit, 0 if unit in ("B", "MiB") else 2 if size < 10 * _UNITS[unit] else 1
+    if unit in ("B", "MiB"):
+        return unit, 0
+    if size < 10 * _UNITS[unit]:
+        return unit, 2
+    return unit, 1
 
 
 def headline(

@@ -98,15 +98,23 @@ def of_halves(found: Sequence[Estimate], what: str = "each half of a model that 
     """
     place = min(range(len(found)), key=lambda number: _spare(found[number]))
     decides = found[place]
-    passes = [each.fits for each in found]
     return replace(
         decides,
-        fits=False if False in passes else None if None in passes else True,
+        fits=_all_fit([each.fits for each in found]),
         ranks=tuple(_rank(number, each) for number, each in enumerate(found)),
         deciding_rank=place,
         strategy=SPLIT,
         method=f"{what}: {decides.method}",
     )
+
+
+def _all_fit(each: Sequence[bool | None]) -> bool | None:
+    """Whether all fit: not when one does not, and unknown when one is within its margin."""
+    if False in each:
+        return False
+    if None in each:
+        return None
+    return True
 
 
 def _spare(found: Estimate) -> tuple[int, float]:

@@ -95,6 +95,7 @@ class Machine:
         self._host = host
         self._monitor = monitor
         self._store = store
+        # `link` and `gpus` are called with every record: what was made is kept beside what it was made from.
         self._seen: tuple[tuple[Gpu, ...], bool] = ((), False)
         self._by_torch: tuple[object, tuple[Gpu, ...]] = (None, ())
         self._linked: tuple[tuple[Gpu, ...], dict[str, str]] = ((), {})
@@ -110,7 +111,9 @@ class Machine:
         """Asked for with every record, and another only once torch or NVML tells of others."""
         seen = (self._monitor.gpus, self.torch)
         if self._by_torch[0] != seen:
-            found = gpus_by_torch(self.cuda_order(), self.torch) if (self.torch or {}).get("devices") else ()
+            found: tuple[Gpu, ...] = ()
+            if self.torch is not None and self.torch.get("devices"):
+                found = gpus_by_torch(self.cuda_order(), self.torch)
             self._by_torch = (seen, found)
         return self._by_torch[1]
 
@@ -126,7 +129,9 @@ class Machine:
 
     def devices(self) -> list[Device]:
         """The CPU, torch's devices in torch's order, the simulated ones: what a run can use, or says why none can."""
-        problem = self.simulated.problem or (None if self.torch is None else self.torch.get("simulator_problem"))
+        problem = self.simulated.problem
+        if not problem and self.torch is not None:
+            problem = self.torch.get("simulator_problem")
         return [self.host, *torch_devices(self.cuda_order(), self.torch), *self.simulated.devices(problem)]
 
     def cuda_order(self) -> CudaOrder:
@@ -279,6 +284,7 @@ class Machine:
         """
         if pid is None:
             with self._store.lock:
+                # Readings up to now still have that process in them; `own_bytes` leaves them out.
                 self._released_s = self._store.newest_s
         taken = None
         if pid is None and uuid is not None:
@@ -392,6 +398,7 @@ class Machine:
         if self._has_no_gpu:
             self.simulated.offer()
         gpus, known = self.gpus, self.torch is not None
+        # Cheap comparison first: devices are listed only when NVML's GPUs, or what is known of torch, have changed.
         if (gpus, known) == self._seen:
             return None
         self._seen = gpus, known
@@ -487,6 +494,7 @@ def program_of(
 
     cards = [simulated_card(found) for found in devices if found.simulated and not is_program_card(found.name)]
     if kind_of(device) == "sim":
+        # As many as it takes for the program's last card to have the name that was asked for.
         cards += [OFFERED_BYTES] * (int(device.partition(":")[2]) + 1 - len(cards))
     return code(spec, device, Simulation(tuple(cards), others_bytes), remark=remark)
 

@@ -157,6 +157,7 @@ class Running:
         with self._starting:
             self._require_none()
             self._release(LEAVING_S)
+            # Before `_begin`: it raises where a guard has no reading to stand on, and then no run has begun.
             self._arm([self._machine.pool_of(one.memory) for one in devices or (device,)], guard_bytes)
             self._begin()
             request = run_request(
@@ -195,6 +196,7 @@ class Running:
             self._begin()
             try:
                 self._watched = begin(self.run_id)
+            # Also on KeyboardInterrupt: else a run would be on whose end nobody can report.
             except BaseException:
                 self._ended.set()
                 raise
@@ -262,7 +264,10 @@ class Running:
         if ending.run_id == self.run_id:
             with self._starting:
                 self._disarm()
+                # The program that leaves still takes back what it showed; the next start waits for that in
+                # `_release`.
                 self._leaving, self._watched = self._watched, None
+            # Only after guards and program are settled: a start that sees it arms guards of its own.
             self._ended.set()
 
     def abandon(self) -> None:
@@ -376,6 +381,8 @@ def run_request(
     from gpudash.workloads.running.run import RunRequest
 
     memory = device.memory
+    if isolate is None:
+        isolate = spec.undisturbed or device.kind not in ("cpu", "sim")
     return RunRequest(
         spec=spec,
         device=device.name,
@@ -391,7 +398,7 @@ def run_request(
         memory_cap=memory_cap,
         surroundings=partial(machine.surroundings, memory),
         energy=machine.energy,
-        isolate=spec.undisturbed or device.kind not in ("cpu", "sim") if isolate is None else isolate,
+        isolate=isolate,
         on_host=partial(machine.host_run, device.uuid if device.kind == "cuda" else None),
         on_cards=machine.simulated.hosted,
         devices=devices,

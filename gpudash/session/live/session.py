@@ -126,6 +126,7 @@ class Session:
         self.store = Store()
         self.recording = recording
         self._may_number = may_number
+        # Both at one moment: with them the recording turns session time into wall time.
         self.began_wall_s, self._origin = time.time(), time.monotonic()
         self.on_record: Callable[[Record], None] | None = None
         self._notices = list(notices or ())
@@ -236,6 +237,7 @@ class Session:
 
     def emit(self, record: Record) -> None:
         """Put a record on the queue; callable from any thread."""
+        # Before it is queued: a start that comes now must learn that this end is on its way (`Running._await_end`).
         if isinstance(record, RunEnd):
             self.runs.announce_end(record)
         self._queue.put(record)
@@ -246,6 +248,7 @@ class Session:
         Raises:
             RecordingError: one sentence, when the recording cannot be written.
         """
+        # First, since it may raise: nothing has been started yet that would have to be stopped.
         if self.recording is not None:
             source, product = self.host_capacity_source, self.machine.host.product
             meta = session_meta(self.began_wall_s, self.settings, product, source)
@@ -472,13 +475,16 @@ class Session:
             made = [one for one in (self._estimates, self._remedies) if one is not None]
         ended = [one.close() for one in made]  # the second also behind one that took too long
         predicted = all(ended)
+        # Before the run is ended: its process takes the context along, and with nothing reserved none is remembered.
         self.machine.remember_contexts()
         run_ended = self.runs.close(lanes_until - LANES_SHARE_S - time.monotonic())
         lanes_ended = self._monitor.stop(max(0.0, lanes_until - time.monotonic()))
+        # Behind every record of the run and of the lanes, so that `_drain` has seen all of them when it leaves.
         self._queue.put(None)
         if self._thread is None:
             return run_ended and lanes_ended and predicted
         self._thread.join(max(0.0, deadline - time.monotonic()))
+        # After the session's thread, which hands over the last notices.
         notified = self._notifier is None or self._notifier.close()
         joined = run_ended and lanes_ended and predicted and notified and not self._thread.is_alive()
         logger.info("the session ended, %s", "every thread with it" if joined else "while a thread is stuck")
@@ -530,6 +536,7 @@ class Session:
         if abandoned and run is not None and run.running:
             ended = partial(RunEnd, status="cancelled", steps=run.step, result={"stop": LEFT})
             self._take(ended(time_s=now_s, run_id=run.run_id, seconds=now_s - run.began_s))
+        # Frees whoever waits for an end that will not be stored any more.
         self.runs.abandon()
         if self._recorder is not None:
             self._recorder.close("cancelled" if abandoned else "closed")
@@ -548,7 +555,9 @@ class Session:
             self._try("notifies nobody", partial(self._notifier.notify, record), record)
         if self.on_record is not None:
             self._try("is not passed on", partial(self.on_record, record), record)
+        # After store and recorder: the warnings that follow from a record are stored and recorded behind it.
         self._try("is not held against the warning levels", partial(self._watch_memory, record), record)
+        # Last: whoever waits for this end, or for torch, must find it stored, recorded and passed on.
         if isinstance(record, Note) and record.topic == Topic.TORCH:
             self.machine.torch = record.details
         elif isinstance(record, RunEnd):
@@ -574,6 +583,7 @@ class Session:
                 sentence = f"{_named(record)} {trouble}"
             fault = f"{sentence}: {what}"
             if fault not in self._broken and len(self._broken) < MOST_FAULTS:
+                # Noted before the warning is taken, which may fail in the same way: that ends the recursion.
                 self._broken.add(fault)
                 self._take(self._warning(f"{sentence} ({what}: {str(error)[:SHOWN_FAULT]})."))
 

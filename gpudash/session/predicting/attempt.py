@@ -206,6 +206,7 @@ class Attempt:
             try:
                 return self._wait(listener, interrupted)
             finally:
+                # Also when interrupted: the program must not go on without anybody who hears it.
                 self._end()
                 code = self._program.poll()
                 logger.info("process %d, the program that is predicted, ended with code %s", self._program.pid, code)
@@ -216,6 +217,8 @@ class Attempt:
             self._selector.close()
             shutil.rmtree(self._folder, ignore_errors=True)
             if self._scratch is not None:
+                # Overlays leave folders that nobody may enter, which `empty` opens; `remove` alone would fail at
+                # them.
                 sandbox.empty(str(self._scratch.path / LAYERS))
                 self._scratch.remove()
 
@@ -243,6 +246,7 @@ class Attempt:
 
     def _start(self, path: Path) -> subprocess.Popen[bytes]:
         launch = self._launch
+        # A copy, since the variables of a caller's launch serve its next attempt too.
         environment = dict(os.environ if launch.environment is None else launch.environment)
         inject = str(Path(gpudash.__file__).parent / "agent" / "inject")
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (inject, environment.get("PYTHONPATH", ""))))
@@ -263,6 +267,8 @@ class Attempt:
                 cwd=launch.folder,
                 env=environment,
                 stdin=quiet,
+                # Its output is not what the user asked for: it goes to standard error, beside the prediction on
+                # standard output.
                 stdout=2 if quiet is None else quiet,
                 stderr=quiet,
                 start_new_session=True,
@@ -339,21 +345,25 @@ class Attempt:
             if self._failure is not None:
                 return self._failure
             found = self._followed()
+            # Answers are looked for before the exit code: a program may end right after it has answered.
             if found is not None:
                 return found
             if interrupted():
                 raise KeyboardInterrupt
             code = self._program.poll()
             if code is not None:
+                # What it sent last may still be in the socket.
                 self._hear(listener)
                 found = None
                 if not code:
                     found = self._followed(ended=True)
                 return self._failure or found or self._ended(code)
             if time.monotonic() >= due:
+                # Processor time of a tree shrinks where a child ends whose parent does not wait for it.
                 seen_s = max(seen_s, _processor_s(self._program.pid))
                 due = time.monotonic() + COUNT_S
             if seen_s > limit_s or time.monotonic() - began > longest_s:
+                # Of a run that took too long, what was answered by then is worth more than that it took too long.
                 return self._followed(ended=True) or self._too_long(time.monotonic() - began, seen_s)
 
     def _hear(self, listener: socket.socket) -> None:
@@ -375,6 +385,7 @@ class Attempt:
             self._selector.unregister(process.connection)
             return
         process.read += part
+        # The part before has no line end, else it would have been taken: only the new part is searched.
         while (end := process.read.find(b"\n", max(0, len(process.read) - len(part)))) >= 0:
             line = bytes(process.read[:end])
             del process.read[: end + 1]
@@ -393,6 +404,8 @@ class Attempt:
         elif kind == "unused":
             process.cpu_steps = int(message["steps"])
             torch_processes = [one for one in self._processes if one.furthest >= NEVER.index(NEVER_CUDA)]
+            # A process without a step may be the one that will use the GPU: all that have torch must be known to stay
+            # off it.
             if all(one.cpu_steps for one in torch_processes):
                 self._failure = self._trains_on_cpu(process.cpu_steps)
         elif kind == "answer":
@@ -413,6 +426,7 @@ class Attempt:
         """What was answered, once every rank has; what there is where the program has ended."""
         answers = [process.answer for process in self._processes if process.answer is not None]
         answers = [answer for answer in answers if answer["cards"]]
+        # One that says it comes to its end has not yet: it may fail on the way, and then its answer is of half a run.
         if not answers or (not ended and any(answer["ended"] for answer in answers)):
             return None  # its exit code says whether it came to its end
         wanted = int(answers[0]["world_size"])
@@ -456,6 +470,8 @@ class Attempt:
         for process in sorted(self._processes, key=lambda process: -process.furthest):
             path = self._folder / f"stack-{process.pid}"
             with suppress(OSError):
+                # `faulthandler` writes the stack of the main thread on SIGUSR2 (`agent/predicting`), whatever that
+                # thread is doing.
                 os.kill(process.pid, signal.SIGUSR2)
                 deadline = time.monotonic() + STACK_S
                 while not path.stat().st_size and time.monotonic() < deadline:
@@ -469,6 +485,7 @@ class Attempt:
         One beside the user's work has nothing to save.
         """
         program = self._program
+        # Its exceptions from here on are caused by being ended, and are not reported as its own.
         (self._folder / ENDING).touch()
         if self._launch.is_aside:
             self._send_in_turn([(signal.SIGKILL, KILLED_S)])
@@ -484,6 +501,7 @@ class Attempt:
         program = self._program
         there: dict[int, psutil.Process] = {}
         for number, patience_s in signals:
+            # Again for each signal: a process may have started others since, as a handler of SIGINT does.
             for process in _tree(program.pid, [process.pid for process in self._processes]):
                 there[process.pid] = process
             alive = [process for process in there.values() if runs(process)]
@@ -492,6 +510,8 @@ class Attempt:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(program.pid, number)
             for process in alive:
+                # SIGINT went to the whole group by `killpg`; a second one would cut short the cleaning up that the
+                # first began.
                 if number is not signal.SIGINT or program.returncode is not None:
                     with suppress(psutil.Error, OSError):
                         process.send_signal(number)
@@ -529,15 +549,16 @@ def standing(text: str) -> str:
         number = rest.split(" ", 1)[0]
         if rest and number.isdecimal():
             lines.append((place.strip('"'), number))
+    # Not the library's: installed packages and what has no file ("<frozen …>").
     own = [
         line for line in lines if "/lib/python" not in line[0] and "-packages/" not in line[0] and "<" not in line[0]
     ]
     if not lines:
         return ""
     path, number = (own or lines)[0]
-    here = Path.cwd()
-    shown = Path(path).relative_to(here) if Path(path).is_relative_to(here) else path
-    return f"{shown}:{number}"
+    with suppress(ValueError):
+        path = str(Path(path).relative_to(Path.cwd()))
+    return f"{path}:{number}"
 
 
 def _tree(pid: int, others: Sequence[int]) -> list[psutil.Process]:

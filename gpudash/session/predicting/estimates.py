@@ -194,6 +194,7 @@ class Estimates:
             "target": _plain(_within(target, cap)),
             "elsewhere": [_plain(_within(other, cap)) for other in self._elsewhere(device)],
             "used_bytes": self.used_bytes(device),
+            # A model that is split is one process on several devices; ranks may share one, and then also what is free.
             "ranks": [_plain(_within(rank, cap)) for rank in (targets if split else ranks_on(targets))],
         }
         return self._estimator.ask(whole, time_limit_s, command, longest_s=longest_s)
@@ -264,6 +265,7 @@ def _room_on(device: Device, machine: Machine, store: Store) -> Target:
     own = None
     if device.uuid is not None:
         own = machine.own_bytes(device.uuid)
+    # One or the other: NVML may not tell a process's memory, and a run without tensors has a context all the same.
     opened = bool(own) or bool(reserved)  # a run's own process has taken its context with it, and reserves nothing
     architecture = architecture_of(next((gpu for gpu in machine.gpus if gpu.uuid == device.uuid), None))
     if opened:
@@ -273,6 +275,7 @@ def _room_on(device: Device, machine: Machine, store: Store) -> Target:
     return Target(
         device.name,
         device.total_bytes,
+        # Idle blocks of this process's cache are given back before torch reports that memory is out (c10/cuda).
         None if free is None else free + idle,
         overhead,
         overhead_text,
@@ -306,6 +309,7 @@ def architecture_of(gpu: Gpu | None) -> Architecture:
 def _simulated(device: Device, machine: Machine) -> Target:
     """A simulated GPU is asked itself: its memory is the model's own, so there is no margin."""
     card = next(card for card in machine.simulated.cards if card.uuid == device.uuid)
+    # A card that is opened counts its context as used already.
     free, capacity = card.free_and_total()
     idle = card.reserved_bytes() - card.statistics()["allocated_bytes.all.current"]
     overhead = CONTEXT_BYTES

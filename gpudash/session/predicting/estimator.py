@@ -166,6 +166,7 @@ class Estimator:
     def __init__(self, command: Sequence[str] | None = None, start_limit_s: float = TORCH_IMPORT_S) -> None:
         self._command = tuple(command or COMMAND)
         self._start_limit_s = start_limit_s
+        # Without the lock (GIL-protected): the reference of a frozen answer is replaced, and none is changed.
         self._changed = threading.Condition()
         self._newest_id = 0
         self._wanted: _Request | None = None
@@ -207,6 +208,7 @@ class Estimator:
             self._answer = None
             if self._thread is None:
                 self._waker = Waker()
+                # Made with the first request: who only watches has neither thread nor process.
                 self._thread = threading.Thread(target=self._work, name="gpudash-estimator", daemon=True)
                 self._thread.start()
             self._rouse()
@@ -255,6 +257,7 @@ class Estimator:
         try:
             self._obey()
             due = self._due()
+            # Also woken by `ask` and `close`, and by whatever the process writes.
             waker.wait(
                 None if self._child is None else self._child.process,
                 None if due is None else max(0.0, due - time.monotonic()),
@@ -272,6 +275,7 @@ class Estimator:
     def _obey(self) -> None:
         """Do what was asked for since the last time."""
         with self._changed:
+            # Only looked at: the request stays wanted until there is a process that is ready for it.
             request = self._wanted
         if request is None:
             return
@@ -283,17 +287,22 @@ class Estimator:
         if child is None or not child.ready:
             return
         with self._changed:
+            # A newer request came meanwhile: the next turn takes that.
             if self._wanted is not request:
                 return
             self._wanted = None
         now = time.monotonic()
         patience_s = FIRST_PATIENCE_S
+        # The first answer of a process waits for imports that later ones have done.
         if child.has_answered:
             patience_s = PATIENCE_S
+        # The process is still at an older request, which it leaves at its next chance; if it does not, it is started
+        # anew.
         if child.request is not None:
             child.answer_until = now + patience_s
         else:
             child.answer_until = None
+        # The process has worked for others before: only what it works from now on counts against this request.
         child.worked_before_s = child.process.processor_s
         child.ghost = None
         child.remedies = {}
@@ -342,8 +351,10 @@ class Estimator:
         for message in child.process.read():
             if not child.ready:
                 self._take_greeting(child, message)
+            # Answers to a request that was replaced are still in the pipe, and are dropped.
             elif child.request is not None and message.get("id") == child.request.id:
                 self._take_answer(child, child.request, message)
+        # `_take_greeting` may have ended this child and another may stand in its place.
         if child is self._child and child.process.gone:
             self._lost(child)
 
@@ -359,6 +370,7 @@ class Estimator:
             self._fail(request, Problem("unavailable", problem, str(message.get("remedy") or "")))
 
     def _take_answer(self, child: _Child, request: _Request, message: Mapping[str, Any]) -> None:
+        # It has turned to this request: nobody waits for it to leave the one before.
         child.answer_until = None
         child.has_answered = True
         final = bool(message.get("final"))
@@ -371,6 +383,7 @@ class Estimator:
                 problem = Problem(**error)
             estimate = None
             if not error:
+                # The estimate says with which torch it was made: another Python may have another.
                 estimate = replace(_reader().validate_python(message.get("estimate")), torch=child.torch)
                 child.take_drawing(_ghost(message, estimate), estimate)
                 child.cards = _cards(message) or child.cards
@@ -394,6 +407,7 @@ class Estimator:
         if child is None or due is None or time.monotonic() < due or self._allow_more(child):
             return
         request = child.request
+        # Ended in any case: it may be in the midst of an operation that cannot be broken off.
         self._end_child()
         if not child.ready:
             request = self._take_wanted()
@@ -402,12 +416,15 @@ class Estimator:
                 self._fail(request, Problem(TOOK_TOO_LONG, message, "Try: python -c 'import torch'"))
             return
         assert request is not None
+        # Past its own time it is given up; past the time to leave another it is asked again of a new process.
         if time.monotonic() >= child.until:
             message = f"Predicting took longer than {request.limit_s:g} s and was stopped."
             self._fail(request, Problem(TOOK_TOO_LONG, message, "Ask for a smaller run, or allow more time."))
         else:
             with self._changed:
+                # Unless something newer is wanted by now.
                 self._wanted = self._wanted or request
+        # At once, so that the imports are done before the next question.
         self._start_child()
 
     def _allow_more(self, child: _Child) -> bool:
@@ -431,6 +448,7 @@ class Estimator:
             if self._wanted is request:
                 self._wanted = None
             known = self._answer
+            # What was known of another request says nothing of this one.
             if known is None or known.id != request.id:
                 known = Answer(request.id)
         self._report(replace(known, problem=problem, final=True))

@@ -108,6 +108,7 @@ class Remedies:
                 if not self._closed:
                     self._begin(event, event.explanation)
         elif isinstance(event, RemediesFound) and self._search is not None:
+            # The store has it now, which is what `wait` promises.
             self._search.reported.set()  # not before: who waits for it reads it in the store
 
     @property
@@ -137,6 +138,7 @@ class Remedies:
         if run is None:
             return
         spec = _spec_of(run)
+        # Its own estimator: the form's question must not take the place of this search, nor the other way round.
         estimates = _Afterwards(self._machine, self._store, self._estimator(), explanation)
 
         def report(found: Explanation) -> None:
@@ -200,6 +202,7 @@ class _Search:
     def end(self) -> None:
         """Look no more, as soon as the thread notices."""
         self._ended = True
+        # Also wakes whoever waits: nothing will be reported any more.
         self.reported.set()
 
     def close(self) -> bool:
@@ -233,6 +236,7 @@ class _Search:
         if answer is not None:
             estimate = answer.estimate
             problem = answer.problem
+        # Out of time is no problem of the run: what was found by then stands.
         if answer is None or not answer.final or (problem is not None and problem.kind == TOOK_TOO_LONG):
             note = f"Looking for remedies was stopped after {format_duration(time.monotonic() - began)}."
         else:
@@ -257,6 +261,7 @@ class _Search:
             estimate = None
             if answer is not None:
                 estimate = answer.estimate
+            # Only with each new change: judging all of them takes longer than a turn.
             if estimate is not None and (not self._known.predicted or len(estimate.alternatives) > self._known.tried):
                 found = self._with(estimate, LOOKING).remedies
                 self._known = SoFar(found, len(estimate.alternatives), predicted=True)
@@ -280,6 +285,8 @@ class _Afterwards(Estimates):
             capacity_bytes=explanation.capacity_bytes,
             free_bytes=free if explanation.allowed_bytes is None else min(free, explanation.allowed_bytes),
         )
+        # The run had made its context before it failed: its bytes are among what the card held, and are not taken
+        # twice.
         if not explanation.part_bytes(*AFTER_THE_CONTEXT):
             return found
         return replace(found, overhead_bytes=0, overhead_words="the context is there already")
@@ -295,16 +302,17 @@ class _Afterwards(Estimates):
         return self._explanation.part_bytes("process", "context", "unattributed")
 
 
+def _with_peak(remedy: Remedy) -> str:
+    if remedy.predicted_peak_bytes is None:
+        return remedy.change
+    return f"{remedy.change} ({format_bytes(remedy.predicted_peak_bytes)})"
+
+
 def found_text(found: tuple[Remedy, ...], note: str) -> str:
     """What was found, in a sentence."""
     if not found:
         return note or NONE_FOUND
-    first = ", ".join(
-        remedy.change
-        if remedy.predicted_peak_bytes is None
-        else f"{remedy.change} ({format_bytes(remedy.predicted_peak_bytes)})"
-        for remedy in alike(found)[:3]
-    )
+    first = ", ".join(_with_peak(remedy) for remedy in alike(found)[:3])
     return f"{failure_title(found[:1])}: {first}."
 
 

@@ -126,8 +126,11 @@ def _explanation(path: Path) -> Explanation | None:
 def program_command(facts: Mapping[str, Any]) -> ProgramCommand:
     """What the settings of a report say of the program's command, as far as they do."""
     arguments, folder = facts.get("command"), facts.get("folder")
-    known = arguments if isinstance(arguments, list) and all(isinstance(word, str) for word in arguments) else ()
-    return ProgramCommand(tuple(known), folder if isinstance(folder, str) and folder.startswith("/") else "")
+    if not isinstance(arguments, list) or not all(isinstance(word, str) for word in arguments):
+        arguments = []
+    if not isinstance(folder, str) or not folder.startswith("/"):
+        folder = ""
+    return ProgramCommand(tuple(arguments), folder)
 
 
 def _program_command(path: Path) -> ProgramCommand:

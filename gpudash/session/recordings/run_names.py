@@ -48,7 +48,9 @@ def given_name(workload: str, device: str, spec: Mapping[str, Any]) -> str:
     else:
         differences = differences_of(workload, spec)
         more = len(differences) - MOST_DIFFERENCES
-        changes = ", ".join(differences[:MOST_DIFFERENCES]) + (f" and {more} more" if more > 0 else "")
+        changes = ", ".join(differences[:MOST_DIFFERENCES])
+        if more > 0:
+            changes += f" and {more} more"
         name = f"{workload} {changes}".strip()
     where = badged_devices(device, spec)
     if where:
@@ -104,11 +106,12 @@ def _differences(kind: type[Spec], spec: Mapping[str, Any]) -> Iterator[str]:
             own = {field: given for field, given in value.items() if preset_fields.get(field) != given}
             yield from differences_of(str(values.get("workload", "")), own)
         elif value != base.get(name, found.default):
-            extra = found.json_schema_extra
             if name == "path":
                 yield _folder_name(str(value))
                 continue
-            yield _difference(name, value, extra.get("unit") == "bytes" if isinstance(extra, dict) else False)
+            extra = found.json_schema_extra
+            is_size = isinstance(extra, dict) and extra.get("unit") == "bytes"
+            yield _difference(name, value, is_size)
 
 
 def _folder_name(path: str) -> str:
@@ -129,7 +132,13 @@ def _difference(name: str, value: object, size: bool) -> str:
         written = f"{value:g}"
     else:
         written = str(value)
-    return f"{field} {written if len(written) <= LONGEST_VALUE else written[: LONGEST_VALUE - 1] + '…'}"
+    return f"{field} {_cut(written, LONGEST_VALUE)}"
+
+
+def _cut(text: str, longest: int) -> str:
+    if len(text) <= longest:
+        return text
+    return f"{text[: longest - 1]}…"
 
 
 def _program(command: object, *, arguments: bool = True) -> str:
@@ -144,4 +153,4 @@ def _program(command: object, *, arguments: bool = True) -> str:
         return name
     place = next((number for number, word in enumerate(argv) if Path(word).name == name), 0)
     rest = " ".join(argv[place + 1 :])
-    return f"{name} {rest if len(rest) <= LONGEST_ARGUMENTS else rest[: LONGEST_ARGUMENTS - 1] + '…'}".strip()
+    return f"{name} {_cut(rest, LONGEST_ARGUMENTS)}".strip()

@@ -175,6 +175,7 @@ class EndedRun:
 
 def ending_of(ran: EndedRun) -> RunEnd:
     """The event that ends the run; an explanation is added by whoever has one."""
+    # The order decides: what gpudash itself did, exceptions that explain the end, ranks, signs without an exception.
     if ran.refusal:
         return _failed(ran, "simulation", ran.refusal, "Run it without --simulate, or with a torch that can.")
     if ran.stopped:
@@ -186,13 +187,16 @@ def ending_of(ran: EndedRun) -> RunEnd:
         return _out_of_host_memory(ran, raised)
     if raised is not None and raised.error == "out_of_memory":
         return _out_of_memory(ran, raised)
+    # Before other exceptions: ranks that miss a dead one raise too, and what they say is not the cause.
     if (ending := _rank_ended(ran)) is not None:
         return ending
     if raised is not None:
         return _raised(ran, raised)
+    # A program that catches the exception may end badly for want of memory all the same.
     refused = ran.out_of_memory
     if refused is not None and ran.time_s - refused["time_s"] <= JUST_NOW_S and ran.stepped_s <= refused["time_s"]:
         return _out_of_memory(ran, None)
+    # SIGKILL alone proves nothing, anybody may send it; the kernel's own count has to have grown.
     if ran.code == -9 and ran.oom_kills:
         return _killed_by_the_kernel(ran)
     return _failed(ran, _kind(ran.code), f"{ran.name} {exit_text(ran.code)}.", _remedy(ran))
@@ -206,11 +210,13 @@ def cause_of(ran: EndedRun) -> Raised | None:
         return own
     if own is not None:
         others = of_last_start(reported(own.message), others)
+    # A refused allocation is the cause even where a rank complained of the missing one first.
     full = next((raised for raised in others if raised.error == "out_of_memory"), None)
     return (
         full
         or next(iter(own_errors(others)), None)
         or next(iter(others), None)
+        # A signal leaves no last words: a traceback in the output would be of an exception that was survived.
         or (None if ran.code < 0 else _printed(ran.errors))
     )
 
@@ -271,6 +277,7 @@ def frames_of(lines: Sequence[str]) -> list[dict[str, Any]]:
 
 def _printed(lines: Sequence[str]) -> Raised | None:
     """The exception whose traceback is the last thing a program printed, where no agent could tell of it."""
+    # A few lines may follow the exception, such as warnings at exit; a traceback further up was survived.
     for line in reversed(lines[-5:]):
         match = _ERROR.match(line)
         frames = frames_of(lines)
@@ -317,6 +324,7 @@ def _raised(ran: EndedRun, raised: Raised) -> RunEnd:
     who = ""
     if raised.who:
         who = f"{raised.who[:1].upper()}{raised.who[1:]}: "
+    # Some messages begin with an empty line or one of dashes.
     first = next((line.strip() for line in raised.message.splitlines() if any(map(str.isalnum, line))), "")
     if raised.place:
         first = _REPORTED_PLACE.sub("", first)

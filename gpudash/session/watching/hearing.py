@@ -126,6 +126,7 @@ class Hearing:
         Args:
             has_ended: tells whether the program's first process has.
         """
+        # Copied before anything is received: the server no longer lists those that leave meanwhile.
         peers = list(self.server.peers)
         for peer, message in self.server.receive(tick_s):
             self._taking_since = time.monotonic()
@@ -230,6 +231,7 @@ class Hearing:
             case "hello" if message.get("refused"):
                 pass
             case "allocator":
+                # The first process that allocates is the one that is asked for snapshots, until it ends.
                 self._allocating = self._allocating or peer
                 self.memory.take_allocator(peer.pid, self._name_of(peer), message)
             case "fault":

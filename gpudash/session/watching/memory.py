@@ -298,6 +298,7 @@ class WatchedMemory:
         if card is not None:
             held = dict(card.newest.others)
             held.update((user, size) for user, (_name, size) in card.newest.sharing.items() if user != pid)
+            # What the process knew when it was refused is of that moment; the newest figures here are of a later one.
             if isinstance(others, dict):
                 held = {int(user): size for user, size in others.items() if isinstance(size, int) and size >= 0}
             found = tuple(self._other(user, size) for user, size in held.items())

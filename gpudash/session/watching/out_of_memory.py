@@ -154,6 +154,8 @@ class FlightRecorder:
         ):  # of an out-of-memory before, they would not tell of this one
             (folder / name).unlink(missing_ok=True)
         write_steps(folder, refused.steps)
+        # Curves, settings, processes and output do not need the snapshot: they are written even where it explains
+        # nothing.
         self._write_curves(folder / "curves.csv", refused.time_s)
         write_json(folder / SETTINGS_NAME, {**self._facts(), "out_of_memory": _facts_of(refused)})
         write_json(folder / "processes.json", self._processes())
@@ -203,6 +205,7 @@ class FlightRecorder:
         ):
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(CSV_COLUMNS)
+            # Only reading needs the lock; writing a file may take long.
             with self._store.lock:
                 rows = list(self._rows(until_s - CURVES_S, until_s + 1.0))
             writer.writerows(rows)
@@ -212,8 +215,8 @@ class FlightRecorder:
             times, values = series.window(since_s, until_s, CURVE_POINTS)
             for time_s, value in zip(times.tolist(), values.tolist(), strict=True):
                 if since_s <= time_s <= until_s:
-                    number = "" if np.isnan(value) else int(value) if metric.endswith("bytes") else value
-                    yield f"{time_s:.6f}", table, harmless(device or ""), harmless(metric), number, "", ""
+                    shown = _shown_number(metric, value)
+                    yield f"{time_s:.6f}", table, harmless(device or ""), harmless(metric), shown, "", ""
 
     def _processes(self) -> list[dict[str, Any]]:
         with self._store.lock:
@@ -227,6 +230,7 @@ def new_report(reports: Path, name: str) -> Path:
     Raises:
         OSError: when it cannot be made.
     """
+    # `mkdir` is what decides: two gpudash may have found the same name free.
     make_private_folder(reports)
     names = numbered(recording_name(reports, Path(name).stem))
     while True:
@@ -271,7 +275,9 @@ def explanation_of(snapshot: Snapshot, refused: Refused) -> Explanation:
     device = next((device for device in snapshot.devices if device.index == index), None)
     if device is None:
         raise ValueError(f"The snapshot holds nothing of {refused.device}.")
-    requested = refused.requested_bytes
+    requested, request = refused.requested_bytes, None
+    if requested is not None:
+        request = RefusedRequest(requested, requested, step=refused.step, is_context=refused.is_context)
     card = OutsideView(
         device=refused.device,
         product=refused.product,
@@ -279,14 +285,21 @@ def explanation_of(snapshot: Snapshot, refused: Refused) -> Explanation:
         time_s=refused.time_s,
         capacity=refused.capacity_bytes or 0,
         around=refused.around,
-        request=None
-        if requested is None
-        else RefusedRequest(requested, requested, step=refused.step, is_context=refused.is_context),
+        request=request,
         free=refused.free_bytes or 0,
         allowed=refused.allowed_bytes,
     )
     known = Sidecar(tuple(refused.steps), {index: card}, command=refused.command)
     return known.explained(known.history(snapshot, device), source=source_line)
+
+
+def _shown_number(metric: str, value: float) -> float | int | str:
+    """A reading as a cell of the file; a gap in the curve is an empty one."""
+    if np.isnan(value):
+        return ""
+    if metric.endswith("bytes"):
+        return int(value)
+    return value
 
 
 def _facts_of(refused: Refused) -> dict[str, Any]:
@@ -332,6 +345,7 @@ class OutOfMemoryReports:
         self._recorder = FlightRecorder(reports_folder(), name, wiring.store, wiring.output, facts)
         self._steps: dict[int, deque[tuple[int, int]]] = {}
         self._explanation: Explanation | None = None
+        # One place is enough: a later out-of-memory takes the place of one that still waits for the thread.
         self._waiting: Refused | None = None
         self._requested: Path | None = None
         self._given_up = threading.Event()
@@ -366,13 +380,14 @@ class OutOfMemoryReports:
         time_s = news.time_of(message)
         self.newest = {**message, "who": news.who(peer), "rank": peer.rank, "time_s": time_s}
         requested, free = message.get("requested_bytes"), message.get("free_bytes")
-        if not isinstance(requested, int):
-            text = ""
-        else:
+        text = ""
+        if isinstance(requested, int):
             text = f": {format_bytes(requested)} were asked for"
-        text += f" and {format_like(free, requested)} were free" if text and isinstance(free, int) else ""
+            if isinstance(free, int):
+                text += f" and {format_like(free, requested)} were free"
         problem = ""
         if message.get("problem"):
+            # Before anything can fail: the note is there even where no report can be written.
             problem = f" {message['problem']}"
         news.note(Topic.OUT_OF_MEMORY, f"Memory of {device} ran out{text}.{problem}", device=device, pid=peer.pid)
         snapshot = self._staged(message.get("snapshot"))
@@ -448,6 +463,8 @@ class OutOfMemoryReports:
 
     def explained(self, ending: RunEnd) -> RunEnd:
         """``ending`` with what filled the memory, where it was an out-of-memory of a GPU."""
+        # Memory of the host has no snapshot: an explanation of an earlier out-of-memory on the GPU would not be of
+        # this end.
         if ending.status == "out_of_memory" and ending.error != "host" and self._explanation is not None:
             return replace(ending, remedy=REPORTED, explanation=self._explanation)
         return ending
@@ -485,6 +502,7 @@ class OutOfMemoryReports:
         if not isinstance(path, str) or not self.staging:
             return None
         found = Path(path)
+        # `is_symlink` as well: the file is moved and read by us, and the program chooses what the link points to.
         if found.parent == Path(self.staging) and found.is_file() and not found.is_symlink():
             return found
         return None

@@ -57,6 +57,7 @@ class Program:
         except OSError as error:
             ours.close()
             raise CannotExecuteError(_refusal(request.command[0], error)) from None
+        # The children have copies of these: while ours stayed open, neither pipe would ever come to its end.
         finally:
             theirs.close()
             for descriptor in (*reading, *writing):
@@ -84,6 +85,7 @@ class Program:
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to its process group, as a terminal does; once it has ended, to what it has left behind."""
+        # Not reaped yet, as far as this process knows: so its number cannot be another group's by now.
         if self._process.returncode is None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
@@ -122,6 +124,8 @@ class Program:
             ranks: process numbers of its ranks.
         """
         found = {child.pid: child for child in self._seen.values() if runs(child)}
+        # What was started between two scans, and whose parent is gone, is found by its session or by the mark in its
+        # environment.
         for process in psutil.process_iter():
             if process.pid not in found and process.pid != os.getpid() and self._is_ours(process):
                 found[process.pid] = process
@@ -220,6 +224,7 @@ def _start_relay(reading: Sequence[int], connection: socket.socket, request: Wat
         stdout=targets[0],
         stderr=targets[1],
         pass_fds=descriptors,
+        # A Ctrl+C in the terminal must not reach it: it passes on what the program prints as it ends.
         start_new_session=True,
         cwd="/",
     )

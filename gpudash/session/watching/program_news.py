@@ -130,10 +130,12 @@ class ProgramNews:
             case "raised":
                 self._raised(peer, message)
             case "lost":
-                self._lost[peer.pid] = count if isinstance(count := message.get("count"), int) else 0
+                count = message.get("count")
+                self._lost[peer.pid] = count if isinstance(count, int) else 0
             case "bye":
                 cpu_s = number_in(message.get("cpu_s"))
-                self.agent_cpu_s += cpu_s if cpu_s is not None and math.isfinite(cpu_s) else 0.0
+                if cpu_s is not None and math.isfinite(cpu_s):
+                    self.agent_cpu_s += cpu_s
                 self.said_goodbye = self.said_goodbye or peer.pid == self._pid
             case _:
                 pass
@@ -188,9 +190,12 @@ class ProgramNews:
             self.torch = message
             cuda = message.get("cuda")
             text = f"PyTorch {message.get('version')}, {f'CUDA {cuda}' if cuda else 'without CUDA'}"
-            text += ", simulated GPUs" if message.get("simulated") else ""
-            text += ", memory history is recorded" if message.get("history") else ""
-            text += SINCE_NOW if message.get("history") and peer.hello.get("attached") else ""
+            if message.get("simulated"):
+                text += ", simulated GPUs"
+            if message.get("history"):
+                text += ", memory history is recorded"
+                if peer.hello.get("attached"):
+                    text += SINCE_NOW
             facts = {key: message.get(key) for key in ("version", "cuda", "simulated", "history")}
             self.note(Topic.PROGRAM, f"{text}.", pid=peer.pid, **facts)
             if problem and not message.get("simulated"):
@@ -224,7 +229,9 @@ class ProgramNews:
             self._metrics_are_reported()
         for row, made in rows:
             step, time_us, loss, accuracy, *more = row
+            # Messages of several processes and lines of output do not come in order; the points of a curve must.
             time_s = max(self.stepped_s, self._session_time(time_us))
+            # What was printed before this step belongs to the one before it.
             self._report_printed(time_s)
             self._newest_step = step
             self._emit(
@@ -307,8 +314,11 @@ class ProgramNews:
             if found.epoch is not None and not self._counts_steps:
                 self._newest_step = max(self._newest_step, int(min(found.epoch, MOST_EPOCHS)))
             return
+        # So far epochs were taken for steps; from the first numbered step on they are not.
         if not self._counts_steps:
             self._counts_steps, self._newest_step = True, 0
+        # A progress bar (it has a total) or another epoch may begin again low; elsewhere a lower number is no new
+        # start.
         again = found.total is not None or found.epoch != self._epoch
         self._count.take(number, begins=again and number < self._newest_number)
         self._newest_number, self._epoch = number, found.epoch
@@ -355,14 +365,17 @@ class ProgramNews:
             elif not isinstance(row[0], int) or isinstance(row[0], bool):
                 self._leave_out(f"A step was left out: its number is no whole number of 64 bits, but {row[0]!r:.40}.")
             else:
+                # Counted before any is left out, so that the number of steps made stays right.
                 self._count.take(row[0])
                 rows.append((row, self._count.made))
         now_s = self._clock()
+        # A token bucket: `STEPS_PER_SECOND` flow in, `STEPS_AT_ONCE` is what it holds.
         gained = (now_s - self._allowed_s) * STEPS_PER_SECOND
         self._allowed, self._allowed_s = min(STEPS_AT_ONCE, self._allowed + gained), now_s
         room = int(self._allowed)
         if len(rows) > room:
             if room:
+                # Thinned from the end, so that the newest step is among those kept.
                 rows = rows[:: -math.ceil(len(rows) / room)][::-1]
             else:
                 rows = []
@@ -413,6 +426,7 @@ def _is_better(peer: Peer, source: str, now: Peer, its_source: str) -> bool:
     """Whether ``peer`` is to be heard of steps in place of ``now``."""
     if (peer.rank == 0) != (now.rank == 0):
         return peer.rank == 0
+    # Reported steps replace counted ones, and never the other way round.
     return its_source == COUNTED != source
 
 
@@ -432,7 +446,9 @@ class _StepCount:
 
     @property
     def made(self) -> int:
-        return self._before + (0 if self._newest is None else max(0, self._newest + self._extra))
+        if self._newest is None:
+            return self._before
+        return self._before + max(0, self._newest + self._extra)
 
     def turn(self) -> None:
         """Another rank tells from now on, of the same steps."""
@@ -445,6 +461,7 @@ class _StepCount:
             begins: whether this one does so in any case.
         """
         newest = self._newest
+        # 0 or 1 after a higher number is a new beginning; any other lower number is a line that came late.
         begins = begins or newest is None or number <= 1 < newest or number < 1 <= newest
         if begins and not self._turned:
             self._before = self.made

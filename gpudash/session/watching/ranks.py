@@ -114,6 +114,7 @@ class WatchedRanks:
         found = self._ranks.imbalance()
         if found is not None and found.rank == number:
             return found.text
+        # Without peaks of all ranks there is nothing to compare.
         if self._ranks.compared is None:
             return ""
         capacities = {rank: facts.get("capacity_bytes") for rank, facts in self._facts.items()}
@@ -125,6 +126,7 @@ class WatchedRanks:
             return found.text
         if is_smallest:
             return f"All ranks need about as much, and the device of rank {number} is the smallest."
+        # At their peaks all are alike: perhaps it was the request that failed, which no peak contains.
         request = self._ranks.imbalance({number: self._wanted.get(number, 0)})
         if request is not None:
             return (
@@ -152,9 +154,11 @@ class WatchedRanks:
         if not isinstance(number, int) or not isinstance(world_size, int) or not 0 <= number < world_size <= MOST_RANKS:
             raise ValueError(f"rank {number} of {world_size}")
         restart = restart if isinstance(restart := peer.hello.get("restart"), int) else 0
+        # A late message of ranks that the launcher has replaced since.
         if restart < self.restarts:
             return
         heard = _heard_here(peer, number, world_size)
+        # Another world size or other ranks than those heard of: another group, so that nothing joins what was kept.
         if self._ranks is None or (self._ranks.world_size, self._ranks.heard) != (world_size, heard):
             self._ranks = Ranks(world_size, heard)
             self._numbers.clear()
@@ -186,6 +190,7 @@ class WatchedRanks:
             "backend": str(message.get("backend") or ""),
             "run": str(peer.hello.get("run") or ""),
         }
+        # Once all ranks that run here have come: a note for each would tell of a group that is not complete.
         if len(self._facts) == len(heard):
             self._report_ranks()
 
@@ -213,6 +218,7 @@ class WatchedRanks:
             )
             if joined is None:
                 continue
+            # Whole steps are let through or left out: a step of some ranks only could not be compared.
             if self._passes(len(joined.samples)):
                 for sample in joined.samples:
                     self._emit(sample)
@@ -231,6 +237,7 @@ class WatchedRanks:
         now_s = self._clock()
         self._rows = min(ROWS_PER_SECOND, self._rows + (now_s - self._rows_s) * ROWS_PER_SECOND)
         self._rows_s = now_s
+        # A step of more rows than the bucket holds passes once it is full: else none would ever.
         if self._rows < min(rows, ROWS_PER_SECOND):
             return False
         self._rows -= rows

@@ -109,6 +109,7 @@ class Watching:
             self._device = self._cards[0]
         else:
             self._device = wiring.machine.default_device()
+        # The socket before the program, which finds its address in the environment.
         self._hearing = Hearing(run_id, self._name, wiring, request.spec, lambda: self._environment)
         self._server, self._reports = self._hearing.server, self._hearing.reports
         self._table = _new_table()
@@ -125,6 +126,7 @@ class Watching:
         wiring.follow(self._program.resident)
         self._began_s = wiring.clock()
         wiring.output.begin()
+        # The store must know of the run before the first message of its processes is taken in.
         wiring.emit(self._started())
         self._metrics = PrintedMetrics(request.metric_pattern)
         self._reader = OutputReader(self._program.copies, wiring.output, wiring.clock, run_id, self._metrics.feed)
@@ -139,6 +141,7 @@ class Watching:
         self._due: dict[str, float] = {}
         self._reported_silence = False
         self._uses_gpu = False
+        # The kernel counts for the whole machine: what matters at the end is by how much the count has grown.
         self._oom_kills = oom_kills()
         self._thread = threading.Thread(target=self._watch, name="gpudash-watch", daemon=True)
         self._thread.start()
@@ -206,6 +209,8 @@ class Watching:
     def _watch(self) -> None:
         try:
             code = self._attend()
+            # Only what was sent to the program itself: later signals end what it has left behind, and do not explain
+            # its end.
             self._sent = tuple(self._stopping.sent)
             requests = self._stopping.requests
             self._attend_the_rest()
@@ -218,6 +223,7 @@ class Watching:
             self._left.set()
             self._clean_up()
         self._wiring.emit(ending)
+        # After the end has been emitted: the last figures of its memory are still the run's.
         self._memory.close()
         self._wiring.follow(None)
 
@@ -228,6 +234,7 @@ class Watching:
             self._hear()
             if self._is_due("look", POLL_PERIOD_S):
                 self._program.scan()
+                # Once true it stays so: a process is gone from the driver's list as soon as it has ended.
                 self._uses_gpu = self._uses_gpu or self._wiring.machine.lists_any(self._program.resident())
             if self._is_due("output", OUTPUT_PERIOD_S):
                 self._report_output()
@@ -242,6 +249,7 @@ class Watching:
         while self._server.peers and time.monotonic() < deadline and not self._hurried:
             self._hear()
         runs_on = self._end_left_behind()
+        # Nothing is left that a further Stop could end; from here on `stopping` is None.
         self._left.set()
         self._hear()
         self._end_output(GRACE_S if runs_on else QUIET_S, GRACE_S if runs_on else LAST_OUTPUT_S)
@@ -256,6 +264,7 @@ class Watching:
 
     def _end_output(self, quiet_s: float, at_most_s: float) -> None:
         """Read what has been printed to its end; what runs on may hold it open."""
+        # A press of Stop from here on means that the rest of the output is not worth waiting for.
         requests = self._stopping.requests
         self._reader.end(quiet_s, at_most_s, lambda: self._hurried or self._stopping.requests > requests)
         self._program.end_relay()
@@ -351,6 +360,8 @@ class Watching:
         )
         self._need_search = search
         try:
+            # `close` sets `_hurried` and then looks for a search; here it is the other way round, so that one sees
+            # the other.
             if not self._hurried:
                 found = search.explained(found)
         finally:
@@ -387,6 +398,7 @@ class Watching:
         """The device the program used, and its peaks there; a program that used no GPU ran on the CPU."""
         device = self._memory.device or self._device
         unused = self._simulated_unused()
+        # Of a GPU whose allocator was never heard of, the driver's list of processes says whether it was used at all.
         if not unused and (self._memory.device or kind_of(device) != "cuda" or self._uses_gpu):
             return device, self._hearing.peaks(device)
         now_s = self._wiring.clock()
@@ -487,6 +499,8 @@ class Watching:
             "as_cuda": self._request.as_cuda,
             "period_s": 0.1,
         }
+        # Python imports `sitecustomize` from PYTHONPATH as it starts (site.py): `agent/inject` has the one that loads
+        # the agent.
         path = [str(Path(gpudash.__file__).parent / "agent" / "inject"), environment.get("PYTHONPATH", "")]
         # all that the program starts shares the simulated cards, also what has no process of Python's in between
         environment.pop(VARIABLE, None)

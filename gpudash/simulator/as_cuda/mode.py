@@ -157,7 +157,12 @@ def _reword(error: Exception) -> None:
 @hands_on
 def _moved(tensor: torch.Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Any:
     """``tensor.cuda()``."""
-    target = placed(CUDA if device is None else torch.device(DEVICE, device) if isinstance(device, int) else device)
+    named = device
+    if device is None:
+        named = CUDA
+    elif isinstance(device, int):
+        named = torch.device(DEVICE, device)
+    target = placed(named)
     if torch.device(target).type != DEVICE:
         raise RuntimeError(f"Invalid device, must be cuda device, but got {device}")
     if memory_format is None:

@@ -65,8 +65,10 @@ def answering_for_cuda(dry: DryRun, architecture: Architecture, card: ReportedCa
     Raises:
         CannotPredictError: when code that ran here before has begun to use a GPU of this computer.
     """
+    # Before anything of the code is imported: CUDA reads the variable once, as it starts.
     os.environ[VISIBLE] = NONE_VISIBLE
     dry.reported_card = card
+    # A card has to be there before CUDA's functions are replaced: code asks for it as it is imported.
     dry.put_cards((architecture,))
     notices.emitted.clear()
     try:

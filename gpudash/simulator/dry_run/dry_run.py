@@ -88,14 +88,17 @@ class RequestRecorder:
         """End `start`, and say what each block was for."""
         self._card.unobserve(self._happened)
         # roots are known while they are alive: a last look before the blocks are sorted
+        # At the end of a run its last gradients and its state are still there.
         self.classify()
         for address, block in self._blocks.items():
             self._note_label(block, address)
+        # Code that never comes to a backward pass keeps nothing for it.
         learns = BACKWARD in self._born or any(mark.phase == BACKWARD for mark in self.trace.marks)
         self.trace.categories[:] = [self._category(block, learns) for block in range(1, len(self._born) + 1)]
 
     def classify(self) -> None:
         """Note what belongs to modules and optimizers now; gradients must not have been dropped yet."""
+        # Addresses of now: a block that has gone has given its address to another.
         for (card, address), category in self._tracker.categories().items():
             block = None
             if card == self._card.index:
@@ -111,6 +114,7 @@ class RequestRecorder:
                 self._note_label(self._blocks.pop(address), address)
             return
         if action == "alloc":
+            # A mark before the event: it says what the event belongs to.
             self._mark()
             self.trace.sizes.append(size)
             self._born.append(self._tracker.phase)
@@ -160,10 +164,12 @@ class DryRun:
 
     def __init__(self) -> None:
         self.reported_card: ReportedCard | None = None
+        # Once for the process: a device can be named only once (torch.utils.rename_privateuse1_backend).
         self.backend: Backend = register([_card(ENDLESS, A100)], computes=False)
         self._meta = kernel_library("aten")
         # in a dry run tensors of torch's device "meta" stand for those of the CPU
         self._meta.impl("copy_", self._copy, "Meta")
+        # For both devices, as a copy goes from one to the other.
         for key in (KEY, "Meta"):
             self._meta.impl("_to_copy", self._converted, key)
         self._meta.impl("_pin_memory", _pinned, "Meta")
@@ -233,8 +239,10 @@ class DryRun:
         if trusting:
             engine.integers = None
         else:
+            # Of code that is trusted nothing depends on integers: knowing them would only cost.
             engine.integers = KnownIntegers(engine.storages, assume)
         self.put_cards(architectures, capacity)
+        # No stacks: nobody asks a dry run for lines, and walking them takes time at each allocation.
         tracker = Tracker(engine, stacks=False)
         recorders = [RequestRecorder(self.backend, tracker, index) for index in range(len(architectures))]
 
@@ -255,6 +263,7 @@ class DryRun:
             if trusting or not explains(error):
                 raise
             raise DataDependentError(f"{TAKES_OUT}.") from error
+        # Also after an error: the trace up to it is what the caller may want, and hooks must not stay.
         finally:
             for recorder in recorders:
                 recorder.stop()
@@ -287,6 +296,7 @@ class DryRun:
         Code that is trusted may read what a few numbers are copied to: zeros.
         """
         if device is not None and device.type == "cpu":
+            # Some of our own workloads read a number or two, such as a count: any number does.
             trusted = self.backend.engine.trusting and tensor.numel() <= FEW_NUMBERS
             integers = self.backend.engine.integers
             known = None
@@ -326,6 +336,7 @@ class _DryCard(SimulatedGpu):
         )
         self._reported = reported
 
+    # What is free of the card that the code believes in; the run itself never runs out.
     def free_and_total(self) -> tuple[int, int]:
         total = self._reported.total_bytes
         return max(0, total - self.reserved_bytes()), total

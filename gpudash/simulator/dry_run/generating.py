@@ -26,6 +26,7 @@ def generating_to_the_end(note: Note) -> Iterator[None]:
     Args:
         note: called with a sentence without a full stop where that decides.
     """
+    # Looked up and not imported: code that does not use transformers should not pay for it.
     criteria: Any = getattr(sys.modules.get(CRITERIA), "EosTokenCriteria", None)
     mixin: Any = getattr(sys.modules.get(GENERATION), "GenerationMixin", None)
     wanted = (

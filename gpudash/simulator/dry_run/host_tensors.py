@@ -92,6 +92,7 @@ class HostCopy(torch.Tensor):
         copies: dict[int, HostCopy] = {}
 
         def inward(value: Any) -> Any:
+            # By identity: an operation in place returns the tensor it was given, and so the same copy.
             if not isinstance(value, HostCopy):
                 return value
             copies[id(value._plain)] = value
@@ -105,6 +106,7 @@ class HostCopy(torch.Tensor):
             return value
 
         plan = _plan(operation)
+        # A copy without numbers that is written into a tensor with numbers would make those unknown behind its back.
         if any(map(_is_plain, _written(plan, args, kwargs))):
             raise missing_numbers.DataDependentError(f"{missing_numbers.COPIES}.")
         inner, named = tree_map_only(torch.Tensor, inward, (tuple(args), dict(kwargs)))
@@ -138,6 +140,7 @@ def _run(operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         args = _as_tensors(operation, args)
     if not all(map(_is_plain, tensors)):
         return _between_devices(plan, operation, args, kwargs)
+    # What views share their bytes with keeps its numbers, or its lack of them.
     if plan.is_view or torch.Tag.inplace_view in operation.tags or not _is_the_cpu(kwargs.get("device")):
         return operation(*args, **kwargs)
     if plan.name == "_pin_memory":
@@ -153,10 +156,12 @@ def _run(operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
 def _write(plan: Plan, operation: Any, args: Sequence[Any], kwargs: dict[str, Any], lacking: bool) -> Any:
     """An operation that writes tensors it is given."""
     written = _written(plan, args, kwargs)
+    # Small and known: computed, so that lengths and masks stay true.
     if not lacking and all(map(_is_small, written)):
         return operation(*args, **kwargs)
     returns = operation._schema.returns
     made: Sequence[Any] = ()
+    # Sizes are worked out only where something new is returned or may be resized.
     if kwargs.keys() & plan.written or any(result.alias_info is None for result in returns):
         sized, likes = _on_sizes(plan, operation, args, kwargs)
         if isinstance(sized, tuple):
@@ -183,6 +188,7 @@ def _write(plan: Plan, operation: Any, args: Sequence[Any], kwargs: dict[str, An
 @hands_on
 def _make(plan: Plan, operation: Any, args: Sequence[Any], kwargs: dict[str, Any], lacking: bool) -> Any:
     """An operation whose results are new."""
+    # A sampler's order is needed in numbers, however long it is.
     if plan.name in COUNTING:
         return operation(*args, **kwargs)
     try:
@@ -193,10 +199,12 @@ def _make(plan: Plan, operation: Any, args: Sequence[Any], kwargs: dict[str, Any
         if isinstance(error, NotImplementedError) or missing_numbers.explains(error):
             raise missing_numbers.of_operation(plan.name) from error
         raise
+    # No tensor among the results, or small ones of known numbers: computed after all.
     made = list(tensors_among((sized,)))
     if not made or (not lacking and all(map(_is_small, made))):
         return operation(*args, **kwargs)
     result = tree_map_only(torch.Tensor, _without_numbers, sized)
+    # A truth that is not known may still have an ordinary answer (`note_answer`).
     if plan.is_question and isinstance(result, torch.Tensor) and result.dtype is torch.bool:
         missing_numbers.note_answer(plan.name, args, result)
     return result
@@ -229,6 +237,7 @@ def _on_sizes(
     inner = tree_map_only(torch.Tensor, like, tuple(args))
     named = tree_map_only(torch.Tensor, like, dict(kwargs))
     makes = "dtype" in plan.names and "device" in plan.names
+    # What makes a tensor from nothing is told the device; the others follow their arguments.
     named.update({"device": _META} if makes else {})
     named.update({name: None for name in ("pin_memory", "generator") if name in named})
     return operation(*inner, **named), likes

@@ -57,6 +57,7 @@ class DataDependentError(RuntimeError):
 
 def of_operation(name: str) -> DataDependentError:
     """The refusal of the operation ``name``, without its namespace, that cannot do with sizes."""
+    # In the order of how the code would put it: reading, picking, any other dependence.
     if name == "_local_scalar_dense":
         return DataDependentError(f"{READS}.")
     if name in PICKING:
@@ -130,6 +131,7 @@ def note_answer(name: str, args: Sequence[Any], result: torch.Tensor) -> None:
 
 def _compared(name: str, tensor: Any, other: Any, *, is_one: bool) -> AssumedTruth | None:
     if name in ("eq", "ne") and (tensor is other or (isinstance(other, float) and math.isinf(other))):
+        # Comparing with infinity is how code looks for overflows.
         return AssumedTruth((name == "eq") is (tensor is other), ORDINARY)  # a number equals itself unless it is NaN
     # what is true of every element may be false of one: only a single number is compared
     if not is_one:
@@ -139,6 +141,7 @@ def _compared(name: str, tensor: Any, other: Any, *, is_one: bool) -> AssumedTru
         if outcome is None:
             return None
         return AssumedTruth(outcome, line_search.SEARCHES)
+    # Only what lies beyond all numbers of a tensor is decided by it.
     if isinstance(other, (int, float)) and is_beyond(other):
         # 1 stands for all numbers of a tensor, which lie between LEAST and MOST: beyond these every one
         # compares alike
@@ -170,6 +173,7 @@ def for_known_code() -> float | None:
     nothing has changed. L-BFGS asks for the loss, which falls, and for factors.
     """
     frame = _caller()
+    # L-BFGS reads its loss at every turn; a falling one lets it go on to its last iteration.
     if line_search.is_search(frame):
         return line_search.falling_loss()
     if frame is None or frame.f_code.co_filename != SCALER:
@@ -189,6 +193,7 @@ def _caller() -> FrameType | None:
     """The innermost frame that is neither the simulator's nor what it calls operations through."""
     frame: FrameType | None = sys._getframe(1)
     # outwards past the simulator, and past what torch's Python calls operations through
+    # Outwards from here: the first frame that is neither ours nor torch's caller of operations.
     while frame is not None and frame.f_code.co_filename.startswith((OWN, CALLING)):
         frame = frame.f_back
     return frame
@@ -241,6 +246,7 @@ class KnownIntegers:
         """Give a new storage for ``size`` elements zeros to be known, when it is for few integers."""
         block = self._storages.block(storage)
         if block is not None and size <= MOST_INTEGERS and not is_fractional(dtype):
+            # Bytes on the host behind the block: their being there is what `of` asks for.
             block.host = torch.zeros(storage.nbytes(), dtype=torch.uint8).untyped_storage()
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor | None:
@@ -254,6 +260,7 @@ class KnownIntegers:
         storage = tensor.untyped_storage()
         block = self._storages.block(storage)
         # bytes of the host behind the block are what says that its numbers are known
+        # An empty tensor has no bytes, and so nothing that could be unknown.
         if storage.nbytes() and (block is None or block.host is None):
             return None
         made = torch.empty(0, dtype=tensor.dtype)
@@ -296,6 +303,7 @@ class KnownIntegers:
         values = None
         if known:
             values = self.computed(plan, args, kwargs)
+        # Not known: what was written is not either, however little of it.
         if values is None:
             for name, value in (*zip(plan.names, args), *kwargs.items()):
                 if name in plan.written:
@@ -329,9 +337,11 @@ class KnownIntegers:
         known = self.of(mask)
         if known is not None:
             return known.nonzero()
+        # Everything: the largest that picking by an unknown mask can give.
         if self._assume is None:
             return None
         self._assume(ALL_PICKED)
+        # Positions of a large mask are many numbers themselves: they lie on the device, without values.
         if mask.numel() > MOST_INTEGERS:
             return torch.empty((mask.numel(), mask.dim()), dtype=torch.int64, device=mask.device)
         return torch.ones(mask.shape, dtype=torch.bool).nonzero()

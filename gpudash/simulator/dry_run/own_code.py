@@ -99,6 +99,7 @@ def load(name: str) -> Build:
     here = str(Path.cwd() if file is None else file.absolute().parent)
     if here not in sys.path:
         sys.path.insert(0, here)
+    # Importing is followed too: modules compile and make tensors as they are loaded.
     left = LeftUncompiled()
     try:
         with several_gpus_refused(), compiling_nothing(left), HostTensors():
@@ -172,6 +173,7 @@ def follow(
         ValueError: when ``steps`` is below 2.
     """
     if steps < 2:
+        # The first step makes the optimizer's state; what repeats is seen from the second on.
         raise ValueError(f"steps: a prediction follows at least 2 steps, not {steps}")
 
     @hands_on
@@ -186,11 +188,13 @@ def follow(
                 f"The function returned {'nothing' if step is None else type(step).__name__} in place of its step.",
                 "Let it return a function that takes one step, such as: def step(): ...; return step",
             )
+        # Again behind `build`: it may have imported what defines operations.
         dry.know_custom_operations()
         with training, generating_to_the_end(assume):
             for number in range(1, steps + 1):
                 tracker.step = number
                 step()
+                # A whole training: a second call would train once more.
                 if training.steps:
                     break
         tracker.finish()
@@ -214,12 +218,14 @@ def several_gpus_refused() -> Iterator[None]:
     """Tell code that wants ranks, or all GPUs of the machine, why it is not followed, before it waits for them."""
     groups: Any = getattr(distributed, "distributed_c10d", None)
     replaced: list[tuple[Any, str, Any]] = [(nn.DataParallel, "__init__", _refuse_data_parallel)]
+    # Wherever torch's own modules have the function under its name: `from ... import` copies it.
     for name, unless in (("init_process_group", _unless_alone), ("_get_default_group", _unless_ranks)):
         original = getattr(groups, name, None)
         made = None
         if original is not None:
             made = unless(original)
         torchs = [module for path, module in list(sys.modules.items()) if path.startswith("torch.")]
+        # Only those that still have the original: what a library has replaced is left to it.
         replaced += [(one, name, made) for one in torchs if made and vars(one).get(name) is original]
     kept = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
     for owner, name, made in replaced:
@@ -237,6 +243,7 @@ def _unless_alone(original: Callable[..., Any]) -> Callable[..., Any]:
         ranks = kwargs.get("world_size", args[3] if len(args) > 3 else -1)
         if ranks in (-1, None):
             ranks = os.environ.get("WORLD_SIZE", "")
+        # A group of one process is what single-GPU code makes to please a library.
         if str(ranks) == "1":
             return original(*args, **kwargs)
         raise _ranks()
@@ -298,6 +305,7 @@ def checkpoints_without_numbers(kept: KeptCheckpoints | None = None) -> Iterator
             found = kept.find(file)
         if kept is not None and found is not None:
             return kept.loaded(found, kwargs.get("map_location", args[0] if args else None))
+        # Told how, or a stream: the code knows what it wants.
         if "mmap" in kwargs or not isinstance(file, (str, os.PathLike)):
             return original(file, *args, **kwargs)
         try:
@@ -387,12 +395,14 @@ class UnknownNumber(float):
 
     def __bool__(self) -> bool:
         """Refused, as every way of deciding by it, or guessed."""
+        # A truth of an unknown number: guessed where the user has agreed to guesses, refused elsewhere.
         if guesses.on:
             assume(AS_ONE)
             return True
         raise DataDependentError(f"{DECIDES}.")
 
     def _refuse(self, *_other: Any) -> int:
+        # `"%d" % number` only shows it.
         if fills_in_text(sys._getframe(1)):
             return 1
         if guesses.on:
@@ -445,9 +455,11 @@ class UnknownNumber(float):
         Args:
             smaller: the outcome if this number is the smaller one; ``None`` for those that ask for equality.
         """
+        # A number is equal to itself whatever it is, unless it is NaN.
         if other is self:
             assume(FINITE)
             return compare(1.0, 1.0)
+        # By the order in which they were read: a later loss is taken to be the smaller one.
         if isinstance(other, UnknownNumber):
             assume(FALLS)
             if smaller is None:
@@ -488,12 +500,14 @@ def standing_in() -> Iterator[None]:
     ]
     own = [vars(owner).get(name) for owner, name, _made in replaced]
     for owner, name, made in replaced:
+        # Bound before and after: what was inherited is taken away again, not put back.
         setattr(owner, name, made)
     try:
         yield
     finally:
         for (owner, name, _made), before in zip(replaced, own):
             if before is None:
+                # Setting the inherited function would shadow it on this class for good.
                 delattr(owner, name)  # it was inherited
             else:
                 setattr(owner, name, before)
@@ -553,6 +567,7 @@ def _unless_known(original: Callable[..., Any], unknown: Callable[..., Any]) -> 
 
 @hands_on
 def _item(self: torch.Tensor, original: Callable[..., Any]) -> Any:
+    # GradScaler and L-BFGS get the number that lets them go on.
     answer = missing_numbers.for_known_code()
     if self.numel() != 1 or self.is_complex() or answer is not None:
         if answer is None:
@@ -569,6 +584,7 @@ def _item(self: torch.Tensor, original: Callable[..., Any]) -> Any:
 def _truth(self: torch.Tensor, original: Callable[..., Any]) -> bool:
     if missing_numbers.answer_to(self) is not None:
         return _ordinary(self)
+    # A single truth is decided by; of several torch itself says that this is ambiguous.
     if self.numel() == 1:
         if guesses.on:
             assume(GUESSED)

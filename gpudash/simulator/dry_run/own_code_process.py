@@ -29,6 +29,7 @@ OLDEST_TORCH = (2, 9)
 
 def main():
     """Answer until the standard input ends; returns only when nothing can be followed here."""
+    # Duplicated first: from here on descriptor 1 is the code's, and answers have one that it does not know.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what any code prints goes to the standard error
     requests = os.fdopen(os.dup(0))
@@ -67,6 +68,7 @@ def _prepare():
     from importlib.util import find_spec, module_from_spec, spec_from_file_location
 
     here = os.path.dirname(os.path.abspath(__file__))
+    # Python puts the script's folder in front: its neighbours would hide modules of that name.
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
     folder = os.path.dirname(os.path.dirname(here))
     # of this installation, whatever that Python has, and without the libraries that are installed beside it
@@ -90,6 +92,7 @@ def _read(requests, lines):
     for line in requests:
         if line.strip():
             lines.put(line)
+    # The standard input has ended: whoever asks is gone, also in the midst of an answer.
     os._exit(0)
 
 

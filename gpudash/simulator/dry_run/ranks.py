@@ -45,6 +45,7 @@ def first_rank_of(count: int) -> Iterator[None]:
     """
     import torch.distributed as distributed
 
+    # Asked first: importing what follows fails in a build without it.
     if not distributed.is_available():
         raise NoRanksError("This PyTorch was built without torch.distributed, so it has no ranks.")
     try:
@@ -114,6 +115,7 @@ def emulate_storages(engine: Engine) -> None:
     make = _fsdp_param.FSDPParam.init_all_gather_outputs
     replaced = [
         (module, name, _in_place_of(getattr(module, name), instead))
+        # `alloc_storage` is imported by name in both modules, and so replaced in both.
         for module, name, instead in (
             (_fsdp_param, "alloc_storage", take),
             (_fsdp_param_group, "alloc_storage", take),
@@ -154,6 +156,7 @@ def replicated(model: nn.Module, engine: Engine) -> nn.Module:
                 engine.echoes = False
 
     # Shapes are compared across the ranks by numbers, which a dry run has not; the comparison takes some bytes.
+    # Replaced for the construction alone.
     verify = getattr(distributed, VERIFY)
     setattr(distributed, VERIFY, lambda *_args, **_kwargs: None)
     try:
@@ -161,6 +164,7 @@ def replicated(model: nn.Module, engine: Engine) -> nn.Module:
     finally:
         setattr(distributed, VERIFY, verify)
     ranks: Any = torch.distributed
+    # A hook in place of the all-reduce: the reducer waits for a future with the bucket.
     ranks._register_comm_hook(wrapped.reducer, engine, bucket_reduced)
     return wrapped
 

@@ -43,6 +43,7 @@ def place(error: BaseException) -> str:
     """
     if isinstance(error, SyntaxError) and error.filename:
         return shown_line((error.filename, error.lineno or 0))
+    # The user's own line if there is one: a library's would not say what to change.
     lines = _followed(_lines(error))
     if lines:
         return shown_line((_own(lines) or lines)[-1])
@@ -86,6 +87,7 @@ def place_of(frame: FrameType | None, *, within_torch: bool = False) -> str:
 def _lines(error: BaseException) -> list[Line]:
     """The lines the error went through, outermost first; further in, those of the error it was made from."""
     if error.__cause__ is None:
+        # The cause is where it began: its lines are further in.
         inner = []
     else:
         inner = _lines(error.__cause__)
@@ -153,6 +155,7 @@ def explaining_errors() -> Iterator[None]:
     except CannotPredictError:
         raise
     except DataDependentError as error:
+        # Two places: where the user's code is, and where the library decides.
         own, library = place(error), library_place(error)
         where = ""
         if own:
@@ -173,6 +176,7 @@ def explaining_errors() -> Iterator[None]:
         ) from error
     except (Exception, SystemExit, KeyboardInterrupt) as error:  # any code may raise anything
         own, said = place(error), first_line(error)
+        # Before the code is blamed: what the simulator cannot do is said of gpudash.
         cannot = _reason_of_gpudash(error)
         if cannot:
             logger.error("No prediction: %s", cannot, exc_info=error)

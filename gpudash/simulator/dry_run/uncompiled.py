@@ -87,6 +87,7 @@ def compiling_nothing(left: LeftUncompiled) -> Iterator[None]:
 
         def run_as_written() -> None:
             """Of what was compiled before, or is by a ``torch.compile`` that was imported before."""
+            # The stance of the compiler, where it is imported already; later imports come by the wrappers.
             compiler = sys.modules.get(COMPILER)
             if compiler is not None and compiler not in left_out:
                 left_out.append(compiler)

@@ -30,6 +30,7 @@ class WholeTraining:
     def steps(self) -> int:
         """How many steps were taken in a call that was a whole training; 0 when it was not."""
         most = max(self._steps.values(), default=0)
+        # An optimizer from before was stepped: the call is one step of a training of the user's own.
         if self._is_a_step or most < 2:
             return 0
         return most
@@ -47,6 +48,7 @@ class WholeTraining:
             kind.__init__ = make
 
         kind.__init__ = made
+        # torch's own hook, which is called behind every optimizer's step.
         self._end = [put_back, optimizer_hooks.register_optimizer_step_post_hook(self._stepped).remove]
         return self
 

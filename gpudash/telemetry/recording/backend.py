@@ -83,6 +83,7 @@ class RecordingBackend:
 
     def store(self, pages: Pages, until: int) -> Store:
         """The store of this recording, whose series are, as far as the first ``until`` pages, read when asked for."""
+        # Without pages nothing is summarised: the rows are read at once.
         self._pages = pages
         self._until = until
         if until:
@@ -120,6 +121,7 @@ class RecordingBackend:
         if not runs:
             with self.reading() as recording:
                 return read_instant(recording, recording.rows_at(time_s, self.rows), time_s, store.links)
+        # One seek at a time: `PastPosition` goes on from the moment before.
         with self._seeking, self.reading() as recording:
             rows = recording.rows_at(time_s, self.rows)
             found = read_instant(recording, rows, time_s, store.links)
@@ -141,6 +143,7 @@ class RecordingBackend:
     def own_reading(self) -> Iterator[Recording]:
         """The recording, open for a thread of its own."""
         self._reopen()
+        # A connection of its own: queries of another thread would otherwise wait for this one.
         with open_recording(self._path) if self.opened is None else self.opened.another() as opened:
             yield opened
 
@@ -163,6 +166,7 @@ class RecordingBackend:
         self._closed = True
         if self._requests is not None:
             self._requests.close()
+        # Waited for before the file is closed under whoever reads it.
         ended = self.wait(CLOSE_S)
         with self._seeking, store.lock:
             if ended:
@@ -185,8 +189,10 @@ class RecordingBackend:
         """Read what lies in ``span`` and around it; false when it is too much."""
         margin = (span[1] - span[0]) * MARGIN
         with self.own_reading() as recording:
+            # With a margin first, so that a little panning needs nothing new; the bare span where that is too much.
             for low, high in ((span[0] - margin, span[1] + margin), span):
                 last = self.rows
+                # A lane may write a few rows late: they are read as well, and hidden by their times.
                 after = {table: max(0, row - LATE_ROWS) for table, row in recording.rows_at(low, last).items()}
                 until = {table: row + LATE_ROWS for table, row in recording.rows_at(high, last).items()}
                 if sum(until.values()) - sum(after.values()) <= MOST_ROWS:
@@ -209,6 +215,7 @@ def read_instant(recording: Recording, rows: Rows, time_s: float, links: Mapping
     """
     instant = Instant(time_s)
     for table in schema.TABLES:
+        # Late rows are behind the one that the moment falls on.
         instant.scan_back(recording.samples_before(table, rows.get(table, 0) + LATE_ROWS))
     instant.add_bands({uuid: name for name, uuid in links.items()})
     return instant
@@ -219,6 +226,7 @@ def read_part(recording: Recording, links: Mapping[str, str], after: Rows, until
     part = Store(buckets=DETAIL_BUCKETS)
     for device, uuid in links.items():
         part.link(device, uuid)
+    # What was known when the span begins, for bands and runs that rest on it.
     part.begin_with(read_instant(recording, after, time_s, links))
     for record in recording.records(after, until):
         part.apply(record)
@@ -244,6 +252,7 @@ class PastPosition:
         with self._store.lock:
             begun = [run for run in self._store.end.runs if run.began_s <= time_s]
         return [
+            # A run that had ended is as it is now; of one that was on its figures of then are made.
             run if run.ended_s is not None and run.ended_s <= time_s else self._then(recording, run, rows, time_s)
             for run in begun
         ]
@@ -254,6 +263,7 @@ class PastPosition:
             known = -1
         else:
             known = digest.event
+        # Another run, an earlier moment, or a digest that is further on: begin anew from the digest.
         if view is None or view.began_s != run.began_s or not known <= self._event <= rows["event"]:
             view = RunView(run.run_id, run.workload, run.device, run.spec, run.simulated, run.began_s)
             if digest is None:
@@ -263,6 +273,7 @@ class PastPosition:
             self._event = known
         steps = [
             event
+            # Bounded: behind so many events the figures are those of the digest.
             for event in recording.events(max(self._event, rows["event"] - MOST_EVENTS), rows["event"])
             if isinstance(event, StepFinished | StageFinished) and self._concerns(event, run)
         ]
@@ -270,10 +281,12 @@ class PastPosition:
             reported = [
                 e for e in self._store.end.events if isinstance(e, _REPORTED) and run.began_s <= e.time_s <= time_s
             ]
+            # Taken anew each time: some of them may lie behind the moment that is shown now.
             view.notes, view.epochs, view.warnings = [], [], []
             for event in (*steps, *(event for event in reported if self._concerns(event, run))):
                 view.apply(event)
             self._peaks(view, time_s)
+        # Kept: a slider that moves on needs only the events in between.
         self._run, self._event = view, rows["event"]
         return view
 
@@ -282,6 +295,7 @@ class PastPosition:
         known = -1
         if self._digests:
             known = self._digests[-1].event
+        # A recording that is being written gets new digests with each page.
         if rows["event"] - known > MOST_EVENTS:
             self._digests.extend(digests(recording, known))
         return self._digest(run, rows)
@@ -310,6 +324,7 @@ class PastPosition:
             ("reserved_bytes", ("allocator", "peak_reserved_bytes", view.device)),
         )
         for name, key in keys:
+            # `at=inf`: of all there is, since the range of the statistics says what counts.
             series = self._store.series(*key, at=math.inf)
             found = None
             if series is not None:

@@ -171,6 +171,7 @@ def read_facts(path: Path, peak_s: float = PEAK_S, stopped: Callable[[], bool] =
 
 def _runs(recording: Recording, stopped: Callable[[], bool]) -> tuple[RunFacts, ...]:
     views = _views(recording)
+    # A damaged table of events costs what runs held, not that they were.
     if not views:  # what began the runs cannot be read: their own table still tells of them
         return tuple(
             RunFacts(number, run.workload, spec=_spec(run.spec), status=run.status, began_s=run.began_s)
@@ -202,6 +203,7 @@ def _views(recording: Recording) -> list[RunView]:
     """The runs that began, with what their ends and their newest digests tell."""
     kinds = ", ".join(map(repr, (*_RUN_EVENTS, Note.__name__)))
     statement = (
+        # The index of rare events finds these without reading steps (`schema.RARE_INDEX`).
         f"SELECT time_s, run_id, kind, json FROM event WHERE {schema.RARE} AND kind IN ({kinds}) "
         f"AND (kind <> '{Note.__name__}' OR json LIKE '%\"{Topic.DEVICE}\"%') ORDER BY time_s, rowid"
     )
@@ -214,6 +216,7 @@ def _views(recording: Recording) -> list[RunView]:
             found = newest_digest(recording, event.run_id)
             if found is not None:
                 with suppress(ValueError):
+                    # Of the newest digest, as reading every step of the run would take seconds.
                     view.restore(found, stages=False)
             views.append(view)
             continue
@@ -233,6 +236,7 @@ def _peak(
     else:
         table, column = ("gpu", "used_bytes")
     peak_bytes = view.memory.used_bytes
+    # More than the card has: a reading of another card, or damage.
     if peak_bytes is not None and view.ended_s is not None and peak_bytes <= (view.memory.capacity_bytes or LARGEST):
         return peak_bytes
     if table == "gpu" and uuid is None:
@@ -260,6 +264,7 @@ def _outline(
     else:
         wanted = [("allocator", "allocated_bytes", view.device), ("gpu", "used_bytes", uuid)]
     for table, column, device in wanted:
+        # It goes into a statement as text, and comes from a file that anybody may have made.
         if device is not None and not _DEVICE.fullmatch(device):
             continue
         if table == "gpu" and device is None:
@@ -267,6 +272,7 @@ def _outline(
         highest = _highest_of_parts(recording, view, (table, column, device), last, stopped)
         known = [value for value in highest if value is not None]
         if known and max(known) > 0:
+            # In hundredths: enough for a picture as small as this.
             return tuple(None if value is None else round(100 * value / max(known)) for value in highest)
     return ()
 
@@ -295,6 +301,7 @@ def _highest_of_parts(
     if count <= OUTLINE_ROWS:
         statement = f"SELECT count(*) FROM {table} WHERE rowid BETWEEN {first} AND {until} {of_device}"
         readings = [row[0] for row in recording.select(statement, stopped)]
+        # No more parts than there are readings: empty ones would look like gaps.
         parts = min(OUTLINE_PARTS, *readings, count)
         if parts < 1:
             return []
@@ -315,6 +322,7 @@ def _highest_of_parts(
             f"SELECT max({column}) FROM {table} "
             f"WHERE rowid BETWEEN {begin} AND {begin + OUTLINE_ROWS // parts - 1} {of_device}"
         )
+        # A sample of each part: a long run has millions of rows.
         found = [row[0] for row in recording.select(statement, stopped)]
         if found and isinstance(found[0], int):
             highest[part] = found[0]
@@ -449,15 +457,18 @@ def annotate(path: Path, key: str, value: str) -> None:
         RecordingError: one sentence, when the file is gone, no recording, damaged or not writable, or when whoever
             writes it lets nobody else write.
     """
+    # Only one writes a file: what records it in this process does it itself.
     recorder = recorder_of(path)
     if recorder is not None and recorder.annotate(key, value):
         return
+    # Looked at first: changing a damaged file may cost what can still be read of it.
     with open_recording(path) as recording:
         damaged = bool(recording.notices)
     if damaged:
         raise RecordingError(f"{path.name} is damaged and is left as it is.")
     if not os.access(path, os.W_OK):
         raise RecordingError(f"{path.name} is read-only; make it writable to change it.")
+    # The file's date is put back, as lists are ordered by it.
     status, written = path.stat(), being_written(path)
     try:
         with closing(sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)) as connection:
@@ -469,6 +480,7 @@ def annotate(path: Path, key: str, value: str) -> None:
             _begin(connection)
             schema.annotate(connection, key, value)
             connection.execute("COMMIT")
+        # While it is written its date changes anyway.
         if not written:
             os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     except (sqlite3.Error, OSError) as error:

@@ -66,6 +66,7 @@ class Pages:
 
     def fix(self, page: int, samples: Mapping[Key, Samples]) -> None:
         """Give a damaged page what its rows bring when they are read again."""
+        # Damaged in the middle: as good as whole once its rows have been read again.
         self._fixed[page] = samples
         self.keys |= frozenset(samples)
         self.damaged.discard(page)
@@ -76,6 +77,7 @@ class Pages:
             row[0] - 1: (row["data"], row["samples"])
             for row in recording.scan(_SUMMARIES.format(self._ids.get(key, 0)), 0)
             if row[0] <= until and row[0] - 1 not in self._fixed
+            # Pages that were fixed take the place of what the file says.
         }
         for page, samples in self._fixed.items():
             if key in samples and page < until:
@@ -84,12 +86,14 @@ class Pages:
                 found[page] = data, len(times)
         whole = b"".join(found[page][0] for page in sorted(found))
         rows = np.frombuffer(whole).reshape(-1, len(BucketRow)).T
+        # Neighbours merge until there are few enough, as in a live series.
         while rows.shape[1] > MOST_BUCKETS:
             rows = merged_pairs(rows)
         return np.ascontiguousarray(rows), sum(count for _data, count in found.values())
 
     def _check(self, recording: Recording) -> None:
         """Find the pages whose summaries are damaged: every one carries its checksum."""
+        # A page says of how many series it has summaries: what is missing at the end is damaged.
         left = [page.summaries for page in self.pages]
         for number in self._ids.values():
             for row in recording.scan(_SUMMARIES.format(number), 0):
@@ -105,6 +109,7 @@ def _pages(recording: Recording) -> list[SummaryPage]:
     time_s = float("-inf")
     for number, row in enumerate(recording.select("SELECT * FROM page ORDER BY id")):
         facts = tuple(row)
+        # Checked up to the first that is not whole: rows behind it are read one by one.
         if len(facts) < LEAST_FACTS or facts[0] != number + 1 or facts[-1] != crc32(facts[:-1]):
             break
         there = dict(zip(row.keys()[2:-2], facts[2:-2], strict=True))

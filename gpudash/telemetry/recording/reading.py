@@ -115,6 +115,7 @@ class TableReader:
             for table in (*schema.TABLES, "event"):
                 rows = self.select(f"SELECT time_s FROM {table} ORDER BY rowid DESC LIMIT {LAST_ROWS}")
                 times = sorted(row[0] for row in rows if isinstance(row[0], int | float) and row[0] < LONGEST_S)
+                # The middle of the last few: a single damaged time must not be the end of a recording.
                 ends.extend(times[len(times) // 2 : len(times) // 2 + 1])
             if ends:
                 self._latest_s = max(ends) + LATEST_S
@@ -136,6 +137,7 @@ class TableReader:
             time_s = row["time_s"]
             if not isinstance(time_s, int | float):
                 self.damaged(table, "a row has no time")
+                # Zeros where the file was cut: what follows there may be half a row.
                 if self._cut_short():
                     return
             elif not FIRST_S <= time_s <= self.latest_s:
@@ -186,6 +188,7 @@ class TableReader:
             after: the parameter at first.
             report: called with the cause when something could not be read.
         """
+        # From the last row that could be read: each damaged place costs one round.
         row: int | None = after
         for _gap in range(MOST_GAPS):
             try:
@@ -209,6 +212,7 @@ class TableReader:
         if row is None:
             return None
         bad, step = row, 1
+        # Doubling steps beyond the damage, then halving back to its end.
         while not self._reads(statement, row + step):
             bad, step = row + step, step * 2
             if step > LARGEST_STEP:
@@ -232,9 +236,11 @@ class TableReader:
     def _cut_short(self) -> bool:
         """Whether the file is shorter than its header says (bytes 16 and 28, sqlite.org/fileformat.html)."""
         if being_written(self.source):
+            # POSIX locks go with any descriptor of the file that is closed (sqlite.org/howtocorrupt.html).
             return False  # and closing a descriptor of it would drop the writer's locks
         with open_regular(self.source) as file:
             header = file.read(32)
+        # 1 stands for 65536, which two bytes cannot hold.
         page = int.from_bytes(header[16:18]) or 1
         return self.source.stat().st_size < int.from_bytes(header[28:32]) * (65536 if page == 1 else page)
 
@@ -330,10 +336,12 @@ class Recording(TableReader):
         """The newest ``most`` events up to row ``until``, as written, without steps, stages, transfers and output."""
         statement = f"SELECT *, rowid AS row_number FROM event {{}} WHERE {schema.RARE} AND rowid <= {until}"
         try:
+            # INDEXED BY fails where the index is missing or damaged, rather than reading the whole table.
             indexed = statement.format(f"INDEXED BY {schema.RARE_INDEX}") + f" ORDER BY time_s DESC LIMIT {most}"
             with self._database.query(indexed) as cursor:
                 rows = cursor.fetchall()
         except (sqlite3.Error, UnicodeDecodeError):
+            # An older recording has no such index: its events are gone through.
             rows = [row for row in self.rows("event", 0, until) if row["kind"] not in schema.FREQUENT][-most:]
         rows = [row for row in rows if isinstance(row["row_number"], int)]
         rows.sort(key=lambda row: int(row["row_number"]))
@@ -394,6 +402,7 @@ class Recording(TableReader):
     def _row_at(self, table: str, time_s: float, high: int) -> int:
         low, statement = 0, f"SELECT time_s FROM {table} WHERE rowid >= ? ORDER BY rowid LIMIT 1"
         while low < high:
+            # Rows ascend in time nearly everywhere; a row that cannot be read counts as too late.
             middle = (low + high + 1) // 2
             try:
                 with self._database.query(statement, (middle,)) as cursor:
@@ -468,11 +477,13 @@ def open_recording(path: Path) -> Recording:
             if log.exists():
                 require_regular(log)  # SQLite opens it, too
         source, options = path, "mode=ro"
+        # Nobody writes it: it may be opened without locks, and its log, if a crash left one, has to be recovered.
         if not being_written(path):
             if any(log.exists() and log.stat().st_size for log in log_files(path)[:1]):
                 folder = tempfile.TemporaryDirectory(prefix="gpudash-")
                 source, options = _copy(path, Path(folder.name)), "mode=rw"
             else:
+                # `immutable`: SQLite neither locks nor looks for a log, so that a read-only folder will do.
                 options = "mode=ro&immutable=1"
     except FileNotFoundError as error:
         raise RecordingError(f"{error.filename} does not exist") from None
@@ -541,6 +552,7 @@ def _sample(table: Table, row: sqlite3.Row, names: Mapping[str, _Kinds]) -> Samp
     states = {}
     if text:
         states = {name: _state(word) for name, word in _mapping(text).items() if name in names}
+    # Only values of the column's own kind: a stranger's file may hold anything anywhere.
     values: dict[str, Value] = {name: value for name, kinds in names.items() if isinstance(value := row[name], kinds)}
     values.update((name, None) for name in names if name in states and name not in values)
     return Sample(row["time_s"], table, row["device"], values, states)
@@ -570,6 +582,7 @@ def _in_order(records: Iterator[R]) -> Iterator[R]:
     """``records``, nearly ascending, in order of time; equal times keep their order."""
     waiting: list[tuple[float, int, R]] = []
     for number, record in enumerate(records):
+        # The number of its coming breaks ties, so that records themselves need not be compared.
         heapq.heappush(waiting, (record.time_s, number, record))
         if len(waiting) > MOST_OUT_OF_TURN:
             yield heapq.heappop(waiting)[2]

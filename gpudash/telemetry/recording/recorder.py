@@ -98,9 +98,11 @@ def being_written(path: Path) -> bool:
     """Whether a living gpudash, this one included, writes ``path``; a file that cannot be opened counts as not."""
     try:
         status = path.stat()
+        # Our own file: opening it here would drop SQLite's locks as it is closed (`_writing`).
         if (status.st_dev, status.st_ino) in _writing:
             return True
         with open_regular(path) as file:
+            # A recorder holds an exclusive lock for as long as it lives: kill -9 ends it too.
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -178,6 +180,7 @@ class Recorder:
         if self._connection is None:
             return
         try:
+            # One transaction for many rows: a commit of each would cost a write to the disk.
             if not self._pending:
                 self._connection.execute("BEGIN")
             self._pending += 1
@@ -186,8 +189,10 @@ class Recorder:
                 schema.write(self._connection, self._inserts[record.table], self._row(record))
             else:
                 self._event(self._connection, record)
+            # Within the same transaction: a summary is there exactly when its rows are.
             if self._pages is not None:
                 self._pages.added(self._connection, record)
+            # The end of a run is committed at once: what comes next may be a crash of the machine.
             if self._pending >= COMMIT_ROWS or isinstance(record, RunEnd):
                 self._commit()
         except (sqlite3.Error, OSError) as error:
@@ -229,6 +234,7 @@ class Recorder:
         For any thread: this recorder's own notes it when it ticks next, or closes, so that nobody else writes the file.
         """
         request = _Request(key, value)
+        # Under the lock: `_release` answers whoever has come so far, and nobody comes after it.
         with self._requests_lock:
             if self._connection is None:
                 return False
@@ -247,6 +253,7 @@ class Recorder:
             self._commit()
         except (sqlite3.Error, OSError) as error:
             self._fail(error)
+        # Known only behind the commit.
         for request in requests:
             request.noted = self._connection is not None
             request.done.set()
@@ -275,11 +282,13 @@ class Recorder:
         try:
             self._commit()
             with connection:
+                # A run that is on has no end of its own any more.
                 connection.execute("BEGIN")
                 connection.execute(
                     "UPDATE run SET status = 'cancelled', ended_s = ? WHERE status = 'running'", (self._newest_s,)
                 )
                 connection.execute("INSERT OR REPLACE INTO meta VALUES ('status', ?)", (status,))
+            # One file: what is in the log goes into it, and the log goes.
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             connection.execute("PRAGMA journal_mode = DELETE")
         except sqlite3.OperationalError as error:
@@ -291,8 +300,10 @@ class Recorder:
         logger.info("the recording to %s ends: %s", self.path.name, status)
 
     def _create(self, meta: Mapping[str, Any]) -> None:
+        # `isolation_level=None`: sqlite3 must not begin transactions by itself.
         connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=1.0)
         self._connection = connection
+        # WAL: what was committed survives kill -9, and readers do not wait for the writer.
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
@@ -322,6 +333,7 @@ class Recorder:
         row: list[Any] = [sample.time_s, sample.device]
         row.extend([values.get(name) for name in self._metrics[sample.table]])
         states = sample.states
+        # Mostly there is none, and then nothing is written.
         row.append(json.dumps({name: state.value for name, state in states.items()}) if states else None)
         return row
 
@@ -349,6 +361,7 @@ class Recorder:
                 f"Recording to {self.path} stopped ({_cause(error)}); what was written before is readable, "
                 "and the session goes on unrecorded."
             )
+        # In any case: a file that cannot be written must not stay locked.
         self._release()
 
     def _release(self) -> None:
@@ -386,6 +399,7 @@ def copy_recording(path: Path, target: Path) -> None:
             contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as source,
             contextlib.closing(sqlite3.connect(part)) as copy,
         ):
+            # SQLite's own copy: pages that change meanwhile are taken again.
             source.backup(copy)
             copy.execute("PRAGMA journal_mode = DELETE")
     except (sqlite3.Error, OSError) as error:
@@ -412,6 +426,7 @@ def _claim(recorder: Recorder, path: Path) -> tuple[int, tuple[int, int]]:
     except OSError as error:
         raise RecordingError(f"{path} cannot be written ({_cause(error)}); choose another place") from None
     try:
+        # O_EXCL decides: two gpudash may have found the same name free.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
         raise _TakenError(_why_taken(path)) from None
@@ -421,6 +436,7 @@ def _claim(recorder: Recorder, path: Path) -> tuple[int, tuple[int, int]]:
         fcntl.flock(descriptor, fcntl.LOCK_EX)  # waits for `being_written` elsewhere at most: the file is new
     status = os.fstat(descriptor)
     identity = (status.st_dev, status.st_ino)
+    # Known before anything is opened: see `_writing`.
     _writing[identity] = recorder
     return descriptor, identity
 
@@ -466,6 +482,7 @@ class PageWriter:
         if isinstance(record, Sample):
             self._rows[record.table] += 1
             self._weight += 1
+        # Of a run that ended: its figures are known whole.
         else:
             self._rows["event"] += 1
             self._weight += TRANSFER_SAMPLES if isinstance(record, Transfer) else 1
@@ -473,6 +490,7 @@ class PageWriter:
                 self._digest(connection, run_of(self._store.runs, record.run_id))
         if self._weight >= PAGE_ROWS:
             self._weight = 0
+            # At the end of each page as well: a crash then costs a page's worth of figures, not all.
             self._digest(connection, self._store.run)
             self.write(connection, record.time_s, self._rows, self._new_samples())
 
@@ -481,6 +499,7 @@ class PageWriter:
         self._page += 1
         counts = [rows[table] for table in (*schema.TABLES, "event")]
         page = (self._page, time_s, *counts, len(samples))
+        # A checksum over each row: a file that was cut short is noticed where it is.
         connection.execute(f"INSERT INTO page VALUES ({', '.join('?' * (len(page) + 1))})", (*page, crc32(page)))
         coarse = []
         for key, (times, values) in samples.items():
@@ -493,6 +512,7 @@ class PageWriter:
         """What every series has got since the page before."""
         found = {}
         for key, series in self._store.curves():
+            # What came since the page before: pages have no sample twice.
             count = len(series) - self._taken.get(key, 0)
             if count:
                 found[key] = series.newest(count)

@@ -48,12 +48,14 @@ def prune(folder: Path, max_bytes: int, max_count: int, keep: Path | None = None
     Returns:
         The new places of what was moved, oldest first.
     """
+    # By name where the time is the same: names begin with the date.
     stored = sorted(_stored(folder), key=lambda item: (item.changed, item.path.name))
     total, count = sum(item.bytes for item in stored), len(stored)
     moved: list[Path] = []
     for item in stored:
         if total <= max_bytes and count <= max_count:
             break
+        # Passed over, and not the end: what stays counts towards both limits.
         if (keep is not None and _same(item.path, keep)) or _stays(item.path):
             continue
         with suppress(OSError):
@@ -105,6 +107,7 @@ def _folder_to_trash(path: Path, trash: Path) -> Path:
 
 def _stored(folder: Path) -> list[_Stored]:
     found: list[_Stored] = []
+    # Its logs and traces go with it, and so count with it.
     for path in folder.glob(f"*{SUFFIX}"):
         with suppress(OSError):
             status = path.stat()
@@ -147,6 +150,7 @@ def move_recording(path: Path, target: Path) -> Path:
         target = wanted.with_name(f"{wanted.stem}-{number}{SUFFIX}")
         number += 1
     path.replace(target)
+    # Behind the recording: without it they mean nothing, while it can be read without them.
     for log, target_log in zip(log_files(path), log_files(target), strict=True):
         if log.exists():
             log.replace(target_log)
@@ -176,6 +180,7 @@ def purge_trash(trash: Path, now_s: float) -> list[str]:
     if not trash.is_dir():
         return []
     noted, now = _read(trash), {entry.name for entry in trash.iterdir() if entry.name != INDEX}
+    # Seen for the first time now; a clock that was set back must not keep things for longer.
     since = {name: min(noted.get(name, now_s), now_s) for name in sorted(now)}
     gone = []
     for name in [name for name, moment in since.items() if now_s - moment > KEPT_S]:

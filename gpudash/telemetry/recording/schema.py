@@ -85,6 +85,7 @@ def write(connection: sqlite3.Connection, statement: str, row: Sequence[Any]) ->
     """Write a row; what a text holds that is no UTF-8, as a process's name can, is written as an escape."""
     try:
         connection.execute(statement, row)
+    # Most texts are valid: looking through each before would cost more than this.
     except UnicodeEncodeError:
         connection.execute(statement, [_utf8(value) if isinstance(value, str) else value for value in row])
 

@@ -71,10 +71,13 @@ class UntrustedDatabase:
         self._connection = sqlite3.connect(f"{source.resolve().as_uri()}?{options}", uri=True, check_same_thread=False)
         try:
             self._connection.row_factory = sqlite3.Row
+            # Functions in a schema that the file's maker wrote are not run.
             self._connection.execute("PRAGMA trusted_schema = OFF")
+            # Before the schema is read: that is a query as well.
             self._connection.set_progress_handler(self._ends, PROGRESS_STEPS)
             self._check(*self._schema())
             self._connection.execute("PRAGMA query_only = ON")
+            # Last: the statements before are ours and need more than reading.
             self._connection.set_authorizer(_authorise)
         except BaseException:
             self._connection.close()
@@ -117,6 +120,7 @@ class UntrustedDatabase:
             self._steps += PROGRESS_STEPS
             if self._stopped is not None and self._stopped():
                 return True
+            # The size is asked for only beyond what any query may take.
             return self._steps > FREE_STEPS and self._steps > self._most_steps()
         except KeyboardInterrupt as error:
             self._interrupt = error
@@ -135,6 +139,7 @@ class UntrustedDatabase:
                 raise RecordingError(f"{self._path} is not a recording: it is no SQLite file") from None
             # SQLite refuses a file shorter than its header says, unless the schema may be written (btree.c, lockBtree).
             self._connection.execute("PRAGMA writable_schema = ON")
+            # Definitions come from the file unchecked then, and each is looked at (`_check`).
             return self._definitions(), True
 
     def _definitions(self) -> _Schema:
@@ -169,6 +174,7 @@ def _strange(kind: str, name: str, sql: str) -> str:
         return f"its {name:.40} is a virtual table, not one of the file's own"
     if not _names(_PLAIN_TABLE.fullmatch(sql), name):
         return f"its table {name:.40} is defined by more than names and types of columns"
+    # Rows are read by their numbers: a column of that name would be read in their place.
     if _ROW_NUMBERS.search(sql.rpartition(")")[0]):
         return f"a column of its table {name:.40} hides the numbers of the rows"
     return ""
@@ -181,6 +187,7 @@ def _names(match: re.Match[str] | None, name: str) -> bool:
 def _authorise(action: int, table: str | None, function: str | None, _database: str | None, within: str | None) -> int:
     """Whether a statement may be prepared: it reads tables of the schema, and nothing that a view reads for it."""
     if action == sqlite3.SQLITE_SELECT:
+        # `within` names the view or trigger that a read is for: nothing of the kind is allowed.
         allowed = within is None
     elif action == sqlite3.SQLITE_READ:
         allowed = within is None and table is not None and table.lower() in TABLES

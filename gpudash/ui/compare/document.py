@@ -549,8 +549,10 @@ class CompareDocument(Document):
         if loading is not None:
             if loading.done:
                 self._take(loading)
+            elif loading.reading:
+                self.label.setText(f"Reading {loading.reading}…")
             else:
-                self.label.setText(f"Reading {loading.reading}…" if loading.reading else "Reading…")
+                self.label.setText("Reading…")
         if self.comparison is not None:
             self.overlay.refresh()
 
@@ -631,9 +633,12 @@ class CompareDocument(Document):
             self.said.emit("There is nothing to copy yet.")
             return
         focused = QApplication.focusWidget()
-        table = self.specs if focused is not None and self.specs.isAncestorOf(focused) else self.figures
-        table.copy()
-        self.said.emit("Copied what was asked." if table is self.specs else "Copied the figures.")
+        if focused is not None and self.specs.isAncestorOf(focused):
+            self.specs.copy()
+            self.said.emit("Copied what was asked.")
+        else:
+            self.figures.copy()
+            self.said.emit("Copied the figures.")
 
     def copy_picture(self) -> None:
         """Copy a picture of what is shown."""

@@ -133,6 +133,7 @@ class PartsBar(QWidget):
     def _overhang(self) -> int:
         """Bytes by which the request is drawn over the end; no more than an eighth, so that the parts stay readable."""
         free = sum(part.bytes for part in self._parts if part.kind == "free")
+        # Limited, since a request may be many times as large as the card.
         return min(max(0, self._requested - free), self._capacity // 8)
 
     def _pieces(self) -> list[_Piece]:
@@ -142,6 +143,7 @@ class PartsBar(QWidget):
             pieces.append(_Piece(part, part_name(part), at, at + width))
             at += width
         if self._requested:
+            # It begins where free memory does, since it would have taken that too.
             free = next((piece for piece in pieces if piece.part is not None and piece.part.kind == "free"), None)
             if free is None:
                 left = at
@@ -246,6 +248,7 @@ class PartsBar(QWidget):
             if box.contains(place):
                 return part, text
         if place.y() <= BAR_HEIGHT + 2 * MARGIN:
+            # From the right: the request lies over the free part.
             for piece in reversed(self._pieces()):
                 if piece.left <= place.x() < piece.right:
                     return piece.part, piece.label
@@ -258,6 +261,7 @@ class PartsBar(QWidget):
             part = found[0]
         self._choose(part.name if part is not None and part.kind == "category" else "")
 
+    # Arrow keys go through all categories and past "none".
     def keyPressEvent(self, event: QKeyEvent) -> None:
         names = ["", *(part.name for part in self._parts if part.kind == "category")]
         step = {Qt.Key.Key_Left: -1, Qt.Key.Key_Right: 1}.get(Qt.Key(event.key()))

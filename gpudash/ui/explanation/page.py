@@ -169,6 +169,7 @@ class ExplanationPage(QWidget):
             allocator: what the device is called in readings, where that is not as the run calls it.
             program: the user's own that is explained; ``None`` where it is a run of ours.
         """
+        # Remedies come later than the explanation, one by one: only they are shown anew then.
         same = self.explanation is not None and self.explanation.with_remedies(()) == found.with_remedies(())
         self.explanation = found
         self._allocator = allocator or found.device
@@ -220,6 +221,7 @@ class ExplanationPage(QWidget):
         if found is None:
             return
         with self._store.lock:
+            # Both courses under one lock: they are of one moment.
             courses = [course_of(self._store, run, self._allocator) for run in (before, after)]
             self.program.change.show_trial(after, before.step)
             self.comparison.show_courses(courses[0], courses[1], room_of(found), (before, after))
@@ -228,6 +230,7 @@ class ExplanationPage(QWidget):
     def _compare(self, shown: bool) -> None:
         """Put the two runs in the place of the table and the curve, or take them away."""
         focused = QApplication.focusWidget()
+        # A widget that is hidden loses the focus to whatever comes next in the window.
         leaves = shown and focused is not None and self.middle.isAncestorOf(focused)
         self.comparison.setVisible(shown)
         self.middle.setVisible(not shown)
@@ -359,7 +362,7 @@ class ExplanationHeader(CauseHeader):
             rank: whose memory it is, in a run with ranks.
             runnable: remedies with which a program of the user's can be run from here.
             sourced: whether the source is shown, and the note beside it.
-            beside: a remedy that is shown there as well.
+            shown_remedy: one that is shown beside the source, and is left out here.
         """
         if rank is None:
             whose = ""
@@ -483,6 +486,7 @@ def owner_rows(explanation: Explanation, choice: Choice) -> list[OwnerRow]:
     rows.sort(key=lambda row: -_size(row[0], choice))
     found = [row for _owners, row in rows]
     if explanation.rest_owners and not choice.category and not choice.search:
+        # What is not listed has no category and no text to search.
         text = f"{format_count(explanation.rest_owners)} more call sites"
         found.append(OwnerRow((format_bytes(explanation.rest_bytes), "", "", "", "", text), None))
     return found
@@ -503,6 +507,7 @@ def _size(owners: Sequence[Owner], choice: Choice) -> int:
 
 def _total(owners: Sequence[Owner]) -> int:
     """Of one line its total; of several, which may contain one another, no less than any and than their own."""
+    # Lines that contain one another count the same bytes: their sum would be too much.
     return max(sum(owner.bytes for owner in owners), *(owner.total_bytes for owner in owners))
 
 

@@ -135,6 +135,7 @@ class SourceView(QPlainTextEdit):
         """Show rows, with what is looked at first in sight."""
         if source == self.source:
             return
+        # Spans are found over whole lines of the file, since a string may go on over several of them.
         self.source = source
         # a change's lines are coloured by themselves, or they would open a string that the file's lines end
         own = [row.text if row.kind == "line" or row.kind == "removed" else "" for row in source.rows]
@@ -142,6 +143,7 @@ class SourceView(QPlainTextEdit):
         for place, row in enumerate(source.rows):
             if row.kind == "added":
                 spans[place] = spans_of([row.text])[0]
+        # Before the text: setting it highlights every block at once.
         self._highlighter.spans = spans
         self.setPlainText("\n".join(row.text for row in source.rows))
         self._mark_changes()
@@ -150,6 +152,7 @@ class SourceView(QPlainTextEdit):
         changed = next((place for place, row in enumerate(source.rows) if row.kind == "removed"), None)
         if changed is not None:
             # what an editor opens is the line to be changed, though what allocates is looked at first
+            # Moving the cursor scrolls to it; the view stays at what is looked at first.
             top = self.verticalScrollBar().value()
             self.setTextCursor(QTextCursor(self.document().findBlockByNumber(changed)))
             self.verticalScrollBar().setValue(top)
@@ -189,6 +192,7 @@ class SourceView(QPlainTextEdit):
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         inside = self.contentsRect()
+        # The frame's own padding lies between `contentsRect` and the viewport.
         # as far as the viewport, so that no seam shows in the ground of a line that a change is in
         width = self.viewport().geometry().left() - inside.left()
         self._margin.setGeometry(QRect(inside.left(), inside.top(), width, inside.height()))
@@ -223,6 +227,7 @@ class SourceView(QPlainTextEdit):
 
     def _scroll_margin(self, _part: QRect, pixels: int) -> None:
         # what is painted over the code is not moved with it, and reaches from line to line
+        # The way of a leak reaches over many lines: a part that scrolled would cut it.
         if pixels:
             self.viewport().update()
         self._margin.update()
@@ -262,9 +267,11 @@ class SourceView(QPlainTextEdit):
         if max(heights) < 0 or min(heights) > self.viewport().height():
             return
         gap = scaled(10)
+        # Past the longest line between the two ends, so that it crosses no text.
         right = max(self._right_of(place) for place in range(min(begin, end), max(begin, end) + 1)) + 3 * gap
         from_ = self._right_of(begin) + gap
         to = self._right_of(end) + gap
+        # Two ends close to each other have no room for full bends.
         bend = min(scaled(BEND_PX), abs(heights[1] - heights[0]) / 2)
         down = -1
         if heights[1] > heights[0]:
@@ -292,6 +299,7 @@ class SourceView(QPlainTextEdit):
         block = self.firstVisibleBlock()
         while block.isValid() and (rect := self.block_rect(block)).top() < self.viewport().height():
             row = self.row_at(block.blockNumber())
+            # Where the line's own text leaves no room for it, the remark is left out.
             if row is not None and row.remark:
                 room = QRectF(0, rect.top(), self.viewport().width() - scaled(10), rect.height())
                 width = painter.fontMetrics().horizontalAdvance(row.remark)
@@ -395,6 +403,7 @@ def _figures(row: SourceRow, font: QFont, room: float) -> tuple[str, QFont]:
     bold = QFont(font)
     bold.setBold(True)
     rate = format_bytes(row.growth)
+    # From the fullest wording to the shortest.
     ways = [(f"{held}, +{rate} a step", bold), (f"{held}, +{rate} a step", font), (f"{held}, +{rate}/step", font)]
     fitting = (way for way in ways if QFontMetricsF(way[1]).horizontalAdvance(way[0]) <= room)
     return next(fitting, (held, bold))

@@ -260,12 +260,20 @@ def _jump_to_now(workspace: Workspace) -> None:
 
 
 def _why_no_result(workspace: Workspace) -> str:
+    if refused := workspace.why_no_plots():
+        return refused
     run = workspace.target.session.store.run
-    return workspace.why_no_plots() or ("" if run is not None and not run.running else "No run has ended yet.")
+    if run is None or run.running:
+        return "No run has ended yet."
+    return ""
 
 
 def _why_no_selection(workspace: Workspace) -> str:
-    return workspace.why_no_plots() or ("" if workspace.target.view.selection is not None else "No range is selected.")
+    if refused := workspace.why_no_plots():
+        return refused
+    if workspace.target.view.selection is None:
+        return "No range is selected."
+    return ""
 
 
 def _select(workspace: Workspace, *, from_cursor: bool) -> None:

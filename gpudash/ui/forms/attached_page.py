@@ -58,12 +58,12 @@ class AttachedPage(QWidget):
         command = []
         if isinstance(given, Sequence) and not isinstance(given, str):
             command = [str(word) for word in given]
-        joined = shlex.join(command)
-        shown = {
-            "Program": program_name(command) if command and command[0] else "not known",
-            "Process": str(run.spec.get(PID)),
-            "Command": joined if len(joined) <= LONGEST_COMMAND else f"{joined[:LONGEST_COMMAND]}…",
-        }
+        program, joined = "not known", shlex.join(command)
+        if command and command[0]:
+            program = program_name(command)
+        if len(joined) > LONGEST_COMMAND:
+            joined = f"{joined[:LONGEST_COMMAND]}…"
+        shown = {"Program": program, "Process": str(run.spec.get(PID)), "Command": joined}
         for name, text in shown.items():
             if self._values[name].full_text != text:
                 self._values[name].setText(text)

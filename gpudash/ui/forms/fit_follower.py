@@ -58,6 +58,7 @@ class FitFollower:
         self._session = session
         self._panel = panel
         self._clock = clock
+        # Asked at once, without the pause that follows a change.
         self._due: float | None = clock()
         self._show_for = 0.0
         self._requested_free: int | None = None
@@ -69,6 +70,7 @@ class FitFollower:
         self._ghost_wanted = True
         self._run_id = self._newest_run_id()
         self._of_run: _OfRun | None = None
+        # `remedy` is asked for with each frame: the view is kept as long as its drawing is the same object.
         self._remedy: RemedyView | None = None
         self._deviations: tuple[object, tuple[Deviation, ...]] = (None, ())
         self.cards: Sequence[SimulatedCard] = ()
@@ -121,6 +123,7 @@ class FitFollower:
         if self._running:
             return
         self._ghost_wanted = True
+        # The ghost stays while the next one is made: at half strength, so that nothing jumps as one types.
         self._fade()
         self._fade_cards()
         self._due = self._clock() + DEBOUNCE_S
@@ -141,6 +144,7 @@ class FitFollower:
         if self._due is not None and self._clock() >= self._due:
             self._ask()
         elif self._due is None:
+            # A question that raised (`_ask`) has no answer of its own.
             if self._requested:  # else the newest answer is to values that are in the form no more
                 self._show(self._session.estimates.newest())
             if self._running:
@@ -160,6 +164,7 @@ class FitFollower:
         self._running = self._session.running
         self._ghost_wanted = self._ghost_wanted and not self._running
         self._panel.fit.set_running(self._running)
+        # A form that was changed just before the start is still asked about, as that is what runs.
         if not self._running or self._due is not None:
             self._due = self._clock()
 
@@ -177,6 +182,7 @@ class FitFollower:
         self._panel.fit.show_reached(reserved)
         answer = self._shown
         if answer is not None and answer.estimate is not None and answer.ghost is not None:
+            # Kept with what it is of: the form may be changed once the run is over.
             self._of_run = _OfRun(requested, Prediction(answer.estimate), answer.ghost)
 
     def running_ghost_of(self, run: RunView, span: tuple[float, float]) -> RunningGhost | None:
@@ -194,6 +200,7 @@ class FitFollower:
         since = min(max(run.began_s, span[0]), run.stepped_s - run.pace_s / 2)
         ended, _ = series.window(since, run.stepped_s + run.pace_s / 2, MOST_STEPS)
         ended = ended[ended > run.began_s]
+        # Fewer steps than ended in view: readings were thinned or numbers skipped, and steps cannot be told apart.
         if len(ended) > run.step or run.stepped_s > span[1]:
             return None  # they cannot be counted
         return RunningGhost(known.ghost, run.began_s, ended, run.step, run.pace_s, run.steps, not run.running)
@@ -202,6 +209,7 @@ class FitFollower:
         """The steps of a run in view that left what was predicted of them. Called under the store's lock."""
         span = run.began_s, run.stepped_s or run.began_s
         reserved = self._readings("reserved_bytes", run.device, span)
+        # Deviations are worked out when a step or a reading has come, and not with each frame.
         key = running.ghost, running.step, len(running.ended), len(reserved[0])
         if key != self._deviations[0]:
             allocated = self._readings("allocated_bytes", run.device, span, only_peaks=True)
@@ -211,6 +219,7 @@ class FitFollower:
     def _readings(self, metric: str, device: str, span: tuple[float, float], *, only_peaks: bool = False) -> Readings:
         """The most since the reading before where that is told, else what was read; up to the first behind a span."""
         store = self._session.store
+        # Of the peaks only: a reading between two steps says nothing about the most that a step held.
         for name in (f"peak_{metric}", metric)[: 1 if only_peaks else 2]:
             series = store.series("allocator", name, device)
             if series is not None and series.extent() is not None:
@@ -288,6 +297,7 @@ class FitFollower:
         spec = self._panel.spec()
         before = {**self.on_cards.before, **self.on_cards.known}
         requested = spec is not None or bool(self._panel.correction)
+        # Where nothing can be asked (a script), nothing stays either.
         self.on_cards = CardsAnswer({}, before if requested else {}, requested, awaited=spec is not None)
 
     def _fade(self) -> None:
@@ -316,6 +326,7 @@ class FitFollower:
             return
         if target.free_bytes is None:
             return
+        # A share of the card, but no less than what desktops take and give back all the time.
         bound = max(LEAST_CHANGE_BYTES, CHANGED_RATIO * (target.capacity_bytes or 0))
         if abs(target.free_bytes - self._requested_free) > bound:
             self._due = self._clock()
@@ -361,19 +372,25 @@ def _ghost_view(answer: Answer, spec: Spec | None) -> GhostView | None:
     if estimate is None or answer.ghost is None:
         return None
     prediction = Prediction(estimate)
-    limit = answer.ghost.limit
-    name = "limit"
-    if limit == answer.ghost.capacity:
-        name = "capacity"
+    limit_text, limit = "", answer.ghost.limit
+    if limit is not None:
+        name = "capacity" if limit == answer.ghost.capacity else "limit"
+        limit_text = f"{name} {format_bytes(round(limit))}"
+    # Where it fits for sure, nothing is missing; it may fit only since the allocator gives memory back on the way.
+    beside_peak, margin = prediction.release and AFTER_RELEASE, 0.0
+    if prediction.verdict in ("short", "uncertain"):
+        beside_peak = prediction.need
+    if prediction.verdict == "uncertain":
+        margin = estimate.margin_bytes
     return GhostView(
         answer.ghost,
         prediction.peak,
-        prediction.need if prediction.verdict in ("short", "uncertain") else prediction.release and AFTER_RELEASE,
-        "" if limit is None else f"{name} {format_bytes(round(limit))}",
+        beside_peak,
+        limit_text,
         prediction.verdict,
         steps=int(getattr(spec, "steps", 0) or 0),
         sized=_sized(answer.ghost, spec),
-        margin=estimate.margin_bytes if prediction.verdict == "uncertain" else 0.0,
+        margin=margin,
     )
 
 
@@ -388,6 +405,7 @@ def _sized(ghost: Ghost, spec: Spec | None) -> SizedPeak | None:
         name = size_field(spec)
     if name is None or not isinstance(spec, TrainingSpec):
         return None
+    # What a batch adds, by what grows with it at the peak: the rest is there with any batch.
     growing = sum(ghost.parts.get(part, 0.0) for part in GROWING)
     if not growing:
         return None

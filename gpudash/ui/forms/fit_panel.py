@@ -84,12 +84,14 @@ class _Details(QScrollArea):
             height = inside.heightForWidth(width)
         else:
             height = inside.sizeHint().height()
+        # Only grows while answers come in; at the end it settles (`shrinks`).
         if height > self._wanted or (shrinks and height < self._wanted):
             self._wanted = height
             self.updateGeometry()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
+        # Its own height changes with what is in it: that alone must not settle it again.
         if event.oldSize().width() != event.size().width():
             self.settle(shrinks=False)
 
@@ -219,6 +221,7 @@ class FitPanel(QWidget):
             seen = []
         else:
             seen = self._rows
+        # The pointer counts more than the focus: it is moved on purpose.
         row = next((row for row in seen if row.under_pointer), None) or next((row for row in seen if row.focused), None)
         way = None
         if row is not None:
@@ -241,6 +244,7 @@ class FitPanel(QWidget):
         """
         roomy = spare >= 0
         if roomy:
+            # Room beyond what the form needs is shared: two thirds to the details.
             self._details.limit = ROOMY_DETAILS_HEIGHT + spare * 2 // 3
         else:
             self._details.limit = DETAILS_HEIGHT
@@ -297,6 +301,7 @@ class FitPanel(QWidget):
         Args:
             reserved: bytes that PyTorch has reserved at most until now; ``None`` or 0 while that is not known.
         """
+        # Told by each reading; most of them have not risen.
         if self._prediction is None or not reserved or reserved == self._reached:
             return
         self._reached = reserved
@@ -307,6 +312,7 @@ class FitPanel(QWidget):
         role, sign = VERDICT_ROLES[verdict]
         self._headline.setText(f"{sign}{text}")
         if self._headline.property("role") != role:
+            # A style sheet looks at properties only when a widget is polished.
             self._headline.setProperty("role", role)
             self._headline.style().unpolish(self._headline)
             self._headline.style().polish(self._headline)
@@ -317,6 +323,7 @@ class FitPanel(QWidget):
     def _show_ranks(self) -> None:
         prediction = self._prediction
         if prediction is None:
+            # Empty lines keep the height that the words had.
             self._ranks.setText("\n" * self._ranks.text().count("\n"))
             self._ranks.setVisible(self._ranks.isVisibleTo(self) and not self._reason)
             return
@@ -351,6 +358,7 @@ class FitPanel(QWidget):
         height = 2 * self._lines.fontMetrics().lineSpacing() + 2
         if self._reason:
             height += self.bar.height() + self._toggle.sizeHint().height() + 2 * SPACING
+        # Fixed, since a label's own height follows its text.
         self._lines.setFixedHeight(height)
 
     def _fill(self, prediction: Prediction | None) -> None:
@@ -360,6 +368,7 @@ class FitPanel(QWidget):
         self._legend.deleteLater()
         self._legend = self._make_legend([] if prediction is None else prediction.segments)
         _say(self._model, [] if prediction is None else prediction.model_lines)
+        # Behind the model, before the rows.
         self._column.insertWidget(1, self._legend)
         untried = []
         if prediction is not None and self._whole:
@@ -375,6 +384,7 @@ class FitPanel(QWidget):
                 row.set_locked(self._running)
             else:
                 old.remove(row)
+            # Two widgets stand before the rows: the model and the legend.
             self._column.insertWidget(place + 2, row)
             self._rows.append(row)
         for row in old:
@@ -397,6 +407,7 @@ class FitPanel(QWidget):
             label.setTextFormat(Qt.TextFormat.RichText)
             label.setText(f'<span style="color:{colour}">■</span> {escape(text)} <b>{format_bytes(size)}</b>')
             label.setToolTip(plain_tip(f"{name}: {format_bytes(size)}"))
+            # Down one column, then the next.
             grid.addWidget(label, number % rows, number // rows)
         return legend
 
@@ -488,6 +499,7 @@ class AlternativeRow(QWidget):
         self.button = self._make_button()
         if self.button is not None:
             grid.addWidget(self.button, 0, 2)
+            # The focus is the button's, the row is what is looked at.
             self.button.installEventFilter(self)
         self.setAccessibleName(f"{way.change}: {way.fit}; {_costs(way)}")
 
@@ -605,6 +617,7 @@ class FitBar(QWidget):
         return free * self._pixels_per_byte(prediction)
 
     def _pixels_per_byte(self, prediction: Prediction) -> float:
+        # What is needed may be more than there is: both fit into the bar.
         return self.width() / max(prediction.bar_bytes, prediction.estimate.free_bytes or 0, 1)
 
     def paintEvent(self, event: QPaintEvent) -> None:

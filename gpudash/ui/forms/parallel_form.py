@@ -95,9 +95,14 @@ class ParallelForm(SpecForm):
         return super().errors()
 
     def why_not(self, name: str) -> str:
-        one = name in ONLY_SEVERAL and not self.devices.text().strip()
-        split = name in ONLY_RANKS and not one and self.values().get("parallel") == "split"
-        return super().why_not(name) or ("only with several devices" if one else "only with ranks" if split else "")
+        refused = super().why_not(name)
+        if refused:
+            return refused
+        if name in ONLY_SEVERAL and not self.devices.text().strip():
+            return "only with several devices"
+        if name in ONLY_RANKS and self.values().get("parallel") == "split":
+            return "only with ranks"
+        return ""
 
     def title(self, name: str) -> str:
         if name == "devices":

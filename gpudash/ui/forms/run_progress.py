@@ -118,7 +118,8 @@ def _progress_text(run: RunView, running: bool, unfinished: str, ahead: Forecast
     elif run.workload == WATCH:
         parts.append("Running")
     if run.workload == WATCH:
-        parts += [f"step {format_count(run.step)}"] if run.step else []
+        if run.step:
+            parts.append(f"step {format_count(run.step)}")
     elif run.steps:
         compared = run.workload == ComparisonSpec.name
         about = ""
@@ -127,12 +128,12 @@ def _progress_text(run: RunView, running: bool, unfinished: str, ahead: Forecast
         parts.append(
             f"{'repetition' if compared else 'step'} {format_count(run.step)} of {about}{format_count(run.steps)}"
         )
-    parts += [ranks] if (ranks := ranks_text(run)) else []
-    parts += [left] if (left := run_left(run, ahead)) else []
+    parts += filter(None, (ranks_text(run), run_left(run, ahead)))
     figures = [
         write(metric.last) for name, write in _METRICS if (metric := run.metrics.get(name)) is not None and metric.count
     ]
-    figures += [pace] if (pace := _pace_text(run, running)) else []
+    if pace := _pace_text(run, running):
+        figures.append(pace)
     lines = [" · ".join(group) for group in (parts, figures) if group]
     if not running and (ended := stop_text(run.result)):
         lines.append(ended)

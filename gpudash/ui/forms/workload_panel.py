@@ -195,10 +195,12 @@ class WorkloadPanel(QFrame):
         """Offer ``devices``, those no run can use disabled; keeps the user's choice while its device is there."""
         offered = [(device.memory, device.name, device.problem) for device in devices]
         if offered == self._offered:
+            # Compared first: this is called with every refresh, and filling a choice moves its focus.
             return
         self._offered = offered
         self._devices, self._preferred = tuple(devices), preferred
         self._offer_to_form()
+        # During a run the run's device stays shown, whatever the user had chosen.
         kept = self._one_shown if self._running else self._wanted_device
         if any(device.name == kept for device in devices):
             self._one_shown = str(kept)
@@ -226,6 +228,7 @@ class WorkloadPanel(QFrame):
         width = scaled(WIDE if self.window().width() >= scaled(WIDE_WINDOW) else WIDTH)
         if self.minimumWidth() != width:
             self.setFixedWidth(width)
+            # Qt keeps a hidden layout's old size hint, by which the form would be cut when it is shown.
             for layout in self.findChildren(QLayout):  # a form that is not shown has kept the size it had before
                 layout.invalidate()
                 layout.activate()
@@ -243,12 +246,14 @@ class WorkloadPanel(QFrame):
         row = self.workload.findData(workload)
         if row < 0:
             return
+        # Choosing a workload makes its form; values come after that.
         self.workload.setCurrentIndex(row)
         if self.watching:
             self.script.show_recorded(values)
             return
         self.choose_device(device)
         self.form.set_values(
+            # Fields of another version are left out: the form would refuse all of them.
             {name: value for name, value in values.items() if name in self.form.spec_type.model_fields}
         )
         self.form.set_locked(True)
@@ -279,6 +284,7 @@ class WorkloadPanel(QFrame):
     @property
     def state(self) -> FormState | None:
         """What is asked for, to be put back later; ``None`` while a value is not allowed, and for a script."""
+        # A spec and not raw texts: what is put back is allowed, then as now.
         spec = self.spec()
         if spec is None or self.watching:
             return None
@@ -296,6 +302,7 @@ class WorkloadPanel(QFrame):
         if row < 0:
             raise RuntimeError(f"The workload {state.workload} is not there any more.")
         self.workload.setCurrentIndex(row)
+        # The device before the values, which may be checked against it.
         self.choose_device(state.device)
         self.form.set_values(state.values)
         self._form_changed()
@@ -322,6 +329,7 @@ class WorkloadPanel(QFrame):
     def add_action(self, button: QWidget) -> None:
         """Offer something to be done with what the panel holds, at the right of its heading."""
         self._heading_row.addWidget(button)
+        # A button that comes and goes must not move the form below it.
         self._heading.setMinimumHeight(button.sizeHint().height())  # nothing moves when it is hidden
         self._actions.append(button)
         self._order_tabs()
@@ -337,6 +345,7 @@ class WorkloadPanel(QFrame):
         widgets = [widget for part in parts for widget in (part, *part.findChildren(QWidget))]
         here = (widget for widget in widgets if widget.window() is self.window())  # not the list that a choice opens
         stops = [widget for widget in here if widget.focusPolicy() & Qt.FocusPolicy.TabFocus]
+        # Qt's order is of creation: parts that came later would be last.
         for one, other in pairwise(stops):
             self.setTabOrder(one, other)
 
@@ -421,6 +430,7 @@ class WorkloadPanel(QFrame):
         """Whether the run that is on has been asked to stop."""
         return self._running and (self._stopping or self._stop is not None)
 
+    # Asked for at the press: the run may have ended since the last refresh.
     def toggle(self) -> None:
         """What the button does: start, or stop while a run is on; a program that does not stop is asked again."""
         if self._running and not self.is_on():
@@ -449,6 +459,8 @@ class WorkloadPanel(QFrame):
     def _stop_program(self) -> None:
         """Have it sent the next signal; the second half of a double click means no other."""
         if self._just_stopped.isActive():
+            # A second signal is a harsher one (SIGTERM, SIGKILL): the second click of a double click must not send
+            # it.
             return
         if self._stop is not None and not self._stop.next:
             self.answered.emit(stop_progress(self._stop))
@@ -473,6 +485,7 @@ class WorkloadPanel(QFrame):
             ahead: of the memory of its device.
             stop: of a program that has been asked to end.
         """
+        # A program is one from the press on, before its run has begun.
         watched = running and run is not None and run.running and run.workload == WATCH
         program, outside = watched or (running and self.watching), watched and run is not None and PID in run.spec
         self.snapshot.setVisible(self._commanding and watched and run is not None and not asks_nothing(run))
@@ -485,6 +498,7 @@ class WorkloadPanel(QFrame):
             self._update_button()
         signal_changed = (stop and stop.sent) != (self._stop and self._stop.sent)
         self._stop = stop
+        # Only when the signal changes: the seconds waited do with every refresh.
         if signal_changed:
             self._update_button()
         self._show_attached(run if outside else None)
@@ -552,6 +566,7 @@ class WorkloadPanel(QFrame):
 
     def _show_form(self, form: QWidget) -> None:
         """Bring a form to the front; those behind it take no room, else the longest would make the others scroll."""
+        # Ignored pages give the stack no height.
         for place in range(self._stack.count()):
             page = self._stack.widget(place)
             if page is form:
@@ -610,6 +625,7 @@ class WorkloadPanel(QFrame):
         own = None
         if isinstance(form, ParallelForm):
             own = form.own_device
+        # Told once the first of several devices is another: predictions and cards follow it.
         if own != self._ranks_on:
             self._ranks_on = own
             if self._commanding:
@@ -639,6 +655,7 @@ class WorkloadPanel(QFrame):
             return " ".join([*spec.cautions(self.device_name), *(_sentence(text) for text in refusals)])
         errors = self.form.errors()
         text = (errors.get("", "") or errors.get("devices", "")).removeprefix(f"{flag('devices')} ")
+        # Longest names first: "--batch" is also the beginning of "--batch-size".
         for name in sorted(self.form.spec_type.model_fields, key=len, reverse=True):  # no flag begins another's name
             text = text.replace(f"{flag(name)} ", f"{self.form.title(name)} ")
         return text
@@ -698,12 +715,14 @@ def put_into_panel(run: RunView, panel: WorkloadPanel, devices: Sequence[Device]
         return ""
     known = {name: value for name, value in run.spec.items() if name in panel.form.spec_type.model_fields}
     left_out = sorted(set(run.spec) - set(known))
+    # Ranks of a recording are named by their devices, of which some may not be here today.
     ranks = [name.strip() for name in str(known.get("devices") or "").split(",") if name.strip()]
     several = bool(ranks) and isinstance(panel.form, ParallelForm)
     if several:
         said = _missing_ranks(ranks, devices)
     else:
         said = _choose_device(run, panel, devices, preferred)
+    # The device first: values are checked against it as they come in.
     panel.form.set_values(known)
     panel.change_fields(known)
     if left_out:

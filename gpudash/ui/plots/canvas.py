@@ -106,6 +106,7 @@ class Gestures(QObject):
         x = event.position().x()
         shift = bool(event.modifiers() & Qt.KeyboardModifier.ShiftModifier)
         left = event.button() is Qt.MouseButton.LeftButton
+        # Middle button, or Shift with the left: a touchpad has no middle button.
         if event.button() is Qt.MouseButton.MiddleButton or (left and shift):
             self._drag = Drag("pan", x, geometry.time_at(x), x)
         elif left:
@@ -114,6 +115,7 @@ class Gestures(QObject):
                 anchor = geometry.time_at(self._clamped(geometry, x))
             else:
                 anchor = edge
+            # Gripping an edge is a drag from its first pixel; elsewhere a press may still turn out to be a click.
             self._drag = Drag("select", x, anchor, x, moved=edge is not None)
 
     def move(self, event: QMouseEvent) -> None:
@@ -130,6 +132,7 @@ class Gestures(QObject):
             drag.last_x = x
         elif drag is not None and drag.moved:
             self.drag_to(drag, geometry, x)
+        # Also while a drag goes on: the readout follows the pointer as it selects.
         inside = geometry.area.left() <= x <= geometry.area.right()
         self._view.set_cursor(geometry.time_at(x) if inside else None)
 
@@ -157,6 +160,7 @@ class Gestures(QObject):
         modifiers = event.modifiers()
         if modifiers & Qt.KeyboardModifier.ShiftModifier:
             self._view.pan(-(delta or sideways) * self._view.window_s * 0.1)
+        # Touchpads and tilting wheels move sideways; whichever direction is the stronger is meant.
         elif abs(sideways) > abs(delta):
             self._view.pan(-sideways * self._view.window_s * 0.1)
         elif modifiers & Qt.KeyboardModifier.ControlModifier:
@@ -166,6 +170,7 @@ class Gestures(QObject):
             self._view.zoom(ZOOM_PER_NOTCH**delta, geometry.time_at(event.position().x()))
 
     def leave(self) -> None:
+        # During a drag the pointer may leave the canvas, and the cursor stays where it was.
         if self._drag is None:
             self._view.set_cursor(None)
 
@@ -215,6 +220,7 @@ class Line(pyqtgraph.PlotCurveItem):  # type: ignore[misc]
     def __init__(self) -> None:
         self._shown = QRectF(0, 0, 1, 1)
         super().__init__(antialias=True, connect="finite", skipFiniteCheck=False)
+        # The canvas itself hears the mouse (`Gestures`): items would take presses away from it.
         self.setAcceptedMouseButtons(Qt.MouseButton.NoButton)
 
     def set_shown(self, shown: QRectF) -> None:
@@ -228,6 +234,7 @@ class Line(pyqtgraph.PlotCurveItem):  # type: ignore[misc]
         pen, path = self.opts["pen"], self.getPath()
         width = pen.width()
         painter.setRenderHint(QPainter.RenderHint.Antialiasing, on=bool(self.opts["antialias"]))
+        # A wide pen with antialiasing is for few points only (`_set`), where its cost does not matter.
         if width == 1 or self.opts["antialias"]:
             painter.setPen(pen)
             painter.drawPath(path)
@@ -235,6 +242,7 @@ class Line(pyqtgraph.PlotCurveItem):  # type: ignore[misc]
         thin = QPen(pen)
         thin.setWidth(1)
         painter.setPen(thin)
+        # One device pixel to the right or down each time: side by side, thin strokes are as wide as the pen.
         world, pixel = painter.worldTransform(), 1 / painter.device().devicePixelRatio()
         for across, down in [(0, 0), *((i, 0) for i in range(1, width)), *((0, i) for i in range(1, width))]:
             painter.setWorldTransform(world * QTransform.fromTranslate(across * pixel, down * pixel))
@@ -248,8 +256,11 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
         self, curves: Sequence[CurveSpec], palette: Palette, gestures: Gestures, parent: QWidget | None = None
     ) -> None:
         super().__init__(parent, useOpenGL=False, background=None)
+        # pyqtgraph's own central item would lay out the scene on each resize; layers and box are placed by
+        # `set_margins`.
         self.setCentralWidget(None)
         self.setCacheMode(QGraphicsView.CacheModeFlag.CacheNone)
+        # All of it changes with each frame that scrolls: working out which parts do costs more than it saves.
         self.setViewportUpdateMode(QGraphicsView.ViewportUpdateMode.FullViewportUpdate)
         self.setMinimumHeight(MIN_HEIGHT_PX)
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Expanding)
@@ -266,6 +277,7 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
         self.deviations = DeviationsLayer(font, palette)
         self.running_ghost = RunningGhostLayer(palette)
         self.box = pyqtgraph.ViewBox(enableMenu=False, enableMouse=False)
+        # Ranges come from the shared view, never from the data of one plot.
         self.box.disableAutoRange()
         self.box.setDefaultPadding(0)
         predicted = (self.running_ghost, self.ghost, self.remedy, self.deviations)
@@ -304,6 +316,7 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
             for items, above in ((self._raw, 0), (self._bold, len(self._specs))):
                 if name in items:
                     items[name].setZValue(position + above)
+        # New items have no bounds yet: the next `set_range` must reach them.
         self._range = None
 
     def _keep(self, items: dict[str, Line], names: set[str]) -> None:
@@ -348,6 +361,7 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
 
     def _curve_item(self) -> Line:
         item = Line()
+        # `ignoreBounds`: the box would ask each curve for its extent with every frame.
         self.box.addItem(item, ignoreBounds=True)
         return item
 
@@ -356,21 +370,27 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
             if item.xData is not None and len(item.xData):
                 item.setData(_EMPTY, _EMPTY)
             return
+        # Set once and not with every frame: `setData` makes the item draw anew.
         t, y = points
         connect: object = "finite"
         if style != "solid" and (pattern := dashes(t, geometry.seconds_per_pixel, style)) is not None:
             connect = _connected(pattern, y)
+        # Dashes that are made from the points themselves need a solid pen, else each dash would be dashed.
         else:
             pen.setStyle(PEN_STYLES[style])
+        # Cosmetic, with its width in device pixels: the transform of the box would stretch it along with the data.
         pen.setWidth(max(1, round(pen.width() * self.devicePixelRatioF() * text_scale())))
         pen.setCosmetic(True)
         if pen != item.opts["pen"]:
             item.setPen(pen)
         smooth_edges = len(t) < (DENSE * self._area.width() if pen.width() == 1 else WIDE_POINTS)
+        # Relative to now: as seconds since the session began, late times would lose digits in the transform's single
+        # steps.
         item.setData(t - geometry.origin_s, y, connect=connect, antialias=smooth_edges)
 
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)
+        # Qt sends this while the base class is being set up, before there is anything of ours.
         if event.type() is QEvent.Type.FontChange and hasattr(self, "frame"):
             font = label_font(self)
             self.frame.set_font(font)
@@ -381,6 +401,7 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
 
     def resizeEvent(self, event: QResizeEvent | None) -> None:
         super().resizeEvent(event)
+        # As above: the base class resizes itself in its own constructor.
         gestures = getattr(self, "_gestures", None)
         if gestures is not None:
             gestures.resized()
@@ -412,6 +433,7 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
     def contextMenuEvent(self, event: QContextMenuEvent) -> None:
         self._gestures.menu(event)
 
+    # Keys belong to the window's commands; pyqtgraph's base class would eat some of them.
     def keyPressEvent(self, event: QKeyEvent) -> None:
         event.ignore()
 
@@ -427,6 +449,7 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
 def _connected(pattern: NDArray[np.int32], y: Floats) -> NDArray[np.int32]:
     """Dashes that also break at gaps."""
     there = np.isfinite(y)
+    # A segment is drawn from a point to the next: both have to be there.
     joined = pattern.astype(bool) & there
     joined[:-1] &= there[1:]
     return joined.astype(np.int32)

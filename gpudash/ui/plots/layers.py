@@ -67,6 +67,7 @@ class Bands(Layer):
         """Draw bands whose upper edges are ``edges``, the first from 0 up; ``None`` is no band."""
         self._clip = geometry.area
         self._stacked = []
+        # Cumulative: each band begins where the one below it ended, also where its own source was silent.
         lower = np.zeros(len(times))
         for edge, colour in zip(edges, brushes, strict=True):
             if edge is None:
@@ -98,6 +99,7 @@ def _areas_between(geometry: Geometry, upper: Points, lower: Points, colour: QCo
     """The areas between two curves, which were thinned to times of their own."""
     (upper_t, upper_v), (lower_t, lower_v) = upper, lower
     for run in _finite_runs(upper_v):
+        # Only where both are there; the lower one has times of its own.
         first, last = upper_t[run][0], upper_t[run][-1]
         inside = np.isfinite(lower_v) & (lower_t >= first) & (lower_t <= last)
         if np.count_nonzero(inside) > 1:
@@ -119,6 +121,7 @@ def _finite_runs(values: Floats) -> list[slice]:
         if len(values) > 1:
             return [slice(0, len(values))]
         return []
+    # +1 where a run of values begins, −1 where it ends: pairs of them are the runs.
     edges = np.flatnonzero(np.diff(there.astype(np.int8), prepend=0, append=0))
     return [slice(int(a), int(b)) for a, b in edges.reshape(-1, 2) if b - a > 1]
 
@@ -198,6 +201,7 @@ class PlotFrame(Layer):
 
     def _forget_picture(self) -> None:
         """Let the next paint draw anew; after a change of size Qt goes on showing the old picture on `update` alone."""
+        # Taking the cache mode away and back is what drops the picture that Qt keeps.
         self.setCacheMode(QGraphicsItem.CacheMode.NoCache)
         self.setCacheMode(QGraphicsItem.CacheMode.DeviceCoordinateCache)
         self.update()
@@ -205,6 +209,7 @@ class PlotFrame(Layer):
     def _side(self, area: QRectF, ticks: Ticks, ys: list[float], *, left_side: bool) -> list[Label]:
         height = self._metrics.height()
         labels: list[Label] = []
+        # From the bottom upwards: a label that would overlap the one below is left out.
         free_below = self._bounds.bottom()
         for (_, text), y in zip(ticks.marks, ys, strict=True):
             width = self._metrics.horizontalAdvance(text) + 1
@@ -223,6 +228,7 @@ class PlotFrame(Layer):
                 left = self._bounds.left()
             else:
                 left = self._bounds.right() - height
+            # As near to the middle as it fits.
             middle = min(max(area.center().y(), length / 2), self._bounds.height() - length / 2)
             labels.append(Label(ticks.name, QRectF(left, middle - length / 2, height, length), turned=True))
         return labels
@@ -302,6 +308,7 @@ def _paint_shape(painter: QPainter, area: Area) -> None:
 def _paint_strokes(painter: QPainter, area: Area) -> None:
     pixel = 1 / painter.device().devicePixelRatio()
     x = area.upper[0]
+    # Centres of device pixels, so that each stroke fills one column.
     columns = np.arange(np.floor(x[0] / pixel) + 0.5, np.ceil(x[-1] / pixel)) * pixel
     if not len(columns):
         return
@@ -324,5 +331,6 @@ def _extremes(columns: Floats, x: Floats, y: Floats, furthest: np.ufunc) -> Floa
     if len(columns) > 1:
         spacing = columns[1] - columns[0]
     places = np.clip(np.rint((x - columns[0]) / spacing).astype(np.intp), 0, len(columns) - 1)
+    # `at` and not an index: several points fall into one column, and each of them counts.
     furthest.at(edge, places, y)
     return edge

@@ -77,6 +77,7 @@ class Button(QToolButton):
 
     def event(self, event: QEvent) -> bool:
         presses = isinstance(event, QKeyEvent) and event.key() == Qt.Key.Key_Space
+        # The plots' own keys include Space (pause): without this override the shortcut would win over the button.
         if presses and event.type() is QEvent.Type.ShortcutOverride:
             event.accept()
             return True
@@ -227,6 +228,7 @@ class LevelKey(QWidget):
         The first keeps its value longest, and its name where all others have none; a name without room is shortened.
         """
         texts, names = [level.text for level in self.levels], [level.name for level in self.levels]
+        # What is given up first stands last: values of the others, value of the first, then names from the end.
         choices = [texts, [*texts[:1], *names[1:]], names, *(names[:count] for count in range(len(names) - 1, 0, -1))]
         fitting = (choice for choice in choices if sum(self._widths(choice)) <= room)
         self._texts = next(fitting, [])
@@ -287,6 +289,7 @@ class Legend(QWidget):
         self.setFixedHeight(scaled(HEIGHT_PX))
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self._row = QHBoxLayout(self)
+        # The row must not ask for the width of all names: `_fit` decides what has room.
         self._row.setSizeConstraint(QHBoxLayout.SizeConstraint.SetNoConstraint)
         self._row.setContentsMargins(0, 0, 0, 0)
         self._row.setSpacing(0)
@@ -327,6 +330,7 @@ class Legend(QWidget):
         """List these curves; one that is hidden stays so, also under another name or when it goes and comes back."""
         names = {curve.name for curve in curves}
         renamed = {entry.spec.key for entry in self._entries if entry.spec.name in self._hidden - names}
+        # A curve that went while hidden is still hidden when it comes back, as when a device reconnects.
         before = self._hidden | self._hidden_before
         hidden = {curve.name for curve in curves if curve.name in before or curve.key in renamed}
         self._hidden_before = before - names
@@ -335,6 +339,7 @@ class Legend(QWidget):
 
     def _set_entries(self, curves: Sequence[CurveSpec]) -> None:
         kept = {entry.spec: entry for entry in self._entries}
+        # Entries that stay keep their widget, and with it focus and a pointer that rests on them.
         entries = [kept.pop(curve) if curve in kept else self._entry(curve) for curve in curves]
         for entry in kept.values():
             entry.hide()
@@ -434,6 +439,7 @@ class Legend(QWidget):
         spare = max(room - sum(widths), min(self._levels.least_width, room - scaled(MORE_PX)))
         room -= self._levels.fit(spare)
         roomy = sum(widths) + scaled(ONLY_PX) * len(widths) <= room
+        # Sorted for `pop`: what may stand aside lies at the end, and among equals the last.
         shown = sorted(range(len(widths)), key=lambda position: self._entries[position].spec.aside)
         if not roomy and sum(widths) > room:
             while shown and sum(widths[position] for position in shown) + scaled(MORE_PX) > room:

@@ -78,11 +78,13 @@ class Marks:
         markers = self._store.markers
         begun = self._store.rewound, self._store.renamed
         rewound, self._begun = begun != self._begun, begun
+        # Nothing of what makes a mark has changed since the last frame.
         if not rewound and not new and (not markers or markers[-1] is self._last_marker):
             return
         if rewound or len(self._all) > MOST:
             new = self._restart()
         added: list[Mark] = []
+        # From the newest back to the last one seen: markers are only ever added at the end.
         for marker in reversed(list(takewhile(lambda m: m is not self._last_marker, reversed(markers)))):
             self._last_marker = marker
             if marker.category == REMOVED:
@@ -190,9 +192,11 @@ def place(
     xs = [x_of(mark.time_s) for mark in marks]
     taken: list[tuple[float, float]] = []
     texts: dict[int, tuple[str, float]] = {}
+    # The most important first, and of equals the newest: whoever comes first takes the room.
     for i in sorted(range(len(marks)), key=lambda i: (_priority(marks[i]), -marks[i].time_s)):
         room_left, room_right = _room(xs[i], left, right, taken)
         width = width_of(marks[i].label)
+        # Right of its line, else left of it, else shortened to what is left on the right.
         if xs[i] + 3 + width <= room_right:
             start = xs[i] + 3
         elif room_right - width >= room_left and xs[i] - 3 - width >= room_left:
@@ -205,6 +209,7 @@ def place(
         text = elide(marks[i].label, width)
         if text:
             texts[i] = (text, start)
+            # Four pixels around a label, so that two of them do not read as one.
             taken.append((start - 4, start + width + 4))
     return [PlacedMark(mark, x, *texts.get(i, ("", 0.0))) for i, (mark, x) in enumerate(zip(marks, xs, strict=True))]
 
@@ -226,6 +231,7 @@ def _ended_badly(mark: Mark) -> bool:
 def _room(x: float, left: float, right: float, taken: Iterable[tuple[float, float]]) -> tuple[float, float]:
     """The free stretch around ``x``; empty when ``x`` itself is taken."""
     for start, end in taken:
+        # A label lies over the line itself: no room at all.
         if start <= x <= end:
             return x, x
         if end <= x:
@@ -381,6 +387,7 @@ class PlotOverlay(Layer):
         return QLineF(x, area.top() - up, x, area.bottom())
 
     def _paint_marks(self, painter: QPainter, geometry: Geometry) -> None:
+        # The most important last: it lies over the others where lines meet.
         for placed in sorted(self._content.marks, key=lambda placed: -_priority(placed.mark)):
             if _ended_badly(placed.mark):
                 role = "critical"

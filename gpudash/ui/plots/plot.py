@@ -114,9 +114,11 @@ class TimePlot(QWidget):
         if spec.curves != before.curves:
             self.legend.set_curves(spec.curves)
             self.canvas.set_curves(spec.curves)
+        # Another unit, or nothing in common with what was there: its range says nothing about this one.
         if spec.unit != before.unit or spec.may_log < before.may_log or not _akin(spec, before):
             self._scale = self._new_scale(log=self._scale.log and spec.may_log)
             self._forecast = ()
+        # Some curves went: what they needed of the axis is given back, a zoom by hand stays.
         elif {curve.key for curve in before.curves} - {curve.key for curve in spec.curves}:
             self._scale.refit()
 
@@ -197,6 +199,7 @@ class TimePlot(QWidget):
         """
         if ghost == self._ghost:
             return False
+        # Between readings and a prediction the range begins anew; from one prediction to the next it glides.
         if ghost is None or self._ghost is None:
             self._ghost_scale.reset()
         self._ghost = ghost
@@ -300,6 +303,7 @@ class TimePlot(QWidget):
         """Accept new data and fit the y axis; `draw` shows them."""
         self._data = data
         if self._ghost is not None:
+            # While the handle is dragged the axis must stay, or the peak would move away from under the pointer.
             if not self.handle.dragging:
                 self._ghost_scale.update(0.0, self._ghost.reach, now_s)
             return
@@ -307,6 +311,7 @@ class TimePlot(QWidget):
         known = None
         if data.known:
             known = [data.known.get(curve.name) for curve in bands]
+        # `known`: what each band had at the others' times, where thinning has kept different ones of each.
         self._stack = stacked([data.points.get(curve.name) for curve in bands], known)
         self._scale.update(*self._reach(), now_s, self._most())
 
@@ -323,6 +328,8 @@ class TimePlot(QWidget):
         if self._view.following:
             origin = end - self._view.lead_s
         low, high = self.y_range
+        # Rounded, since following yields the same range in each frame but for the last bits, and a new range costs a
+        # layout.
         geometry = Geometry(self.canvas.area, origin, round(start - origin, 9), round(end - origin, 9), low, high)
         self._geometry = geometry
         self.canvas.set_range(geometry)
@@ -331,6 +338,7 @@ class TimePlot(QWidget):
         self._place_handle(geometry)
         over = None
         if self._ghost is not None:
+            # A change is drawn over a prediction only, never over readings.
             over = self._remedy
         self.canvas.remedy.show_remedy(over, geometry, self.canvas.ghost)
         self.canvas.running_ghost.show_running_ghost(self._running_ghost if self._ghost is None else None, geometry)
@@ -382,6 +390,7 @@ class TimePlot(QWidget):
 
     def _draw_between(self, geometry: Geometry) -> None:
         areas = []
+        # In the values of the drawn axis, so that both edges are logarithms or neither is.
         for curve in self.spec.curves:
             upper = self._in_drawn_values(curve, self._data.points.get(curve.name), geometry)
             lower = self._in_drawn_values(curve, self._data.points.get(curve.down_to), geometry)
@@ -393,6 +402,7 @@ class TimePlot(QWidget):
 
     def _draw_curve(self, curve: CurveSpec, geometry: Geometry) -> None:
         points = self._data.points.get(curve.name)
+        # Before the axis is applied: what bridges a pulse is a matter of time alone.
         if points is not None and curve.pulses:
             points = pulses(*points, BRIDGED_PX * geometry.seconds_per_pixel)
         smoothed = self._data.smoothed.get(curve.name)
@@ -409,6 +419,7 @@ class TimePlot(QWidget):
         return (points[0], self._drawn(curve, points[1], geometry))
 
     def _drawn(self, curve: CurveSpec, values: Floats, geometry: Geometry) -> Floats:
+        # The right axis is drawn in the left one's range: one transform for all curves.
         if curve.axis == "right":
             return geometry.y_low + values / RIGHT_HIGH * (geometry.y_high - geometry.y_low)
         return drawn(values, log=self._scale.log)
@@ -464,6 +475,7 @@ class TimePlot(QWidget):
         for row in rows:
             if row.value is None or not math.isfinite(row.value):
                 continue
+            # Bands lie on one another: a dot belongs where its band ends in the plot.
             if row.curve.stack:
                 height += max(row.value, 0.0)
                 value = height
@@ -481,6 +493,7 @@ class TimePlot(QWidget):
         """One arrow per curve and edge where its values leave the plot."""
         arrows: list[Arrow] = []
         for curve, times, values in self._drawn_curves(geometry):
+            # An axis that fits itself has everything in view.
             if self._scale.manual is None and curve.axis == "left":
                 continue
             start, end = self._view.range()
@@ -516,6 +529,7 @@ class TimePlot(QWidget):
         MiB; what is used first has an axis of its own at once.
         """
         lows, highs = self._extremes()
+        # A memory with nothing in it.
         empty = self.spec.unit == "bytes" and not any(highs) and not any(line.scales for line in self.spec.lines)
         if self._empty and not empty:
             self._scale.refit()
@@ -564,6 +578,7 @@ class TimePlot(QWidget):
         if not any(curve.axis == "right" for curve in self.visible_curves):
             return None
         count = self._tick_count
+        # Of 1.04 where the axis ends, so that 100 % is not the uppermost line.
         ticks = value_ticks("ratio", 0.0, RIGHT_HIGH, count)
         return Ticks(tuple((v / RIGHT_HIGH, text) for v, text in ticks.marks), ticks.name)
 
@@ -571,6 +586,7 @@ class TimePlot(QWidget):
         width = geometry.area.width()
         if self._view.following and self._view.live:
             return time_ticks(geometry.x_low, geometry.x_high, width, relative=True)
+        # Clock times get ticks at whole minutes of the clock, and are then put back into session time.
         origin = geometry.origin_s
         if self._view.wall_origin_s is not None:
             origin += self._view.wall_origin_s()

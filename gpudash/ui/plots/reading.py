@@ -56,12 +56,15 @@ class SmoothedSeries:
 
     def follow(self, raw: Series) -> None:
         """Take in what ``raw`` has got since the last call. Called under the store's lock."""
+        # Counted by samples and not by time: several may have the same time.
         new = len(raw) - self._seen
         extent = raw.extent()
         if new <= 0 or extent is None:
             return
         since = max(self._newest, extent[0])
+        # `window` leaves out its end, and the newest sample belongs to what is new.
         times, values = raw.window(since, math.nextafter(max(extent[1], since), math.inf), ALL_SAMPLES)
+        # A series that was thinned meanwhile has fewer left than have come.
         new = min(new, len(times))
         for t, v in zip(times[-new:].tolist(), self._smoother.extend(values[-new:]).tolist(), strict=True):
             self.series.append(t, v)
@@ -85,6 +88,7 @@ class Smoothing:
         Raises:
             ValueError: when ``weight`` is not from 0 to below 1.
         """
+        # Raises where the weight cannot be one, before anything is changed.
         Smoother(weight)
         if weight != self._weight:
             self._weight = weight
@@ -140,6 +144,7 @@ def read_plot(
         if smoothed is not None and smoothed.extent() is not None:
             data.smoothed[curve.name] = smoothed.window(*span, columns)
     bands = [curve for curve in spec.curves if curve.stack and curve.name in data.points]
+    # Thinning keeps the extremes of each curve, at times that differ; sums need all bands at one time.
     if len({data.points[curve.name][0].tobytes() for curve in bands}) > 1:
         for curve in bands:
             series = store.series(*curve.key)
@@ -157,12 +162,16 @@ def read_row(store: Store, curve: CurveSpec, time_s: float | None, smoothing: Sm
     ended_s = None
     if store.run is not None:
         ended_s = store.run.ended_s
+    # Of a run's end its last value is asked for, which may be a NaN that the series has as a gap.
     newest = time_s is None or time_s == ended_s
     if time_s is None:
         time_s = store.newest_s
-    value = math.nan if newest and _ended_in_nan(store, curve) else value_at(series, time_s)
-    known = smoothed is not None and value is not None and not math.isnan(value)
-    return Row(curve, value, value_at(smoothed, time_s) if smoothed is not None and known else None)
+    if newest and _ended_in_nan(store, curve):
+        return Row(curve, math.nan, None)
+    value = value_at(series, time_s)
+    if smoothed is None or value is None or math.isnan(value):
+        return Row(curve, value, None)
+    return Row(curve, value, value_at(smoothed, time_s))
 
 
 def _ended_in_nan(store: Store, curve: CurveSpec) -> bool:
@@ -378,6 +387,7 @@ def session_shape(store: Store, specs: Sequence[PlotSpec], columns: int) -> Sess
     """
     curves = [curve for spec in specs for curve in spec.curves]
     used = [("used_bytes", curve.key[0], curve.key[2]) for curve in curves if curve.unit == "bytes"]
+    # Memory in use says most about a session; where there is none, whatever curve comes first.
     keys = [*((table, name, device) for name, table, device in used), *(curve.key for curve in curves)]
     known = [series for key in keys if (series := store.series(*key)) is not None and series.extent() is not None]
     if not known:
@@ -452,6 +462,7 @@ class FrameReader:
         left, right = span
         run = run_in_view(self._store, span)
         if (
+            # The margin behind a run's end is there for looks: values of its end are what one wants to read there.
             run is not None
             and run.ended_s is not None
             and right - (right - left) * MARGIN_SHARE <= run.ended_s <= right
@@ -471,6 +482,7 @@ class FrameReader:
     ) -> tuple[list[CurveSpec], list[Statistics | None]] | None:
         key = (self._view.selection, tuple(curves))
         due = self._clock() - self._measured_at >= STATISTICS_S
+        # Cheap figures are due at once when what they are of changes; else now and then, since they read all samples.
         if not (due or force or key != self._measured_key):
             return None
         self._measured_at, self._measured_key = self._clock(), key
@@ -521,6 +533,7 @@ def _memory(store: Store, spec: PlotSpec, data: PlotData, bands: list[Row]) -> s
     else:
         text = f"now {format_pair(used, capacity)}"
     before = _total(store, [row.curve for row in bands], store.newest_s - SLOPE_S)
+    # Half of a trend is no trend: a memory without a value 5 s ago has none.
     if before is None:
         return text
     slope = (used - before) / SLOPE_S

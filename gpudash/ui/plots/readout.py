@@ -102,6 +102,7 @@ class Readout(QWidget):
         else:
             title = f"at {format_moment(now_s if read_s is None else read_s)}"
         shown = [(spec.title, [(row, row_text(row)) for row in rows]) for spec, rows in groups if rows]
+        # Texts are compared and not values: what is written the same need not be painted again.
         if title != self._title or _written(shown) != _written(self._groups):
             self._title, self._groups = title, shown
             self.update()
@@ -135,6 +136,7 @@ class Readout(QWidget):
         return 1.3 + sum(len(rows) + 1.3 for _, rows in self._groups)
 
     def _line_height(self, metrics: QFontMetricsF) -> float:
+        # As high as the font wants, and lower only where all rows would not fit otherwise.
         return min(metrics.height() + 3, max(metrics.height() - 2, (self.height() - 4) / max(self._lines, 1)))
 
     def paintEvent(self, event: QPaintEvent) -> None:
@@ -177,6 +179,7 @@ class Readout(QWidget):
     def _paint_row(self, painter: QPainter, metrics: QFontMetricsF, place: QRectF, row: Row, value: str) -> None:
         if row.text:
             self._paint_then(painter, place, row)
+            # The column of the change keeps its room, so that values stand in one line.
             place = place.adjusted(0, 0, -scaled(THEN_PX), 0)  # also without a change: no column moves
         ratio = self.devicePixelRatioF()
         top = round(place.center().y() - patch_size().height() / 2)
@@ -272,6 +275,7 @@ class MarkField(QLineEdit):
 
     def focusOutEvent(self, event: QFocusEvent) -> None:
         super().focusOutEvent(event)
+        # The field's own context menu takes the focus and gives it back.
         if event.reason() is not Qt.FocusReason.PopupFocusReason:
             self.hide()
 
@@ -422,6 +426,7 @@ class StatisticsCard(QFrame):
         header = self._table.horizontalHeader()
         hints = (self._table.sizeHintForColumn(column) for column in range(1, len(COLUMNS)))
         figures = [max(header.minimumSectionSize(), hint + _PAD) for hint in hints]
+        # All as wide as the widest: columns of figures are compared downwards.
         return max(figures) * len(figures)
 
     def fit_names(self) -> None:
@@ -475,6 +480,7 @@ class StatisticsCard(QFrame):
                     text = format_value(curve.unit, value, curve.unit_name)
                 if curve.name.endswith(PER_SECOND):  # said once, or six columns have no room for the figures
                     text = text.removesuffix(f" {curve.unit_name}")
+                # An item whose text stays is left alone: a table lays out anew with each change.
                 item = self._table.item(row, column)
                 if item is not None and item.text() != text:
                     item.setText(text)

@@ -180,6 +180,7 @@ class PlotStack(QFrame):
             plot.set_spec(spec)
         self._order = names
         self._column.place(self.plots)
+        # Axes keep their greatest width, so that plots do not jump; other curves or units begin anew.
         if [(spec.id, spec.curves, spec.unit) for spec in shown] != [(s.id, s.curves, s.unit) for s in specs]:
             self._axes = (0.0, 0.0)
         self._touch()
@@ -323,18 +324,22 @@ class PlotStack(QFrame):
         """
         if not (force or self.isVisible()):
             return False
+        # A plot that is scrolled out of view is not read; it stays in the key, so that scrolling it in draws it.
         plots = [plot for plot in self.plots if force or not plot.visibleRegion().isEmpty()]
         with self.store.lock:
             newest = self.store.newest_s
             self.view.set_now(newest)
             version = -1
+            # Paused and far enough back: new readings cannot change what is shown, and cost nothing.
             if self.view.behind_s < SETTLED_S:
                 version = self.store.version
             key = (version, self.store.sharpened, self._changes, tuple(plot.spec.id for plot in plots))
+            # Still under the lock, and before anything is copied: an idle window does no more than this.
             if key == self._drawn_key and not force:
                 return False
             requests = [plot.request for plot in self.plots], [plot.request for plot in plots]
             frame = self._reader.read(requests[1], requests[0], measure=self.strip.open, force=force)
+            # Also reads the store, and is why the lock is held until here; drawing does not need it.
             self._outline(force=force)
         self._drawn_key = key
         self._draw(plots, frame, newest)
@@ -387,11 +392,11 @@ class PlotStack(QFrame):
         if self._cover is not None:
             stage = self._scroll.geometry()
             stage.setRight(self.width() - CARD_GAP_PX)
-            if self.readout.isHidden():
-                readout_rect = QRect()
-            else:
+            readout_rect = QRect()
+            if not self.readout.isHidden():
                 readout_rect = self.readout.geometry()
-            readout_rect.setRight(stage.right() if not readout_rect.isEmpty() else readout_rect.right())
+            if not readout_rect.isEmpty():
+                readout_rect.setRight(stage.right())
             self._cover.setGeometry(self._cover_place(stage, readout_rect, self.readout.free_height))
 
     def dismiss(self) -> None:
@@ -415,6 +420,7 @@ class PlotStack(QFrame):
                 at = self.store.newest_s
             else:
                 at = cursor
+            # The first series that has a sample in that direction decides, the focused plot's before the others'.
             for curve in (curve for plot in plots for curve in plot.visible_curves):
                 series = self.store.series(*curve.key)
                 target = None
@@ -432,6 +438,7 @@ class PlotStack(QFrame):
             at = self.view.right_s
         times = [mark.time_s for mark in self.marks]
         if direction > 0:
+            # A mark at the cursor is not before or behind it: a jump must leave it.
             ahead = [t for t in times if t > at + 1e-9]
         else:
             ahead = [t for t in times if t < at - 1e-9]
@@ -468,8 +475,10 @@ class PlotStack(QFrame):
 
     def toggle_log(self) -> None:
         """L: logarithmic axis for the focused plot, else for every plot that may have one."""
-        focused = self.focused
-        for plot in [focused] if focused is not None and focused.spec.may_log else self.plots:
+        plots, focused = self.plots, self.focused
+        if focused is not None and focused.spec.may_log:
+            plots = [focused]
+        for plot in plots:
             plot.toggle_log()
         self._touch()
 
@@ -570,7 +579,9 @@ class PlotStack(QFrame):
         """Draw these plots for a picture, without the cursor; put all back behind it."""
         own, order = self._palette, self._order
         cursor, pinned = self.view.cursor_s, self.view.cursor_pinned
+        # A picture has no cursor, and its readings are those of the range.
         self.view.set_cursor(None)
+        # `refresh` draws what `_order` names: for a picture, these alone.
         self._order = [plot.spec.id for plot in plots]
         if palette is not None:
             self.setStyleSheet(style_sheet(palette))
@@ -586,6 +597,7 @@ class PlotStack(QFrame):
             if palette is not None:
                 self.setStyleSheet("")
                 self.set_palette(own)
+            # Twice drawn in all, without the event loop between: the user never sees the picture's state.
             self.refresh(force=True)
 
     def _create(self, spec: PlotSpec) -> TimePlot:
@@ -601,10 +613,12 @@ class PlotStack(QFrame):
     def _draw(self, plots: Sequence[TimePlot], frame: FrameData, newest: float) -> None:
         for plot, data in zip(plots, frame.plots, strict=True):
             plot.take(data, newest)
+        # After `take`, which fits the y axes (their ticks decide the widths), and before anything is drawn in pixels.
         self._align()
         groups = [self._plots[spec.id].group(spec, group) for spec, group in frame.groups]
         rows = {spec.id: group for spec, group in groups}
         cursor = self.view.cursor_s
+        # The first plot only: marks stand above it, and their labels would be said again by each.
         for plot in plots:
             plot.draw(frame.marks, rows[plot.spec.id] if cursor is not None else ())
             if plot.geometry_now is not None:
@@ -623,6 +637,7 @@ class PlotStack(QFrame):
     def _align(self) -> None:
         """Give every plot the same left and right edge: room for the widest axis seen so far."""
         widths = [plot.axis_widths() for plot in self.plots]
+        # Widths only grow here: a tick label that gets shorter for a second must not move every plot.
         self._axes = (
             max([self._axes[0], *(left for left, _ in widths)]),
             max([self._axes[1], *(right for _, right in widths)]),
@@ -665,6 +680,7 @@ class PlotStack(QFrame):
     def _folded(self) -> None:
         if self.strip.open:
             pointer = self._scroll.mapFromGlobal(QCursor.pos())
+            # Decided as it opens, not as the pointer moves: a card that steps aside would not let itself be read.
             self._card_above = pointer.y() > self._scroll.height() / 2 and self._scroll.rect().contains(pointer)
             self._place_card()
             self.strip.card.raise_()
@@ -686,6 +702,7 @@ class PlotStack(QFrame):
             else:
                 top = room.bottom() - height + 1
             left, right = QPoint(room.left(), top), QPoint(room.right() - place.width() + 1, top)
+            # Compared as (range, plots): less of the range first, less of the plots where that is equal.
             hides = {side: self._hidden_by(QRect(corner, place.size())) for side, corner in ((0, right), (1, left))}
             place.moveTopLeft(right if hides[0] <= hides[1] else left)
         else:
@@ -755,6 +772,7 @@ class PlotColumn(QSplitter):
 
     def turn_to(self, topic: str | None) -> None:
         """Go by the heights that were dragged for ``topic``; ``None`` remembers nothing."""
+        # Another topic takes what was kept for it; none (an idle window) keeps the heights that are there.
         if topic is not None and topic != self._topic:
             kept = recall_of(_HEIGHTS, topic)
             self._dragged = {name: float(px) for name, px in kept.items() if isinstance(px, (int, float)) and px > 0}
@@ -764,6 +782,7 @@ class PlotColumn(QSplitter):
     @property
     def comfortable_height(self) -> int:
         """Logical pixels that the plots need together."""
+        # What the plots would need beyond what `tighten` took from them.
         given = sum(plot.least_height - plot.minimumSizeHint().height() for plot in self._shown)
         return self.minimumSizeHint().height() + given
 
@@ -800,6 +819,7 @@ class PlotColumn(QSplitter):
 
     def place(self, plots: Sequence[TimePlot]) -> None:
         """Show these plots, in this order."""
+        # Only then: to insert a widget that is there already makes a splitter forget its sizes.
         if list(plots) != self._shown:
             self._shown = list(plots)
             for position, plot in enumerate(plots):
@@ -832,10 +852,12 @@ class PlotColumn(QSplitter):
             return
         self._set_least()
         weights = self._weights(specs)
+        # The handles between the plots are no room for them.
         room = self.height() - HANDLE_PX * (len(weights) - 1)
         least = [plot.minimumHeight() or plot.minimumSizeHint().height() for plot in self._shown]
         heights = iter(shared_out(room, weights, least))
         shown = set(self._shown)
+        # Plots that are hidden keep their place in the splitter, at height 0.
         self.setSizes([next(heights) if self.widget(place) in shown else 0 for place in range(self.count())])
 
     def _set_least(self) -> None:
@@ -846,17 +868,20 @@ class PlotColumn(QSplitter):
         shares = [0.0 if self._heights else plot.spec.least_share for plot in self._shown]
         promised = [round(share * viewport.height()) for share in shares]
         least = self._least = [plot.least_height for plot in self._shown]
+        # How much is missing until all can be seen at once without scrolling.
         lacking = sum(map(max, least, promised)) + self.handleWidth() * (len(least) - 1) - viewport.height()
         low = [plot for plot, own, given in zip(self._shown, least, promised, strict=True) if own > given]
         for plot, given in zip(self._shown, promised, strict=True):
             plot.setMinimumHeight(given)
             plot.tighten(0)
+        # Each gives an equal part of what is still lacking; what one cannot give the next ones do.
         for left, plot in zip(range(len(low), 0, -1), low, strict=True):
             lacking -= plot.tighten(math.ceil(lacking / left))
 
     def _weights(self, specs: Sequence[PlotSpec]) -> list[float]:
         """What was dragged, and beside it what the stretch of the others comes to; else stretches and least shares."""
         heights = self._heights
+        # A pixel of stretch as dragged plots have it, so that an undragged one beside them has its usual share.
         known = [heights[spec.id] / spec.stretch for spec in specs if spec.id in heights]
         unit = 1.0
         if known:
@@ -865,6 +890,7 @@ class PlotColumn(QSplitter):
         if not known:
             for place, spec in enumerate(specs):
                 others = sum(weights) - weights[place]
+                # Solved for this plot's weight: w / (w + others) has to be at least its share.
                 weights[place] = max(weights[place], others * spec.least_share / (1 - spec.least_share))
         return weights
 
@@ -876,6 +902,7 @@ def shared_out(room: int, weights: Sequence[float], least: Sequence[int]) -> lis
     """
     heights = dict(enumerate(least))
     sharing = set(heights)
+    # A plot that is held at its least leaves less for the others, so that another may fall short: until none does.
     while sharing:
         left = room - sum(height for place, height in heights.items() if place not in sharing)
         unit = left / sum(weights[place] for place in sharing)

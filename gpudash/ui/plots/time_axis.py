@@ -58,6 +58,7 @@ class TimeAxis(QWidget):
             width = metrics.horizontalAdvance(text) + 1
             x = geometry.x_of(position + geometry.origin_s)
             left = min(max(x - width / 2, 0.0), self.width() - width)
+            # Labels at the ends are pushed inwards; one that would then touch the one before is left out.
             if area.left() - 1 <= x <= area.right() + 1 and left >= free:
                 labels.append(Label(text, QRectF(left, 1, width, height)))
                 free = left + width + 8
@@ -127,6 +128,7 @@ class SessionOverview(QWidget):
         self._drawn_handle = QRect()
         self._picture_key: object = None
         self._picture = QPixmap()
+        # Moves of the view draw it anew only where the handle is another pixel's (`_follow`).
         view.changed.connect(self._follow)
 
     def sizeHint(self) -> QSize:
@@ -164,6 +166,7 @@ class SessionOverview(QWidget):
         """Have room, or leave it to the plots."""
         self._wanted = wanted
         policy = self.sizePolicy()
+        # So that nothing jumps when the overview comes and goes with the length of the session.
         policy.setRetainSizeWhenHidden(wanted)
         self.setSizePolicy(policy)
         if not wanted:
@@ -175,6 +178,7 @@ class SessionOverview(QWidget):
             self._shape, self._picture_key = shape, None
             self.update()
         start, end = self._view.range()
+        # The session outgrew the view, or what is shown lies far from its beginning.
         longer = shape is not None and shape.end_s - shape.start_s > LONGER * (end - start)
         elsewhere = shape is not None and start > shape.start_s + 0.5 * (end - start)
         self.setVisible(self._wanted and (longer or elsewhere))
@@ -251,6 +255,7 @@ class SessionOverview(QWidget):
 
     def _part_under(self, x: float) -> str:
         handle = self.handle
+        # A narrow handle has no ends to grip: all of it moves.
         if handle.width() > 3 * EDGE_PX:
             for part, edge in (("start", handle.left()), ("end", handle.right())):
                 if abs(x - edge) <= EDGE_PX:
@@ -266,6 +271,7 @@ class SessionOverview(QWidget):
         part = self._part_under(x)
         if not part:
             start, end = self._view.range()
+            # A press beside the handle brings it there, and the same press goes on as a drag.
             self._view.pan(self._time_at(x) - (start + end) / 2)
             part = "whole"
         self._grip = _Grip(part, self._time_at(x), self._view.range())
@@ -275,15 +281,20 @@ class SessionOverview(QWidget):
         if self._shape is None:
             return
         if grip is None:
-            ends = self._part_under(x) in ("start", "end")
-            self.setCursor(Qt.CursorShape.SizeHorCursor if ends else Qt.CursorShape.PointingHandCursor)
+            shape = Qt.CursorShape.PointingHandCursor
+            if self._part_under(x) in ("start", "end"):
+                shape = Qt.CursorShape.SizeHorCursor
+            self.setCursor(shape)
             return
         moved = self._time_at(x) - grip.at_s
         start, end = grip.span
         if grip.part == "whole":
+            # By where the view is now: it may have been stopped at an end of the session.
             self._view.pan(start + moved - self._view.range()[0])
+        elif grip.part == "start":
+            self._view.resize(start + moved, end)
         else:
-            self._view.resize(*((start + moved, end) if grip.part == "start" else (start, end + moved)))
+            self._view.resize(start, end + moved)
 
     def mouseReleaseEvent(self, event: QMouseEvent) -> None:
         self._grip = None

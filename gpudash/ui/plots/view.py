@@ -148,6 +148,7 @@ class TimeView(QObject):
         if self._following:
             cursor = self.cursor_s
             self._right_s = self.right_s
+            # The cursor moves along while following; frozen, it must stay at the time it was at.
             self._following = False
             self._pin_cursor(cursor)
             self.changed.emit()
@@ -157,6 +158,7 @@ class TimeView(QObject):
         if not self._following:
             self._remember("follow")
             self._following = True
+            # `hold` showed a run whole; following again is what it was before, not in that width.
             if self._window_to_follow_s is not None:
                 self._window_s = self._window_to_follow_s
                 self._window_to_follow_s = None
@@ -182,6 +184,7 @@ class TimeView(QObject):
                 anchor = (left + right) / 2
             else:
                 anchor = anchor_s
+            # Shares of the width on both sides of the anchor stay, so that what is under the pointer does.
             share = (right - anchor) / self._window_s
             self._right_s = self._within(anchor + share * width, width)
         self._window_s = width
@@ -189,10 +192,12 @@ class TimeView(QObject):
 
     def pan(self, seconds: float) -> None:
         """Move the view by ``seconds`` (positive: later). Going back pauses; the newest reading is the last stop."""
+        # There is nothing to see beyond the newest reading.
         if self._following and seconds >= 0:
             return
         self._remember("pan")
         self.pause()
+        # After `pause`, which freezes `right_s` where the moving edge is.
         self._right_s = self._within(self._right_s + seconds, self._window_s)
         self.changed.emit()
 
@@ -208,6 +213,7 @@ class TimeView(QObject):
     def hold(self, start_s: float, end_s: float) -> None:
         """Show exactly this range, paused; `follow` goes back to as much time as was shown before."""
         self._remember("hold")
+        # Of a view that is held already the width before the first one counts.
         if self._following:
             self._window_to_follow_s = self._window_s
         self._held = True
@@ -221,6 +227,7 @@ class TimeView(QObject):
         self._remember("resize")
         self.pause()
         end_s = min(end_s, max(self._now_s, start_s + MIN_WINDOW_S))
+        # An end that is dragged past the other stops just before it.
         self._window_s = self._clamped(end_s - min(start_s, end_s - MIN_WINDOW_S))
         self._right_s = end_s
         self.changed.emit()
@@ -291,6 +298,7 @@ class TimeView(QObject):
             time_s: where to; ``None`` takes it away.
             pinned: keep it at this time although the view moves on (keyboard), not at this place (mouse).
         """
+        # Kept as a distance from the moving edge: the pointer rests, and time runs on under it.
         if time_s is not None and self._following and not pinned:
             self._cursor_s, self._cursor_offset_s = None, self.right_s - time_s
         else:
@@ -306,11 +314,13 @@ class TimeView(QObject):
     def _within(self, right_s: float, window_s: float) -> float:
         """The right edge of a window of this width, as near to ``right_s`` as there is something to see."""
         latest = max(self._now_s, self._now_s + self._lead_s)
+        # A tenth of the window always has something in it, at the left as at the right.
         return min(max(right_s, min(window_s * 0.1, latest)), latest)
 
     def _remember(self, move: str) -> None:
         """Keep the view before a move; a row of equal small moves (wheel, drag) counts as one."""
         self._held = False
+        # One notch of a wheel is no step of its own: back goes to where the gesture began.
         repeated = move == self._last_move and move in ("zoom", "pan", "window", "resize")
         self._last_move = move
         if not repeated:
@@ -328,6 +338,7 @@ class TimeView(QObject):
         place = source.pop()
         self._held = False
         self._window_to_follow_s = None
+        # What is restored may be paused: a cursor that moved along has to stay where it is now.
         if not place.following:
             self._pin_cursor(self.cursor_s)
         self._following, self._window_s, self._right_s = place.following, place.window_s, place.right_s
@@ -357,6 +368,7 @@ class SharedAxis(TimeView):
         self.whole = (0.0, 1.0)
         self.least_s, self.most_s = MIN_SPAN, math.inf
         self._bounded = bounded
+        # There is no "now" to follow on an axis of steps.
         self.pause()
 
     def set_whole(self, low: float, high: float, least: float | None = None) -> None:

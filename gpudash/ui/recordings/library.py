@@ -224,10 +224,15 @@ class LibraryDocument(Document):
     def _show_text(self, library: Library, there: bool) -> None:
         found = bool(self.table.shown())
         self._layers.setCurrentIndex(1 if found else 0)
-        nothing = EMPTY
-        if self.in_trash:
-            nothing = EMPTY_TRASH
-        self._empty.setText(NONE_FOUND if there else READING if library.reading else nothing)
+        if there:
+            text = NONE_FOUND
+        elif library.reading:
+            text = READING
+        elif self.in_trash:
+            text = EMPTY_TRASH
+        else:
+            text = EMPTY
+        self._empty.setText(text)
         self.start_button.setVisible(self._empty.text() == EMPTY)
 
     def _search(self, text: str) -> None:
@@ -251,9 +256,13 @@ class LibraryDocument(Document):
     def _selection_changed(self) -> None:
         chosen, own = self.table.selected_entries(), not self.in_trash
         self.details.show_rows(self.table.selected(), in_trash=self.in_trash)
-        self._heading.setText(HEADING if own else TRASH_HEADING)
-        self.trash_button.setText("Show Trash" if own else "Show Recordings")
-        self.trash_button.setToolTip(TRASH_TIP if own else "Show the recordings that were not deleted")
+        if own:
+            heading, button_text, tip = HEADING, "Show Trash", TRASH_TIP
+        else:
+            heading, button_text, tip = TRASH_HEADING, "Show Recordings", "Show the recordings that were not deleted"
+        self._heading.setText(heading)
+        self.trash_button.setText(button_text)
+        self.trash_button.setToolTip(tip)
         locked = bool(chosen) and all(entry.facts is not None and entry.facts.locked for entry in chosen)
         self.lock_button.setText("Unlock" if locked else "Lock")
         for button, wanted in (

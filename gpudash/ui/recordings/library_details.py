@@ -105,16 +105,15 @@ class Details(QFrame):
     def show_rows(self, rows: Sequence[LibraryRow], *, in_trash: bool = False) -> None:
         """Show the selected runs, whose sessions lie in the trash or do not."""
         before, self._shown = self._shown, rows
-        single = None
+        single, kind = None, "run"
         if len(rows) == 1:
-            single = rows[0]
+            single, kind = rows[0], rows[0].kind
         for label, field in self._labels:
             wanted = single is not None and (single.run is not None or field is self.title)
             label.setVisible(wanted)
             field.setVisible(wanted)
-            field.setAccessibleName(f"{label.text()} of the {'run' if single is None else single.kind}")
-        several = single is None and len(rows) > 1
-        self.heading.setText(SEVERAL if several else HEADINGS["run" if single is None else single.kind])
+            field.setAccessibleName(f"{label.text()} of the {kind}")
+        self.heading.setText(SEVERAL if len(rows) > 1 else HEADINGS[kind])
         if single is None:
             nothing = NOTHING
             if in_trash:

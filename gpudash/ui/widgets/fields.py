@@ -224,10 +224,16 @@ def write_control(control: Control, value: Any, is_bytes: bool) -> None:
         elif value is None:
             control.clear()
         else:
-            control.setText(
-                _exact_size(value) if is_bytes else f"{value:g}" if isinstance(value, float) else str(value)
-            )
+            control.setText(_number_text(value, is_bytes))
             control.setCursorPosition(0)  # of a value that is longer than its field, the beginning is seen
+
+
+def _number_text(value: Any, is_bytes: bool) -> str:
+    if is_bytes:
+        return _exact_size(value)
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value)
 
 
 def _exact_size(size: int) -> str:

@@ -226,12 +226,13 @@ class CommandPalette(QDialog):
             item.setData(0, Qt.ItemDataRole.UserRole, number)
             item.setTextAlignment(2, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
             spoken = f"{entry.name}, {entry.place}, {entry.keys or 'no key'}"
-            spoken += f", not available: {entry.why_not}" if entry.why_not else ""
-            item.setData(0, Qt.ItemDataRole.AccessibleTextRole, spoken)
-            for column in range(3) if entry.why_not else (1, 2):
-                item.setForeground(column, muted)
+            item.setForeground(1, muted)
+            item.setForeground(2, muted)
             if entry.why_not:
+                spoken += f", not available: {entry.why_not}"
+                item.setForeground(0, muted)
                 item.setText(1, entry.why_not)
+            item.setData(0, Qt.ItemDataRole.AccessibleTextRole, spoken)
             self.list.addTopLevelItem(item)
         self._choose(0)
         self._describe()
@@ -246,10 +247,12 @@ class CommandPalette(QDialog):
         if entry is None:
             self._text.setText("Nothing has these letters.")
         else:
-            refused = ""
+            sentences = []
+            if entry.tip:
+                sentences.append(f"{entry.tip.rstrip('.')}.")
             if entry.why_not:
-                refused = f" Not available: {entry.why_not}"
-            self._text.setText(f"{entry.tip.rstrip('.')}.{refused}" if entry.tip else refused.strip())
+                sentences.append(f"Not available: {entry.why_not}")
+            self._text.setText(" ".join(sentences))
 
     def _clicked(self, item: QTreeWidgetItem) -> None:
         self.list.setCurrentItem(item)

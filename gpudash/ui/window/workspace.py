@@ -233,6 +233,7 @@ class Workspace(QWidget):
         if remember:
             add_recent(found.path)
         if not self.show_path(found.path):
+            # Opened under the same path: the tab comes to the front, and the file is not read twice.
             try:
                 self.add(self.openers[found.kind](found), found.path, found.title)
             except (OSError, ValueError, RuntimeError) as error:
@@ -271,6 +272,7 @@ class Workspace(QWidget):
         leave_drops(document)
         self._stack.addWidget(document)
         row = self.bar.addTab(_tab_text(document, title))
+        # Only of a file there is a path to show.
         self.bar.setTabToolTip(row, plain_tip(str(key) if isinstance(key, Path) else title))
         self.bar.setTabButton(row, QTabBar.ButtonPosition.RightSide, self._close_button(document, title))
         self.bar.show()
@@ -327,9 +329,11 @@ class Workspace(QWidget):
 
     def close_document(self, document: Document) -> None:
         """Close ``document``, and what reads its file; one that is closed already is left alone."""
+        # Also called by a document's own signal, after it was closed from here.
         key = next((key for key, other in self._open.items() if other is document), None)
         if key is None:
             return
+        # Taken out first: whoever reacts to the closing sees it as closed.
         del self._open[key], self._titles[document]
         document.close_document()
         row = self._stack.indexOf(document)
@@ -338,6 +342,7 @@ class Workspace(QWidget):
         self.bar.setVisible(bool(self._open))
         document.hide()
         document.deleteLater()
+        # Removing a tab changes the row in front, of which the bar does not always tell.
         self._show(self.bar.currentIndex())
 
     def at_close(self, close: Callable[[], bool]) -> None:
@@ -353,7 +358,9 @@ class Workspace(QWidget):
         """Close every document, and what the features have at work; false when something did not end in time."""
         self.closing.emit()
         self.close_documents()
+        # Each closer once, also where closing is asked for again.
         closers, self._closers = self._closers, []
+        # All of them, also behind one that took too long: a generator in `all` would stop there.
         ended = [close() for close in closers]
         return all(ended)
 
@@ -384,6 +391,7 @@ class Workspace(QWidget):
             self.report(panel.start_text())
             return
         self.show_dashboard()
+        # A recording's range would hide what now begins.
         self.dashboard.view.follow()
         spec, isolate = panel.spec(), session.settings.isolate
         if spec is None:
@@ -424,6 +432,7 @@ class Workspace(QWidget):
         for dashboard in self.dashboards:
             dashboard.show_panel(shown)
         text = f"{'Show' if shown else 'Hide'} of Workload Panel"
+        # Undo calls this same method, whose push is then a step of the undo itself and ignored by it.
         self.undo.push(text, partial(self.show_panels, not shown), partial(self.show_panels, shown))
         self.changed.emit()
 
@@ -441,6 +450,7 @@ class Workspace(QWidget):
     def refresh(self) -> None:
         """Draw what is new; the window's timer calls it."""
         front = self.front
+        # Also behind a document: warnings and the run's state go on; `front` says whether plots are drawn.
         self.dashboard.refresh(front=front is None)
         if front is not None:
             front.refresh()

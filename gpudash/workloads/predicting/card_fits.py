@@ -30,7 +30,7 @@ class CardsQuestion:
 
     Attributes:
         cards: which.
-        told: hears the answers, before the estimate that comes next.
+        report: called with the answers, before the next estimate is yielded.
     """
 
     cards: Sequence[CardRequest] = ()
@@ -38,7 +38,7 @@ class CardsQuestion:
 
 
 def cards_question(query: Mapping[str, Any], extras: dict[str, Any]) -> CardsQuestion:
-    """The cards that a process is asked about in ``query``; what is known of them goes into ``beside``."""
+    """The cards that a process is asked about in ``query``; the answers go into ``extras``."""
     requested = [CardRequest(str(card["key"]), Target.from_json(card["target"])) for card in query.get("cards", ())]
 
     def report(answers: Sequence[CardEstimate]) -> None:
@@ -69,8 +69,10 @@ class CardFits:
         self._refusals = refusals
         self._found: dict[str, CardEstimate] = {}
         self._spacious: dict[tuple[int, str], Peaks] = {}
+        # One target of each generation stands for the others; the loop leaves the last, with the largest scratch.
         self._followed = {self._generation(card): card.target for card in self._by_size()}
         if own.device != "cpu":
+            # The run is followed on its own device anyway: its generation costs nothing more.
             self._followed[own.architecture.generation] = own
 
     @property
@@ -97,7 +99,7 @@ class CardFits:
         of the card with most room, since the further they are gone on with the more they are off.
 
         Args:
-            asked: the batch in question.
+            requested: the batch in question.
             sizes: what sizes need on the card in question.
             tried: what another size needs there.
             limit: the largest that may be asked for.
@@ -106,10 +108,12 @@ class CardFits:
         if requested not in sizes or not spares:
             return
         needs = {size: found.need for size, found in sizes.items()}
+        # Where the batch in question is the smallest that was followed, a line downwards needs a second point.
         if requested > 1 and min(needs) == requested and min(spares.values()) < 0:
             needs[requested // 2] = tried(requested // 2).need
         if len(needs) < 2:
             return
+        # Extrapolated first, and then followed: the further a line is gone on with, the more it is off.
         most = min(limit, _size_at(requested, needs, needs[requested] + max(spares.values())))
         if most > max(needs):
             needs[most] = tried(most).need
@@ -137,6 +141,7 @@ class CardFits:
     def _judged(self, card: CardRequest, on: Target) -> CardEstimate:
         """The answer of a card by the run as it is followed ``on`` another, or on itself."""
         target = card.target
+        # Another design than the one it was followed on: its peaks may differ by `BORROWED_RATIO`.
         borrowed = target.device != "cpu" and on.architecture != target.architecture
         if borrowed:
             target = replace(target, margin_ratio=max(target.margin_ratio, BORROWED_RATIO))
@@ -151,6 +156,7 @@ class CardFits:
         """What a trace takes with room to spare, which is the same of every card."""
         if target.device == "cpu":
             return None
+        # By identity: one trace serves all cards of a generation, and lives as long as this object does.
         key = id(trace), repr(target.settings)
         if key not in self._spacious:
             self._spacious[key] = peaks(trace, target.settings)
@@ -168,6 +174,7 @@ class CardFits:
         self._question.report([self._found[card.key] for card in self._question.cards])
 
 
+# Between the largest size that fits and the smallest that does not, where both are known.
 def _size_at(requested: int, needs: Mapping[int, int], room: int) -> int:
     """The size that needs ``room`` bytes, on the line through the sizes on either side of it; beyond all of them on the
     one through the last and the batch in question, since two that are near to each other say little of the rest.

@@ -40,15 +40,16 @@ Followed = Callable[[Trace, Target, Estimate], object]
 
 
 def answers(number: object, estimates: Iterable[Estimate], extras: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """What a process says of each estimate, which has more than the one before; the last one is told again as final.
+    """The answers of a process: each estimate has more than the one before, and the last is sent again as final.
 
     Args:
         number: of the request.
-        beside: what `estimates` puts in here goes with the estimate that comes next, and is taken out.
+        extras: what `estimates` puts in here is sent with the next estimate, and then cleared.
     """
     last: Estimate | None = None
     for last in estimates:
         yield {"id": number, "estimate": last.to_json(), "final": False, **extras}
+        # Taken out, so that a timeline is sent once and not with every estimate that follows.
         extras.clear()
     if last is not None:
         yield {"id": number, "estimate": last.to_json(), "final": True}
@@ -96,6 +97,7 @@ def _expandable(trace: Trace, target: Target, found: Estimate) -> Iterator[Alter
         return
     settings = replace(target.settings, expandable_segments=True)
     other = judge(trace, replace(target, settings=settings), found.workload)
+    # What is reserved at most, and what had to be released on the way there: both are less with better segments.
     before, after = (one.released_bytes + (one.peak_reserved_bytes or 0) for one in (found, other))
     if after < before or (other.fits and not found.fits):
         yield as_alternative("expandable segments", other, allocator=EXPANDABLE)
@@ -107,6 +109,7 @@ def _larger_card(trace_on: Callable[[Target], Trace], target: Target, found: Est
         return
     for nominal in CARDS_BYTES:
         size = int(nominal * HANDED_OUT_RATIO)
+        # An empty card of that size, as the driver hands it out: somewhat less than its name says.
         card = replace(target, capacity_bytes=size, free_bytes=size)
         if size < found.minimum_capacity_bytes or not fits(trace_on(card), card):
             continue
@@ -168,7 +171,9 @@ def largest(tried: Callable[[int], Sized], size: int, limit: int, target: Target
     else:
         low, high = (0, size)
     known = {size: now}
+    # Something lies between the bounds: `low` fits (or is 0), `high` does not (or is beyond the limit).
     if high - low > 1:
+        # What grows at the peak gives a second point of the line without another dry run.
         if now.growing:
             base = replace(now, size=0, need=now.need - now.growing)
         else:
@@ -182,12 +187,14 @@ def largest(tried: Callable[[int], Sized], size: int, limit: int, target: Target
                 break
             next_size = _edge_between(known.get(low), known.get(high), target)
             if next_size is None:
+                # Off the line by doubling steps: where needs jump, a line alone would creep towards the edge.
                 next_size = _on_line(base, last, target.room_bytes or 0)
                 if last.size == low:
                     next_size = max(next_size, low + leap)
                 else:
                     next_size = min(next_size, high - leap)
                 leap *= 2
+            # A guess outside of the bounds says nothing; halving always ends.
             if not low < next_size < high:
                 if high > limit:
                     next_size = limit
@@ -198,6 +205,7 @@ def largest(tried: Callable[[int], Sized], size: int, limit: int, target: Target
                 low = next_size
             else:
                 high = next_size
+    # Not found within `MOST_TRIES`: no answer is better than one that may be off.
     if high - low > 1:
         return None
     return known.get(low, Sized(0, 0, fits=False, releases=False))
@@ -216,6 +224,7 @@ def _edge_between(low: Sized | None, high: Sized | None, target: Target) -> int 
     should. ``None`` where their traces are not alike."""
     if low is None or high is None or low.trace is None or high.trace is None:
         return None
+    # Bisection over traces that are worked out from the two: no dry run is spent on it.
     edge, beyond = low.size, high.size
     while beyond - edge > 1:
         size = (edge + beyond) // 2

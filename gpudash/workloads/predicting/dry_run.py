@@ -112,6 +112,7 @@ class DryContext(Context):
         self.steps_done = step
         if step >= self._limit or (self._alike and step >= steps):
             self._tracker.finish()
+            # From here on everything is let go of, which is no part of the run.
             raise EnoughSteps
         self._tracker.step = step + 1
 
@@ -181,6 +182,7 @@ def traces_of(
     with one_of(spec, dry) if isinstance(spec, TrainingSpec) and spread else nullcontext() as program.wrap:
         found = dry.record_each(program, architectures, trusting=True, capacity=capacity)
     traces = [replace(trace, followed=program.followed) for trace in found]
+    # Steps that leave something behind add up: the trace goes on for as many as the run really has.
     return [repeated(trace, wanted) if wanted is not None and keeps_growing(trace) else trace for trace in traces]
 
 
@@ -189,6 +191,7 @@ def flops_of(spec: Spec, dry: DryRun, level: MemoryLevel | None = None) -> int:
     attention)."""
     short, _ = shortened(spec.rank_spec if isinstance(spec, TrainingSpec) else spec, 1)
     with dry.backend.engine.counting_flops() as counted:
+        # A second card only for a model that is split: its products are counted on both.
         cards = (A100,) * (2 if isinstance(short, TrainingSpec) and short.is_split else 1)
         dry.record_each(_Program(short, 1, level, alike=True), cards, trusting=True)
         return counted()
@@ -219,6 +222,7 @@ class _Program:
             devices = 2
         context = DryContext(tracker, self._limit, self._level, alike=self._alike, devices=devices, wrap=self.wrap)
         configured = os.environ.get(WORKSPACE_VARIABLE)
+        # As a run does: workloads that draw sizes by chance draw the same ones.
         torch.manual_seed(self._spec.seed)
         try:
             with suppress(EnoughSteps, OutOfMemoryError):
@@ -236,11 +240,13 @@ def shortened(spec: Spec, steps: int) -> tuple[Spec, int | None]:
     more than is followed, unless all of them lie on the device.
     """
     if isinstance(spec, TrainingSpec):
+        # Moved in the first epoch, if at all, so that what moving takes is followed.
         changed: dict[str, Any] = {"move_at_epoch": min(spec.move_at_epoch, 1)}
         if spec.batches != "resident" and spec.steps > steps + 1:
             changed |= {"steps": steps + 1, "epochs": 1}
         return spec.model_copy(update=changed), spec.steps
     if isinstance(spec, PipelineSpec) and spec.move != "direct":
+        # Numbers decide nothing there, and drawing them would.
         return spec.model_copy(update={"fill": "ones"}), spec.repeat
     repeat = getattr(spec, "repeat", None)
     if repeat is not None:

@@ -108,6 +108,7 @@ class _Estimation:
         self._level = question.level
         self._dry = dry
         self._split = isinstance(self._spec, TrainingSpec) and self._spec.is_split
+        # Keyed by the whole spec: alternatives often come to a spec that was followed already.
         self._traces: dict[tuple[str, tuple[Architecture, ...]], list[Trace]] = {}
         self._sizes: dict[int, Sized] = {}
         cards = question.cards
@@ -128,6 +129,7 @@ class _Estimation:
             yield from self._until_full(spec, alternatives=alternatives)
             return
         found = self._judged(spec)
+        # Before the first estimate is yielded, so that its drawing goes out with it.
         if self._followed is not None and not self._split:
             self._followed(self._trace(spec), target, found)
         yield found
@@ -173,6 +175,7 @@ class _Estimation:
             return of_halves([judge(trace, target, spec.name) for trace, target in self._halves(spec)])
         if not self._ranks or not isinstance(spec, TrainingSpec):
             return judge(self._trace(spec), self._target, spec.name)
+        # Judged by rank: each has its own free memory, all ask for the same.
         return of_ranks(self._ranks, spec.parallel, lambda target: judge(self._trace(spec, target), target, spec.name))
 
     def _halves(self, spec: Spec) -> list[tuple[Trace, Target]]:
@@ -192,6 +195,7 @@ class _Estimation:
             architecture = self._target.architecture
             trace = trace_of(spec, self._dry, self._level, capacity=max(1, room), architecture=architecture)
         except LeftTheDeviceError:
+            # Not even the first request fits, and the trace that ended with it is empty.
             trace = Trace()  # not even the first request is served
         found = replace(judge(trace, self._target, spec.name), fits=False, spare_bytes=None)
         if self._followed is not None and trace.events:
@@ -256,6 +260,7 @@ class _Estimation:
 
     def _sized(self, name: str, size: int) -> Sized:
         whole = {}
+        # The batch of each rank is what is tried: a global batch would set it again.
         if self._ranks:
             whole = {"global_batch": 0}
         found = Sized.of(size, self._trace(self._spec.model_copy(update={name: size, **whole})), self._target)
@@ -281,12 +286,15 @@ class _Estimation:
 
     def _alternatives(self, found: Estimate) -> Iterator[Alternative]:
         batch, name = found.largest_batch_size, size_field(self._spec)
+        # The first of the alternatives: no field but the batch changes, and it is known to fit.
         if name is not None and batch and batch < self._batch(name):
             assert isinstance(self._spec, TrainingSpec)  # the only one with a size that is searched for
             text, fields = batch_text(self._spec, batch), batch_fields(self._spec, batch)
             yield from self._changed(SpecChange(text, fields, changes_training=True), followed=self._followed)
+        # Devices that refuse this run are no way out.
         elsewhere = [other for other in self._elsewhere if not self._spec.problems(other.device)]
         found_changes = changes(self._spec)
+        # In order of what they do to the result: changes that keep it, more GPUs, changes that do not.
         yield from self._tried(change for change in found_changes if not change.changes_training)
         if found.fits is not True and not self._ranks:
             with suppress(CannotPredictError):
@@ -298,6 +306,7 @@ class _Estimation:
     def _tried(self, wanted: Iterable[SpecChange]) -> Iterator[Alternative]:
         shared = False
         for change in wanted:
+            # Parts are tried from the largest: the first that fits makes smaller ones pointless.
             if shared and "accumulation" in change.fields:
                 continue  # a larger part that fits has been found
             for alternative in self._changed(change, followed=self._followed):
@@ -334,6 +343,7 @@ class _Estimation:
         Accumulation does the same products on smaller batches. 16-bit types do theirs at a rate that depends on the
         card, and an optimizer's work is not made of products: of both nothing can be said from FLOPs.
         """
+        # Of checkpointing alone FLOPs tell the price: it computes the forward pass once more.
         if set(change.fields) == {"checkpointing"}:
             before, after = (flops_of(spec, self._dry, self._level) for spec in (self._spec, changed))
             if before:

@@ -53,6 +53,7 @@ def main() -> int:
     start_log(str(log_file()))
     log_uncaught()
     conversation = Conversation()
+    # Objects of torch are made in millions and stay: the collector would walk them again and again.
     with without_collection():
         try:
             version, dry = _prepare(lambda: conversation.waits)
@@ -75,6 +76,7 @@ def _prepare(superseded: Callable[[], bool]) -> tuple[str, DryRun]:
     from gpudash.simulator.dry_run.dry_run import DryRun
     from gpudash.workloads.predicting.without_compiler import leave_compiler_out
 
+    # A prediction must not take a run's cores, and without numbers more threads have nothing to do.
     torch.set_num_threads(1)
     leave_compiler_out()
 
@@ -87,6 +89,7 @@ def _prepare(superseded: Callable[[], bool]) -> tuple[str, DryRun]:
     return torch.__version__, CancellableDryRun()
 
 
+# Raised between two dry runs (`_prepare`), where nothing is half done.
 def _answer(conversation: Conversation, dry: DryRun) -> None:
     """Answer the next request, or leave it for a newer one."""
     with suppress(SupersededError):
@@ -106,7 +109,7 @@ def _answers(query: Mapping[str, Any], dry: DryRun) -> Iterator[dict[str, Any]]:
 
 
 def _estimates(query: Mapping[str, Any], dry: DryRun, extras: dict[str, Any]) -> Iterator[Estimate]:
-    """The estimates that a query is answered with; what the next one's answer has more goes into ``beside``."""
+    """The estimates that answer a query; what is sent along with the next one goes into ``extras``."""
     from gpudash.memory.predicting.memory_timeline import timeline_of
     from gpudash.simulator.dry_run.refusals import CannotPredictError
     from gpudash.workloads.predicting.estimate import Question, estimate

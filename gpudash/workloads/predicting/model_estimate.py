@@ -136,6 +136,7 @@ class _ModelEstimation:
         found = replace(self._judged(spec), assumptions=followed.assumptions, model=followed.model)
         if self._report_followed is not None:
             self._report_followed(followed.trace, target, found)
+        # Without a reading of free memory there is nothing to look for.
         searched: Iterable[Estimate] = (found,)
         if alternatives and target.room_bytes is not None:
             searched = self._beyond(found, followed)
@@ -143,6 +144,7 @@ class _ModelEstimation:
         for grown in searched:
             found = grown
             yield found
+            # A generator: exhausted behind the first estimate, it yields nothing for the later ones.
             for _reported in first:  # behind the first answer, and not again
                 yield found
         for _reported in self._cards.report_open():
@@ -175,6 +177,7 @@ class _ModelEstimation:
         """``found`` with the largest batch, and then with the longest sequence where it has one; what there is no time
         left for is added to ``late``."""
         model = followed.model
+        # Searching would build it over and over for an answer that is 0.
         if self._is_too_heavy(model):
             yield replace(found, largest_batch_size=0)
             if model is not None and model.sequence is not None:
@@ -204,6 +207,7 @@ class _ModelEstimation:
     def _is_too_heavy(self, model: ModelFacts | None) -> bool:
         """Whether the weights alone are more than there is room for, whatever else lies there."""
         shares = 1
+        # Only FSDP2 shares the weights out; DDP has all of them on each rank.
         if self._ranks and self._spec.parallel == "fsdp":
             shares = len(self._ranks)
         room = shares * (self._target.room_bytes or 0)
@@ -238,6 +242,7 @@ class _ModelEstimation:
     def _longest(self, now: int, most: int | None) -> int | None:
         """Tokens of the longest sequence that fits."""
         unit = 1
+        # In whole multiples of 128 tokens, as sequences are given, unless this one is not.
         if now % TOKENS == 0:
             unit = TOKENS
         found = self._largest("sequence", now // unit, unit, MOST_TOKENS // unit if most is None else most // unit)
@@ -248,6 +253,7 @@ class _ModelEstimation:
     def _largest(self, name: str, size: int, unit: int, limit: int) -> Sized | None:
         def tried(count: int) -> Sized:
             spec = self._spec.model_copy(update={name: count * unit})
+            # Looked at before each try and not during one: a model of another size cannot be left half built.
             if self._worked_s() > self._until:
                 raise _OutOfTimeError
             if name == "batch":
@@ -275,6 +281,7 @@ class _ModelEstimation:
             with suppress(RefusedError):
                 for alternative in spread_over(self._spec, self._target, self._elsewhere, self._trace_of):
                     yield alternative.change, alternative
+        # Said to be tried even where no GPUs were found, so that it leaves the list of what is to come.
         yield SEVERAL_GPUS, None
         for change in possible:
             if change.changes_training:
@@ -309,7 +316,9 @@ class _ModelEstimation:
             return None
         found, model = judge(followed.trace, self._target, spec.name), followed.model
         slowdown, slowdown_from = self._slowdown(before.model, spec, model, change)
-        kept_there = model is not None and model.host_bytes > 0
+        host_bytes = bus_seconds = None
+        if model is not None and model.host_bytes > 0:
+            host_bytes, bus_seconds = model.host_bytes, model.bus_seconds
         return as_alternative(
             change.label,
             found,
@@ -318,8 +327,8 @@ class _ModelEstimation:
             note=change.note,
             slowdown=slowdown,
             slowdown_from=slowdown_from,
-            host_bytes=model.host_bytes if model is not None and kept_there else None,
-            bus_seconds=model.bus_seconds if model is not None and kept_there else None,
+            host_bytes=host_bytes,
+            bus_seconds=bus_seconds,
         )
 
     def _slowdown(
@@ -332,6 +341,7 @@ class _ModelEstimation:
         """
         if "accumulation" in change.fields:
             return 1.0, SAME_PRODUCTS
+        # FLOPs compare only what multiplies the same numbers on the same kernels.
         multiplies, other = set(change.fields) & MULTIPLY, set(change.fields) - MULTIPLY - ALSO_TRIED
         if not multiplies or other or spec.packed != self._spec.packed or before is None or after is None:
             return None, ""
@@ -398,6 +408,7 @@ class CodeFollower:
     def greeting(self) -> dict[str, Any]:
         """What it says of itself, once its torch is there."""
         answer = self._read()
+        # Its exit code is there once the pipe has ended.
         if answer is None:
             how = self._process.wait()
             return {"ready": False, "problem": NO_ANSWER.format(python=self._python, how=f" (exit code {how})")}

@@ -71,10 +71,13 @@ def estimate(
     known: dict[tuple[Architecture, str], FollowedCode] = {}
 
     def followed_on(where: Target) -> FollowedCode:
+        # The CPU has no architecture to follow on; what the code asks for there is judged by the same trace.
         if where.device == "cpu":
             where = target
         what: dict[str, Any] = {"callable": code.name, "steps": code.steps}
         if code.as_cuda:
+            # Code that asks for the card's size or name gets those of the card in question: its trace is that card's
+            # alone.
             what["as_cuda"] = {"product": where.product, "total_bytes": where.capacity_bytes or LARGEST_CAPACITY}
         key = where.architecture, str(what)
         if key not in known:
@@ -85,6 +88,7 @@ def estimate(
         return followed_on(where).trace
 
     found = judge(trace_on(target), target, code.name)
+    # What was taken for granted is said of the device in question.
     found = replace(found, assumptions=followed_on(target).assumptions)
     if followed is not None:
         followed(trace_on(target), target, found)
@@ -112,6 +116,7 @@ def main(python: str) -> int:
     while True:
         for answer in _answers(conversation.next(), follower):
             conversation.report(answer)
+            # Between two answers the newer question is seen; the follower is not broken off.
             if conversation.waits:
                 break  # nobody asks for the rest any more
 
@@ -125,7 +130,7 @@ def _answers(query: Mapping[str, Any], follower: CodeFollower) -> Iterator[dict[
 
 
 def _estimates(query: Mapping[str, Any], follower: CodeFollower, extras: dict[str, Any]) -> Iterator[Estimate]:
-    """The estimates that a query is answered with; what the next one's answer has more goes into ``beside``."""
+    """The estimates that answer a query; what is sent along with the next one goes into ``extras``."""
 
     def keep_timeline(trace: Trace, target: Target, found: Estimate) -> None:
         extras["timeline"] = timeline_of(trace, target, found).to_json()

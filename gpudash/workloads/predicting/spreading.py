@@ -54,13 +54,16 @@ class _Spreading:
         self._spec = spec
         self._target = target
         self._trace = trace
+        # Of one kind: CUDA and simulated cards do not form one group.
         same = (other for other in elsewhere if kind_of(other.device) == kind_of(target.device))
         self._there = sorted([target, *same], key=_room, reverse=True)
 
     def alternatives(self) -> Iterator[Alternative]:
         """See `spread_over`."""
         there = len(self._there)
+        # The fewest GPUs first, those with most room chosen.
         for count in sorted({count for count in (*COUNTS, there) if 2 <= count <= there}):
+            # By name: ranks are numbered in the order of their devices.
             chosen = sorted(self._there[:count], key=lambda one: one.device)
             for strategy in ("ddp", "fsdp"):
                 found = self._judged(strategy, ranks_on(chosen))
@@ -95,6 +98,7 @@ class _Spreading:
         empty = replace(self._target, free_bytes=capacity)
         for count in COUNTS:
             change = over_ranks(self._spec, ["cpu"] * count, "fsdp")
+            # Cheaper than a dry run: shards that do not fit by themselves need not be followed.
             if change is None or count <= len(self._there) or self._sharded_bytes > count * _room(empty):
                 continue
             found = self._judged("fsdp", ranks_on([replace(empty, device=f"rank {rank}") for rank in range(count)]))
@@ -113,6 +117,7 @@ class _Spreading:
     def _judged(self, strategy: str, targets: Sequence[Target]) -> Estimate | None:
         """What each of several ranks takes of its device; ``None`` where it cannot be spread so, or to no avail."""
         change = over_ranks(self._spec, ["cpu"] * len(targets), strategy)
+        # DDP that leaves each rank the whole batch needs as much as one device, and its buckets besides.
         if change is None or (strategy == "ddp" and not {"batch", "global_batch"} & set(change.fields)):
             return None
         try:

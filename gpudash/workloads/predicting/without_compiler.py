@@ -64,6 +64,7 @@ class _StandIn(ModuleType):
         if name == "__path__" and (self.__spec__ is None or self.__spec__.submodule_search_locations is None):
             raise AttributeError(name)  # every `from ... import` asks whether it is a package
         if sys.modules.get(real) is self:
+            # Taken out before the import, which would find the stand-in and return it.
             del sys.modules[real]
             for answered in self._answers:  # who holds this module asks the real one from now on
                 delattr(self, answered)
@@ -72,6 +73,7 @@ class _StandIn(ModuleType):
 
 def leave_compiler_out() -> None:
     """Keep torch's compiler and sympy from being imported for nothing, where they have not been already."""
+    # What torch asks of the compiler as it runs without it: torch/optim/optimizer.py and torch/_compile.py.
     _stand_in(COMPILER, {"graph_break": _no_graph, "disable": _uncompiled})
     if SYMBOLS not in sys.modules:
         _stand_in(SYMBOLS, {"Basic": type("Basic", (), {})})

@@ -88,6 +88,7 @@ class _Comparison:
         workload = resolve(self._chosen)
         first, second = spec.pair
         for device in spec.pair:
+            # Both devices are there before the first repetition, so that nothing is measured in vain.
             if device != str(context.device):
                 confirm(torch.device(device), None)
         if first != second:
@@ -106,9 +107,11 @@ class _Comparison:
         ratio = self._measure(repeated)
         found = self._measured(repeated, ratio)
         judged = self._keep(repeated, found)
+        # Not faster, and decided: it is worth finding out what would help.
         if judged.outcome != "faster" and not judged.more and self._unlike:
             found = self._looked_into(repeated, found)
             judged = self._keep(repeated, found)
+        # Last, as it takes seconds of load that measure nothing else.
         energies = measure_energy(context, (self.first, self.second), self._chosen, self._report)
         found = found.with_energy(energies)
         self._keep(repeated, found)
@@ -135,15 +138,18 @@ class _Comparison:
         steps, fastest = WARM_UP + FEWEST_STEPS, math.inf
         for side in (self.first, self.second, self.second, self.first):
             self._context.check_cancelled()
+            # The fastest of all decides, so that the shorter side's repetitions are long enough.
             fastest = min(fastest, *side.run(with_steps(self._chosen, steps)).times)
         wanted = WARM_UP + min(MOST_STEPS, max(FEWEST_STEPS, math.ceil(REPETITION_S / fastest)))
         most = whole_steps(self._chosen)
+        # No fewer than a warm-up needs, no more than the workload has.
         return with_steps(self._chosen, wanted if most is None else max(steps, min(wanted, most)))
 
     def _measure(self, repeated: Spec) -> Ratio:
         spec, began = self._spec, time.perf_counter()
         expected, target = FEWEST_FOURSOMES, math.log1p(spec.half_width)
         while True:
+            # A B B A: a drift that is linear over the four falls out of their mean.
             for side in (self.first, self.second, self.second, self.first):
                 self._context.check_cancelled()
                 side.measure(repeated)
@@ -155,10 +161,12 @@ class _Comparison:
                 self._keep(repeated, self._measured(repeated, ratio))
                 if ratio.half_width <= target:
                     return ratio
+            # No foursome is begun that would go beyond what was asked for.
             if 2 * foursomes + 2 > spec.repetitions or spent * (1 + 1 / foursomes) > spec.limit:
                 return ratio
             wanted = foursomes + more_needed(ratio, target)
             affordable = int(foursomes * spec.limit / spent)
+            # The progress bar is told what is expected, which may grow.
             expected = max(FEWEST_FOURSOMES, min(wanted, affordable, spec.repetitions // 2))
 
     def _measured(self, repeated: Spec, ratio: Ratio) -> Measured:
@@ -253,6 +261,7 @@ def _power(context: Context, side: Side, spec: Spec, counters: Sequence[str]) ->
     def read_counters() -> None:
         for counter, readings in seen.items():
             now = context.energy(counter)
+            # The counter of a driver is read a few times a second: only a newer reading is one.
             if not isinstance(now, str) and (not readings or now[0] > readings[-1][0]):
                 readings.append(now)
 
@@ -304,16 +313,20 @@ def sweep(
     else:
         fast = second
     seconds = found.first.step_seconds, found.second.step_seconds
+    # As (other side, challenger), whatever the order of the devices.
     points = [Point(size, seconds if slow is second else seconds[::-1])]
     report(f"Growing {field} until {slow.label} is faster.")
     began, factor = time.perf_counter(), GROWING[spec.name][1]
     ended = f"{MOST_SIZES} sizes were tried"
+    # `ratio` above 1: the challenger is faster, and the size is found.
     while len(points) < MOST_SIZES and points[-1].ratio <= 1:
         size *= factor
         larger = enlarged(with_steps(spec, WARM_UP + STEPS), size)
         left = limit_s - (time.perf_counter() - began)
         if larger is None:
             ended = f"{field} {size} is more than is allowed"
+        # Work grows with the size by `factor` at least: by the newest point it is known beforehand whether there is
+        # time.
         elif 2 * factor * (WARM_UP + STEPS) * sum(points[-1].seconds) > left:
             ended = f"{field} {size} would take too long"
         else:
@@ -330,6 +343,7 @@ def _point(fast: Side, slow: Side, spec: Spec, size: int) -> Point | None:
     """One size on both sides, each twice; ``None`` where it does not fit."""
     times: dict[str, list[float]] = {fast.label: [], slow.label: []}
     try:
+        # Twice in alternation, and the better of the two: a disturbance only ever makes it slower.
         for side in (fast, slow, slow, fast):
             times[side.label].append(side.run(spec).step_seconds)
     except Cancelled:
@@ -393,6 +407,7 @@ def side_figures(side: Side, context: Context) -> SideFigures:
     """The figures of a side by what it has measured so far."""
     times = side.step_seconds
     repetitions = side.repetitions
+    # None of the repetitions may have a reading: of some devices nobody tells.
     used = [repetition.peak_bytes for repetition in repetitions if repetition.peak_bytes is not None]
     memory = _gpu_memory(side, context)
     return SideFigures(
@@ -520,6 +535,7 @@ def _number(found: Measured, judged: Verdict) -> Mapping[str, str]:
     """The one number and its interval as they are shown: of the faster side where there is one."""
     ratio = found.ratio
     if ratio.value < 1:
+        # A ratio turned over turns its interval over, ends and all.
         low = 0.0
         if ratio.high:
             low = 1 / ratio.high

@@ -61,11 +61,13 @@ def ratio_of(first: Sequence[float], second: Sequence[float], confidence: float)
     Raises:
         ValueError: when there are fewer than two of each.
     """
+    # `A B B A`: first and second hold the same places of each foursome, in order of time.
     logs = [math.log(one / other) for one, other in zip(first, second, strict=True)]
     values = decorrelated([(logs[index] + logs[index + 1]) / 2 for index in range(0, len(logs) - 1, 2)])
     if not values:
         raise ValueError("a ratio needs two repetitions of each side")
     middle, low, high = centre(values, confidence)
+    # exp overflows from about 709 on.
     return Ratio(math.exp(middle), math.exp(low), math.exp(high) if high < 700 else math.inf, len(values))
 
 
@@ -92,6 +94,7 @@ def centre(values: Sequence[float], confidence: float) -> tuple[float, float, fl
     )  # Walsh averages, each value with itself too
     cut = _cut(len(values), confidence)
     middle = statistics.median(means)
+    # Too few values for this confidence: no pair of means bounds the centre.
     if cut < 1:
         return middle, -math.inf, math.inf
     return middle, means[cut - 1], means[len(means) - cut]
@@ -99,11 +102,14 @@ def centre(values: Sequence[float], confidence: float) -> tuple[float, float, fl
 
 def _cut(count: int, confidence: float) -> int:
     """How many of the smallest and largest pairwise means lie outside of the interval, plus one; 0: no interval."""
+    # The interval is symmetric: as much is left out below as above.
     tail = (1 - confidence) / 2
     if count > EXACT:
         deviation = math.sqrt(count * (count + 1) * (2 * count + 1) / 24)
         middle = count * (count + 1) / 4
+        # Normal approximation of the signed-rank statistic: mean n(n+1)/4, variance n(n+1)(2n+1)/24.
         return max(0, math.floor(middle - statistics.NormalDist().inv_cdf(1 - tail) * deviation))
+    # `counts[t]`: how many of the 2^n choices of signs have the rank sum t; each rank joins or does not.
     counts = [1]
     for rank in range(1, count + 1):
         longer = [*counts, *[0] * rank]
@@ -112,6 +118,7 @@ def _cut(count: int, confidence: float) -> int:
         counts = longer
     below, whole = 0, 2**count
     for total, number in enumerate(counts):
+        # The first sum that too many choices stay below is where the interval begins.
         below += number
         if below > tail * whole:
             return total
@@ -207,6 +214,7 @@ class Sweep:
         """The size from which the second is faster, on a straight line between logarithms; ``None``: none found."""
         for before, after in zip(self.points, self.points[1:], strict=False):
             if before.ratio <= 1 < after.ratio:
+                # On logarithms, since sizes grow by factors and times by powers.
                 share = math.log(1 / before.ratio) / math.log(after.ratio / before.ratio)
                 return float(before.size * (after.size / before.size) ** share)
         return None
@@ -321,6 +329,7 @@ class Verdict:
 def verdict(found: Measured) -> Verdict:
     """Judge: faster or slower only when the whole interval says so and the ratio is noticeable."""
     ratio = found.ratio
+    # A settled interval needs no quiet machine: noise only makes it wider.
     settled = ratio.low >= 1 / NOTICEABLE and ratio.high <= NOTICEABLE
     crowded = any(side.lost >= BUSY and kind_of(side.device) != "cpu" for side in (found.first, found.second))
     if crowded and not settled:
@@ -337,6 +346,7 @@ def verdict(found: Measured) -> Verdict:
     good = winner is found.challenger
     headline = f"{_capital(names[0])} is {times_text(times)} faster than {names[1]} for this workload."
     if not good and _unlike(found):
+        # That the GPU is slower is said of GPU against CPU only.
         same = ""
         if found.agreement.agrees:
             same = ", and both find the same"
@@ -382,6 +392,7 @@ def _runs(more: int) -> str:
 
 def _cause(found: Measured) -> tuple[Cause | None, str]:
     """The first that holds of what keeps a device from being faster."""
+    # In order of what can be mended with the least trouble.
     slow = found.challenger
     the = name(slow, found)
     if slow.strays:
@@ -391,6 +402,7 @@ def _cause(found: Measured) -> tuple[Cause | None, str]:
         return "placement", f"Not everything is on {the}: {', '.join(slow.strays[:2])}{more}."
     if not _unlike(found) and found.first.device == found.second.device:
         return None, "Both sides are the same device, so what differs is not the device."
+    # Copying is to blame where it is much, or where it was tried without it and paid.
     if slow.copied >= COPYING or _would_pay_resident(found):
         return "transfers", _copying_text(found, slow)
     if slow.retries or (slow.fullness or 0) > FULL:

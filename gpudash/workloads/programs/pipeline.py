@@ -51,6 +51,7 @@ def run(spec: PipelineSpec, context: Context) -> Mapping[str, Any]:
     Raises:
         GuardRefused, Cancelled: between operations.
     """
+    # Not timed: the first operation makes CUDA's context.
     _warm_up(spec, context)
     context.begin_steps()
     outcome: _Outcome | None = None
@@ -92,6 +93,7 @@ def _once(spec: PipelineSpec, context: Context) -> _Outcome:
     moved = _move(spec, context, original)
     same_object = moved is original
     if spec.move == "direct":
+        # What was moved before goes first, so that both are not there at once.
         del moved
         moved = _create_directly(spec, context)
     operated = _operate(spec, context, moved)
@@ -109,12 +111,14 @@ def filled(spec: PipelineSpec, device: torch.device, context: Context) -> torch.
     flat = tensor.view(-1)
     if spec.fill == "count":
         limit = COUNT_LIMIT[spec.dtype]
+        # Small enough for one operation that counts from 1 without a remainder.
         if flat.numel() <= min(limit, CHUNK):
             torch.arange(1, flat.numel() + 1, out=flat)
             return tensor
         for first in range(0, flat.numel(), CHUNK):
             context.check_cancelled()
             part = flat[first : first + CHUNK]
+            # By remainder, so that types with few digits count without rounding.
             part.copy_((torch.arange(first, first + part.numel(), device=device) % limit) + 1)
         return tensor
     # A simulated GPU has no generator of its own: its numbers are the CPU's.
@@ -137,6 +141,7 @@ def _move(spec: PipelineSpec, context: Context, original: torch.Tensor) -> torch
         else:
             wide = DTYPE_BYTES[spec.dtype]
         context.about_to_allocate(original.numel() * wide)
+    # Made before the stage: what is timed is the move alone.
     other = torch.empty(0, dtype=original.dtype, device=device)
     moves: dict[str, Callable[[], torch.Tensor]] = {
         "to": lambda: original.to(device),
@@ -184,6 +189,7 @@ def _create_directly(spec: PipelineSpec, context: Context) -> torch.Tensor:
         direct = filled(spec, context.device, context)
     stage.describe(direct)
     stage.report(same_object=False, remark=f"a new tensor in the memory of {device}: nothing to move")
+    # Once: later repetitions have the allocator's cache.
     if context.steps_done == 0:
         directly = context.stage_seconds("create on device")
         indirectly = context.stage_seconds("create") + context.stage_seconds("move")
@@ -275,7 +281,9 @@ def _compare(spec: PipelineSpec, context: Context, outcome: _Outcome) -> tuple[l
     limit = rows
     if spec.operation == "matmul":
         limit = max(1, min(rows, int(CHECK_FLOPS / (2 * rows * columns))))
+    # In parts: a float64 copy of the whole would take up to eight times as much as the tensor.
     step = max(1, CHUNK // max(columns, returned.shape[1]))
+    # Announced, as it is the one large thing that checking takes.
     context.about_to_allocate(original.numel() * 8 if spec.operation == "matmul" else 0, "cpu")
     transposed = None
     if spec.operation == "matmul" and limit:
@@ -293,6 +301,7 @@ def _compare(spec: PipelineSpec, context: Context, outcome: _Outcome) -> tuple[l
             expected = expected.to(returned.dtype)
             if first == 0:
                 heads.append(expected)
+            # Sums of a product are in any order; all else is exact.
             close = _close(returned[first : first + len(part)], expected, exact=transposed is None)
             equal[number] = equal[number] and close
     shown = heads[equal.index(True) if any(equal) else 0]
@@ -428,6 +437,7 @@ def current_device(device: torch.device) -> Pitfall:
         current = others[0]
     else:
         current = device.index
+    # Made current for the block only: other operations of the run are not meant.
     with module.device(current):
         landed = getattr(torch.ones(3), kind)().device
     if others:

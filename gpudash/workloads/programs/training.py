@@ -59,6 +59,7 @@ def run(spec: TrainingSpec, context: Context) -> Mapping[str, Any]:
         context.keep(parameters=sum(parameter.numel() for parameter in model.parameters()))
         if spec.mode == "inference":
             pretrain(model, spec, source, context)
+            # Learned on the CPU, and moved afterwards: what is measured is the answering.
             model.to(context.device)
             make_interruptible(model, spec, context.device, context.check_stopped)
             result = infer(model, spec, source, context)
@@ -69,11 +70,13 @@ def run(spec: TrainingSpec, context: Context) -> Mapping[str, Any]:
 
 def model_of(spec: TrainingSpec, outputs: int, context: Context) -> nn.Module:
     """The model of ``spec`` on the CPU, freshly initialised; its memory announced before it is taken."""
+    # On `meta` a model costs nothing: its size is announced before its memory is taken.
     with torch.device("meta"):
         size = sum(parameter.nbytes for parameter in build_model(spec, outputs).parameters())
     context.about_to_allocate(size, "cpu")
-    for device in context.devices if context.device.type != "cpu" else ():
-        context.about_to_allocate(size // len(context.devices), str(device))
+    if context.device.type != "cpu":
+        for device in context.devices:
+            context.about_to_allocate(size // len(context.devices), str(device))
     with torch.device(context.host):
         return build_model(spec, outputs)
 
@@ -86,12 +89,15 @@ class _Trainer:
         self._context = context
         self._source = source
         self._model = model
+        # A run that moves begins on the CPU.
         self._devices = (torch.device("cpu"),) if spec.move_at_epoch > 1 else context.devices
         if spec.is_split:
             split_over(model, spec, context.devices, context)
         else:
             self._model.to(self._device)
+        # Before `spread`: a wrapper calls the layers, and hooks on the wrapper would see only the whole.
         make_interruptible(model, spec, self._device, context.check_stopped)
+        # The optimizer gets the parameters as the wrapper has them.
         self._model = model = context.spread(model)
         self._optimizer = optimizer_of(spec, model)
         self._take_step = TrainingStep(spec, model, self._optimizer, self._devices[-1], context)
@@ -119,6 +125,7 @@ class _Trainer:
         self._ended = began
         for epoch in range(1, spec.passes + 1):
             if epoch == spec.move_at_epoch:
+                # Between two epochs: nothing of a step is under way.
                 self._move()
             epochs.begin(epoch, ", ".join(map(str, self._devices)))
             for index in epoch_order(spec, epoch)[: spec.steps - step]:
@@ -137,6 +144,7 @@ class _Trainer:
         context = self._context
         loss, right = self._take_step(self._batches(index))
         with context.stage("read loss"):
+            # The numbers end the step: reading them waits for the device.
             read_loss, count = read_numbers(loss, right)
         accuracy = count / self._source.items
         if self._to_audit is not None:
@@ -160,6 +168,7 @@ class _Trainer:
                 batch = part
             else:
                 batch = self._placed("batch", part, *self._devices)
+            # The newest batch is audited behind its step, when the optimizer has its state.
             if not self._audited:
                 self._to_audit = batch
             yield batch
@@ -195,6 +204,7 @@ class _Trainer:
         source, self._devices = self._device, self._context.devices
         if source != self._device:
             weights = sum(parameter.nbytes for parameter in self._model.parameters())
+            # Both are there for a moment: what moves is announced beside what it leaves.
             self._context.about_to_allocate(step_bytes(self._spec, weights, self._source.outputs) + weights)
             with self._context.stage(
                 "move model", from_device=str(source), to_device=str(self._device), copied=True
@@ -203,6 +213,7 @@ class _Trainer:
             self._take_step.move_to(self._device)
             if self._resident is not None:
                 self._resident = self._all_placed(self._resident)
+        # Where everything lies is looked at anew behind the move.
         self._audited = False
 
     def _audit(self, batch: Batch) -> None:
@@ -243,6 +254,7 @@ def deterministic(wanted: bool) -> Iterator[None]:
         yield
         return
     workspace = os.environ.get(WORKSPACE_VARIABLE)
+    # Before cuBLAS makes its workspace, which it does with the first product.
     os.environ[WORKSPACE_VARIABLE] = workspace or ":4096:8"
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True)
@@ -268,6 +280,7 @@ def pretrain(model: nn.Module, spec: TrainingSpec, source: Batches, context: Con
     It leaves no gradients behind. A dry run leaves it out: it changes numbers only.
     """
     context.keep(pretraining=spec.pretraining)
+    # Numbers alone change: a dry run has none, and keeps its memory as it is.
     if not spec.pretraining or context.host != "cpu":
         return
     plain = spec.model_copy(update={"mode": "train", "precision": "fp32", "accumulation": 1})
@@ -275,6 +288,7 @@ def pretrain(model: nn.Module, spec: TrainingSpec, source: Batches, context: Con
     learn = TrainingStep(plain, model, optimizer_of(plain, model), device)
     weights = sum(parameter.nbytes for parameter in model.parameters())
     context.about_to_allocate(step_bytes(plain, weights, source.outputs), "cpu")
+    # The first text is kept for asking.
     if spec.model != "transformer":
         count = batches_per_epoch(spec)
     else:
@@ -314,12 +328,14 @@ def infer(model: nn.Module, spec: TrainingSpec, source: Batches, context: Contex
             answers = logits.argmax(-1).cpu()
         answered_s = time.perf_counter()
         latencies.append(answered_s - requested_s)
+        # Before the next question, which may be made from these answers.
         questions.answered(logits, answers)
         if step == spec.steps or answered_s - reported_s >= PREDICTIONS_PERIOD_S:
             reported_s = answered_s
             _report_predictions(questions, logits, step, context)
         context.step(step, spec.steps, throughput=source.items / latencies[-1])
     seconds = time.perf_counter() - began
+    # Few answers are better measured with their warm-up than not at all.
     measured = torch.tensor(latencies[WARM_UP:] or latencies, dtype=torch.float64)
     return {
         "steps_per_second": spec.steps / seconds,
@@ -365,6 +381,7 @@ def make_interruptible(model: nn.Module, spec: TrainingSpec, device: torch.devic
     if device.type in COMPUTING_ON_THE_CPU:
         flops = CPU_FLOPS
     # Backward costs twice as much as forward (Kaplan et al. 2020, arXiv:2001.08361, section 2.1).
+    # Forward and backward pass together cost three times the forward one.
     if 3 * spec.forward_flops / flops <= SHORT_BATCH_S:
         return
 
@@ -373,10 +390,12 @@ def make_interruptible(model: nn.Module, spec: TrainingSpec, device: torch.devic
 
     def after_forward(_layer: nn.Module, _inputs: Any, output: torch.Tensor) -> None:
         check()
+        # Only where a gradient will come by: hooks on others raise.
         if output.requires_grad:
             output.register_hook(after_backward)  # type: ignore[no-untyped-call]
 
     for layer in model.modules():
+        # Leaves only: a container's hook would fire with that of its last layer.
         if next(layer.children(), None) is None:
             layer.register_forward_hook(after_forward)
 
@@ -407,10 +426,12 @@ def step_bytes(spec: TrainingSpec, weights_bytes: int, outputs: int) -> int:
     kept = sum(layers)
     if spec.checkpointing and layers:
         kept = _checkpointed_values(spec, layers)
+    # A transformer puts out one row for each character, the others one for each sample.
     rows = spec.batch * (spec.sequence if spec.model == "transformer" else 1)
     stem = 0
     if spec.model == "cnn":
         stem = IMAGE_SIDE**2 * spec.width
+    # Half of the activations in 16 bits: 4 and 2 bytes, 3 on average.
     each = 3
     if spec.precision == "fp32":
         each = 4
@@ -439,6 +460,7 @@ def _checkpointed_values(spec: TrainingSpec, layers: list[int]) -> int:
     if spec.model == "cnn":
         inputs = [IMAGE_SIDE**2, *(side**2 for side in spec.sides)]
         return spec.width * sum(inputs[1:-1]) + max(layers)
+    # The inputs of all blocks, and one block's activations while its gradients are computed.
     return spec.depth * spec.width * spec.sequence + layers[0]
 
 
@@ -463,6 +485,7 @@ def audit(
         place = groups[group].setdefault(str(tensor.device), {"count": 0, "bytes": 0})
         place["count"] += 1
         place["bytes"] += tensor.nbytes
+        # torch keeps Adam's step count on the CPU on purpose (torch/optim/adam.py, `capturable`).
         single = group == "optimizer state" and tensor.numel() == 1
         if not any(same_device(tensor.device, device) for device in devices) and not single:
             strays.append(f"{group}: {name} on {tensor.device}")
@@ -479,13 +502,16 @@ def move(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.devic
     Returns:
         bytes that were moved.
     """
+    # Taken before the move: it holds the state by the parameters' places, not by the parameters.
     state = optimizer.state_dict()
     size = sum(tensor.nbytes for _, _, tensor in _everything(model, optimizer, ()))
     before = [id(parameter) for parameter in model.parameters()]
     model.to(device)
+    # By identity: moving between unlike devices makes new parameters in the same order.
     moved = dict(zip(before, model.parameters(), strict=True))
     for group in optimizer.param_groups:
         group["params"] = [moved[id(parameter)] for parameter in group["params"]]
+    # State of the old parameters would stay beside the new one.
     optimizer.state.clear()
     optimizer.load_state_dict(state)
     return size

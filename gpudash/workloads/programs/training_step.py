@@ -99,8 +99,10 @@ class TrainingStep:
             loss, right = self._gradients(inputs, targets)
             losses.append(loss)
             counts.append(right)
+        # Between the gradients and the update: a run that stops here has a whole number of steps.
         self._observer.check_cancelled()
         with self._observer.stage("optimizer"):
+            # The scaler leaves the step out where a gradient overflowed (fp16).
             self.scaler.step(self._optimizer)
             self.scaler.update()
             self._optimizer.zero_grad(set_to_none=True)
@@ -120,10 +122,12 @@ class TrainingStep:
         observer.check_cancelled()
         with observer.stage("backward"):
             share = loss
+            # Gradients add up: each part counts by its share of the whole.
             if parts > 1:
                 share = loss / parts
             self.scaler.scale(share).backward()  # type: ignore[no-untyped-call]
         if self._spec.keep_intermediates:
+            # What is kept grows with every step; the guard is asked before.
             observer.about_to_allocate(logits.nbytes, str(self._device))
             self.kept.append((loss, logits))
         return loss.detach(), right
@@ -132,6 +136,7 @@ class TrainingStep:
         """Go on on ``device``, where the model and the optimizer's state have been moved to."""
         self._device = device
         self._autocast = autocast(self._spec, device)
+        # The scale has been learned; a new scaler on the new device goes on with it.
         state = self.scaler.state_dict()
         self.scaler = scaler_of(self._spec, device)
         self.scaler.load_state_dict(state)
@@ -280,6 +285,7 @@ class Mlp(nn.Module):
         super().__init__()
         self.checkpointing = checkpointing
         self.handover: tuple[int, Handover] | None = None
+        # Pairs of a layer and its ReLU: groups end behind a ReLU.
         self.group = 2 * math.ceil(depth / max(2, math.isqrt(depth)))
         widths = [features, *[width] * depth]
         layers: list[nn.Module] = []
@@ -375,6 +381,7 @@ def split_over(model: nn.Module, spec: TrainingSpec, devices: Sequence[torch.dev
     first, second = devices
     assert isinstance(model, (Transformer, Mlp, Cnn))
     place = spec.second_half
+    # Of a Sequential a slice is what lies behind; of others the blocks and what follows them.
     if isinstance(model, Mlp):
         behind: list[nn.Module] = [model.layers[place:]]
     else:
@@ -383,6 +390,7 @@ def split_over(model: nn.Module, spec: TrainingSpec, devices: Sequence[torch.dev
         else:
             last = [model.head]
         behind = [*model.blocks[place:], *last]
+    # By identity, since the same module is found under several parents.
     there = {id(module) for part in behind for module in part.modules()}
     for module in model.modules():
         if next(module.children(), None) is None:  # all weights are in the leaves

@@ -146,11 +146,13 @@ class Context:
         self.steps_done = step
         if self._stages.follower is not None:
             self._stages.follower.step = step + 1
+        # A step with a metric is always told; of the others one in a while, and the last.
         if self._metrics or now - self._step_reported_s >= PROGRESS_PERIOD_S or step == steps:
             self._report_step(step, steps, seconds, now)
         else:
             self._untold = (step, steps, seconds)
         if self._requests.profile is not None:
+            # A profiled step takes longer than it would: it is no measure for others.
             self._profile(step, seconds, last=step == steps)
         else:
             self._step_seconds.append(seconds)
@@ -242,6 +244,7 @@ class Context:
         Raises:
             Cancelled: when the run was asked to stop.
         """
+        # In order of weight: stopping first, then what the user asked for between two operations.
         self.check_stopped()
         if self._requests.free_cache.is_set():
             self.free_cache()
@@ -263,6 +266,7 @@ class Context:
         Raises:
             Cancelled: when it is.
         """
+        # Also the wait ends at once when Stop is pressed.
         self._requests.stop.wait(max(0.0, seconds))
         self.check_cancelled()
 
@@ -274,6 +278,7 @@ class Context:
             device: where the part of the run computes.
             emit: takes what that part tells; `emit` passes it on.
         """
+        # Level and link are of one device: for another there is nothing known here.
         same = device == self.device
         return kind(
             device,
@@ -321,6 +326,7 @@ class Context:
     def end_profile(self) -> None:
         """Tell what has been profiled so far: the run has reached its end."""
         if self._requests.profile is not None:
+            # Made here where profiling was asked for and no step has ended since.
             (self._profiling or self._new_profiling(self._requests.profile)).end()
             self._profiling = self._requests.profile = None
 
@@ -350,6 +356,7 @@ class Context:
         first = 1
         if self.steps_done > RECENT_STEPS:
             first = 0
+        # What is compared with profiled steps are those without a profiler.
         plain = list(self._step_seconds)[first:]
         self._profiling = Profiling(request, self.device, self.note, self._stages.annotate_with, plain)
         return self._profiling
@@ -361,6 +368,7 @@ class Context:
             self._traffic.add((source, target, stage.memory, stage.memory == "pageable"), facts["bytes"], seconds)
 
     def _report_step(self, step: int, steps: int, seconds: float, now_s: float) -> None:
+        # Stages before their step, so that the step in the record is complete.
         self._stages.settle()
         self._emit(
             StepFinished(time_s=now_s, run_id=self._run_id, step=step, steps=steps, seconds=seconds, **self._metrics)
@@ -399,6 +407,7 @@ class Traffic:
         total.bytes += size
         total.seconds += seconds
         now = self._clock()
+        # The first of its kind at once: a single copy must not wait for the end of the run.
         if total.reported_s is None or now - total.reported_s >= REPORT_PERIOD_S:
             self._report(kind, total, now)
 

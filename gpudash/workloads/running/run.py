@@ -185,6 +185,7 @@ class Run(RequestedRun):
         if kind_of(request.device) == "sim":
             simulated.add(request.cards)
         device = torch.device(request.device)
+        # Before anything is allocated: on the wrong GPU the readings would be another's.
         confirm(device, request.expected_uuid)
         devices = (device, *(torch.device(one.name) for one in request.devices[1:]))
         for other, known in zip(devices[1:], request.devices[1:], strict=True):
@@ -208,6 +209,8 @@ class Run(RequestedRun):
             context.keep(remark=remark)
         if device.type == "sim":
             context.keep(remark=SPEED_REMARK.format(device=device))
+        # In this order, and left the other way round: threads and seeds around everything, what follows memory
+        # innermost.
         with ExitStack() as stack:
             stack.enter_context(_torch_as_requested(request.spec, device))
             for one in devices:
@@ -219,6 +222,7 @@ class Run(RequestedRun):
                 result = workload(request.spec, context)
                 context.end_profile()
                 context.flush()
+            # Also for KeyboardInterrupt and SystemExit: a profiler that stays on would slow down all later runs.
             except BaseException:
                 context.drop_profile()
                 self._report_what_was_done(context)
@@ -343,6 +347,7 @@ def within(
         level = memory()
         if level is None:
             return None
+        # As torch computes it: the fraction of the whole, rounded down (torch.cuda.set_per_process_memory_fraction).
         allowed = int(cap.fraction(level.total_bytes) * level.total_bytes)
         return replace(level, free_bytes=min(level.free_bytes, allowed))
 
@@ -407,12 +412,15 @@ def release(*, context: bool = False) -> tuple[int | None, int | None]:
     """
     give_back()
     backend = simulated.in_use()
+    # Not imported for this: without a run there is nothing to give back.
     if backend is not None:
         return simulated.release(backend, context=context)
     torch = sys.modules.get("torch")
+    # Asking CUDA would make a context, of hundreds of MiB.
     if torch is None or not torch.cuda.is_initialized():
         return None, None
     before = _reserved_bytes(torch)
+    # cuBLAS keeps a workspace for each stream, which counts as allocated until it is cleared.
     clear_workspaces = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)  # noqa: SLF001 - torch has no public name for it
     if clear_workspaces is not None:
         clear_workspaces()
@@ -436,5 +444,6 @@ def _torch_as_requested(spec: Spec, device: torch.device) -> Iterator[None]:
     try:
         with nullcontext() if device.type == "cpu" else module_of(device).device(device):
             yield
+    # Other runs in this process, and the window's own figures, are not to inherit them.
     finally:
         torch.set_num_threads(threads)

@@ -119,6 +119,7 @@ class Progress:
 
 def ending_of(error: BaseException, progress: Progress, workload: str, device: str) -> Event:
     """The event that tells how ``error`` ended a run, in plain words, with the traceback apart."""
+    # What the run was asked for is no error, and is looked at before memory's words are.
     if isinstance(error, Cancelled):
         if error.because is None:
             return RunEnd(status="cancelled", **progress.fields())
@@ -169,6 +170,7 @@ def shortage_of(error: BaseException) -> Shortage | None:
 def memory_ran_out(error: BaseException) -> Memory | None:
     """Which memory ``error`` says is full; ``None`` when it is about something else."""
     text = str(error)
+    # torch's CPU allocator raises RuntimeError, with its name in it (c10/core/impl/alloc_cpu.cpp).
     if isinstance(error, MemoryError) or _CPU_ALLOCATOR in text:
         return "host"
     if text.startswith(_SIMULATED_FULL):
@@ -204,6 +206,7 @@ def _shortage_text(short: Shortage, device: str) -> str:
     if short.capacity is not None and free is not None:
         parts.append(f"{format_pair(free, short.capacity)} were free")
     if limit is not None and limit != short.capacity:
+        # Free memory would have been enough: the cap refused, and not the card.
         if requested is not None and free is not None and requested <= free:
             parts[0] = f"The memory cap of {format_bytes(limit)} on {shown_name(device)} was reached"
         else:
@@ -267,6 +270,7 @@ def died(code: int | None, progress: Progress, workload: str, *, memory_was_full
         memory_was_full: whether the kernel killed something because of that meanwhile.
         details: where the process was, as far as it said.
     """
+    # SIGKILL is also what a user sends: only with the kernel's count it is the system's doing.
     if code == -signal.SIGKILL and memory_was_full:
         message = (
             f"This computer's memory ran out: the system killed the process of the run after {progress.steps} steps."

@@ -30,7 +30,7 @@ Annotate = Callable[[str], AbstractContextManager[Any]]
 
 
 class StageFollower(Protocol):
-    """Whoever wants to know where a run is.
+    """Is kept up to date on where a run is.
 
     Attributes:
         step: number of the step that has begun, from 1; 0 before the first.
@@ -71,7 +71,11 @@ class Stage:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        # Also of a block that raised: the span of a profile must not stay open, the stage itself is not told.
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if kind is None:
             self._stages.closed(self, self._begun)
@@ -151,6 +155,7 @@ class CudaTiming:
         elif not ended.query():
             return None
         seconds: float = begun.elapsed_time(ended) / 1e3
+        # An event that has been read can be recorded again.
         self._idle[begun.device.index] += span
         return seconds
 
@@ -171,6 +176,7 @@ class WaitingTiming(HostTiming):
     def __init__(self, wait: Callable[[], None]) -> None:
         self._wait = wait
 
+    # Twice: what was queued before must not count, what the block queued must.
     def begin(self) -> float:
         self._wait()
         return time.perf_counter()
@@ -221,6 +227,7 @@ class Stages:
 
     def open(self, name: str, facts: dict[str, Any]) -> Stage:
         """A stage about to begin."""
+        # What is over is read while the device works on, never by waiting for it.
         if self._closed:
             self.settle()
         return Stage(self, name, facts)
@@ -235,6 +242,7 @@ class Stages:
         now = self._clock()
         while closed:
             stage, span = closed[0]
+            # In order: a stage whose end the GPU has not passed holds up those behind it.
             seconds = self.timing.seconds(span, wait=wait)
             if seconds is None:
                 return

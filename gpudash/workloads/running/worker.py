@@ -92,6 +92,7 @@ class Worker:
                 raise RuntimeError("A run is in progress; stop it before starting another.")
             if self._closing:
                 raise RuntimeError("The worker is closed.")
+            # Set under the lock and before the thread sees it: `busy` is true from here on.
             requests = self._requests = Requests()
             requests.profile = request.profile
         self._orders.put(lambda: self._run(request, requests))
@@ -103,6 +104,7 @@ class Worker:
             because: the guard's sentence: the run then ends as out of memory instead of cancelled.
         """
         with self._lock:
+            # The first reason stays: a guard's after the user's Stop would make an out-of-memory of it.
             if self._requests is not None and not self._requests.stop.is_set():
                 self._requests.because = because
                 self._requests.stop.set()
@@ -153,6 +155,7 @@ class Worker:
         with self._lock:
             self._closing = True
         self.stop()
+        # Behind whatever waits: the thread ends once it has come that far.
         self._orders.put(None)
         if self._thread.ident is None:
             return True
@@ -164,6 +167,7 @@ class Worker:
         try:
             while True:
                 order = self._next_order()
+                # A run that was ordered before closing still has to tell its end.
                 if order is None or (self._closing and self._requests is None):
                     return
                 self._tried(order, "The worker met an error and goes on")
@@ -174,6 +178,7 @@ class Worker:
 
     def _next_order(self) -> Callable[[], None] | None:
         if self._wants_spare:
+            # Leisure is over when something is ordered; without an order the next process is started.
             try:
                 return self._orders.get(timeout=SPARE_DELAY_S)
             except queue.Empty:
@@ -251,6 +256,7 @@ class Worker:
 
         spare, self._spare = self._spare, None
         if spare is not None:
+            # It may have died while it waited, and tells so only when it is listened to.
             spare.receive(0)
             if spare.alive:
                 return spare
@@ -266,6 +272,7 @@ class Worker:
 
     def _run(self, request: RunRequest, requests: Requests) -> None:
         ending = self._route(request)(request, requests)
+        # Before the end is emitted: whoever hears it may submit the next run at once.
         with self._lock:
             self._requests = None
         self._emit(ending)
@@ -280,6 +287,7 @@ class Worker:
     def _on_several(self, request: RunRequest, requests: Requests) -> Event:
         from gpudash.workloads.programs.parallel.parallel_run import ParallelRun
 
+        # Ranks have processes of their own in any case: that goes before `isolate`.
         return ParallelRun(request, requests, self._emit, self._clock).perform()
 
     def _run_here(self, request: RunRequest, requests: Requests) -> Event:
@@ -292,6 +300,7 @@ class Worker:
             problem = self._torch["problem"]
         else:
             problem = None
+        # torch cannot be looked at: the run's own import tells why.
         ending = Run(request, requests, self._emit, self._clock, self._on_probe).perform(problem)
         # As at the end of a process, the device goes back to its level before.
         self._tried(lambda: release(context=True), "What the run has left could not all be given back")

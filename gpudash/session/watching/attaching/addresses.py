@@ -89,6 +89,8 @@ def addresses(
     places = [one for one in mapped if one.path == path]
     with _mapped_file(opened) as data, open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:  # noqa: PTH123 - no path of ours
         try:
+            # Offsets in the file first, then where that part of the file is mapped: a library lies at another address
+            # each time.
             offsets = [_offset(data, name) for name in names]
         except (struct.error, IndexError):
             raise NoAddressError(f"{path} cannot be read as a library") from None
@@ -127,6 +129,7 @@ def _offset(data: mmap.mmap, name: str) -> int:
         # the table of exported symbols; the one of all symbols is often stripped
         if kind != _DYNAMIC_SYMBOLS:
             continue
+        # `sh_link` of a symbol table names the section with its strings (elf(5)).
         strings = table[linked][4]
         strings_end = strings + table[linked][5]
         # a linker writes a name that ends another nowhere else

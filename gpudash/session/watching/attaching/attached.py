@@ -132,6 +132,7 @@ class Attached:
         self._peak = 0
         self._resident: dict[int, int] = {}
         self._polled_s = 0.0
+        # Infinite while its connection is there; then the moment since when it is not; None once that has been said.
         self._lost_s: float | None = math.inf
         self._runs()
         try:
@@ -204,6 +205,7 @@ class Attached:
                 self._hear()
                 self._notice_arrival()
                 self._notice_loss()
+            # A loop that ended because the process did has no connection to take back anything by.
             ended = not self._stop.is_set()
             if ended:
                 self._hear_the_rest()
@@ -215,6 +217,7 @@ class Attached:
             self._note(f"Watching the process failed ({type(error).__name__}: {error}); it runs on.")
         ending = ending_of(self._ended_run(stopped=not ended))
         ending = self._hearing.reports.explained(ending)
+        # Before the end is emitted: whoever waits for it may start another run, which makes a socket of its own.
         self._hearing.close()
         self._wiring.emit(ending)
         self._hearing.memory.close()
@@ -237,6 +240,7 @@ class Attached:
             sentences = [f"{INSIDE[way]}.", why_not]
         else:
             sentences = [UNSEEN, why_not, f"{HOW}."]
+        # "any" stands for a reason that closes every way, so that no advice on how to start it helps.
         if "any" in self._entered.closed:  # however it had been started, it could not be entered now
             if self._entered.closed["any"] == ENDED:
                 sentences = [why_not]
@@ -285,6 +289,7 @@ class Attached:
 
     def _hear(self) -> None:
         if self._hearing.server.peers or not self._entered.way:
+            # Without a connection there is nothing to wait for on the socket, and the end is polled less often.
             self._hearing.hear(self._has_ended, TICK_S if self._hearing.server.peers else POLL_S)
         else:
             self._stop.wait(POLL_S)
@@ -302,6 +307,7 @@ class Attached:
     def _ended_run(self, *, stopped: bool) -> EndedRun:
         hearing = self._hearing
         code = 0
+        # The exit code of a process that is not a child cannot be had; an exception that nobody caught stands for 1.
         if any(not one.who for one in hearing.news.raised):
             code = 1
         device = hearing.memory.device or self._wiring.machine.default_device()
@@ -311,6 +317,7 @@ class Attached:
             "peak_resident_bytes": self._peak or None,
             "attached": {"way": self._entered.way or "outside", "closed": self._entered.closed},
         }
+        # Seen from outside only, the agents' part of a result would be zeros that look like readings.
         return replace(ran, result={**result, **ran.result} if self._entered.way else result)
 
     def _facts(self) -> dict[str, Any]:
@@ -331,6 +338,7 @@ class Attached:
             return bool(self._process.is_running()) and self._process.status() != psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
             return False
+        # A refusal is not an end: where the system no longer lets it be read, the process still runs.
         except psutil.Error:
             return True
 
@@ -399,6 +407,7 @@ def arrived(
     """
     deadline = time.monotonic() + seconds
     while True:
+        # Heard before the deadline is looked at: one that has called in time is let in though reading took long.
         hear()
         peer = next((peer for peer in server.peers if peer.pid == pid and peer.hello), None)
         if peer is not None and peer.hello.get("refused"):
@@ -414,6 +423,7 @@ def release(server: AgentServer, hear: Callable[[], None]) -> None:
     deadline = time.monotonic() + DETACH_S
     detaching: list[Peer] = []
     while server.peers and time.monotonic() < deadline:
+        # Also those that connect meanwhile, such as children that were forked before their agent was told.
         for peer in server.peers:
             if peer not in detaching:
                 detaching.append(peer)

@@ -51,6 +51,7 @@ def candidates(store: Store) -> list[Candidate]:
     Takes some tenths of a second where thousands of processes run.
     """
     held = gpu_holders(store)
+    # What this gpudash has started, such as runs of its own, is watched already.
     own = {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
     found: list[tuple[float, Candidate]] = []
     for process in psutil.process_iter():
@@ -83,6 +84,7 @@ def ranks_of(process: psutil.Process) -> dict[int, int]:
     try:
         if "RANK" in process.environ():
             return {}
+        # Newest first, so that a rank itself, which is older than its workers, is what remains under its number.
         for child in sorted(process.children(recursive=True), key=lambda child: -child.create_time()):
             rank = child.environ().get("RANK", "")
             if rank.isdecimal():

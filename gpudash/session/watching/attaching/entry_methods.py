@@ -159,6 +159,7 @@ def enter(
     closed: dict[str, str] = {}
     awaited = ""
     try:
+        # What closes every way is asked first, so that one sentence says it in place of one for each.
         _require_same_place(process)
         _require_running(process)
     except WayClosedError as error:
@@ -205,6 +206,7 @@ def require_debugger() -> None:
 
 def _require_same_place(process: psutil.Process) -> None:
     """Raises: WayClosedError: when it sees other files or processes than we, or is not ours."""
+    # By effective user, as the kernel decides about ptrace and about files in /proc.
     if process.uids().effective != os.geteuid():
         raise WayClosedError(f"it belongs to {process.username()}, and only its owner may go inside")
     for namespace in ("pid", "mnt"):
@@ -257,9 +259,11 @@ def _through_attach_socket(process: psutil.Process, path: Path, config: str, has
         try:
             connection.connect(attach_socket.NAME.format(pid=process.pid))
             pid, user = attach_socket.peer_of(connection)
+            # Anyone may bind an abstract socket of this name once the program has gone: the kernel says who answers.
             if (pid, user) != (process.pid, os.geteuid()):
                 raise WayClosedError("another process has taken the place of the program's")
             _send_as_this_process(connection, _script(path, config).encode())
+            # The door reads to the end of what is sent before it executes any of it.
             connection.shutdown(socket.SHUT_WR)
             answer = connection.recv(16)
         except ConnectionRefusedError:
@@ -271,6 +275,7 @@ def _through_attach_socket(process: psutil.Process, path: Path, config: str, has
             raise WayClosedError(f"nobody answers at it ({error.strerror or error})") from None
     if answer == attach_socket.REFUSED:
         raise WayClosedError(REFUSED)
+    # Its thread has answered and nothing came: an exception in there, which the guarded script keeps to itself.
     if answer != attach_socket.ENTERED or not has_come(ARRIVAL_S):
         raise WayClosedError("nothing was heard from behind it")
 
@@ -291,6 +296,7 @@ def _send_as_this_process(connection: socket.socket, text: bytes) -> None:
         sent = connection.sendmsg([text], checked)
     finally:
         os.close(folder)
+    # A part of a script must not be executed: `sendmsg` of a stream may take less than all.
     if sent < len(text):
         raise OSError(errno.EMSGSIZE, os.strerror(errno.EMSGSIZE))
 
@@ -302,6 +308,7 @@ def _by_remote_exec(process: psutil.Process, path: Path, config: str, has_come: 
         raise WayClosedError(f"its Python is {_written(version)}, and only 3.14 and newer have it")
     if python is None:
         raise WayClosedError("Python is a part of another program there, whose interpreter cannot be called")
+    # The program opens the file by itself, so that it must last until the agent has called.
     with _script_file(process.pid, _script(path, config)) as file:
         code = "import sys; sys.remote_exec(int(sys.argv[1]), sys.argv[2])"
         errors = _ran([str(python), "-I", "-S", "-c", code, str(process.pid), str(file)])
@@ -312,11 +319,13 @@ def _by_remote_exec(process: psutil.Process, path: Path, config: str, has_come: 
 
 def _by_debugger(process: psutil.Process, path: Path, config: str, has_come: Callable[[float], bool]) -> None:
     """Raises: WayClosedError: when it may not, or finds nothing."""
+    # The kernel allows one tracer; gdb would say so too, but only after it had stopped for its own start.
     if tracer := _tracer_of(process.pid):
         raise WayClosedError(f"another debugger is at it (process {tracer}), and only one can be")
     _, version = _python_of(process)
     if version < OLDEST:
         raise WayClosedError(f"its Python is {_written(version)}, and the agent runs from {_written(OLDEST)} on")
+    # Before gdb is started: reading the symbols of a large program takes seconds, in which it would stand still.
     calls, place = _calls_of(process.pid)
     unmap = "import ctypes", f"ctypes.CDLL(None).munmap(ctypes.c_void_p({place}), ctypes.c_size_t({_PAGE}))"
     with _script_file(process.pid, _script(path, config, unmap)) as file:
@@ -355,8 +364,10 @@ def _calls_of(pid: int) -> tuple[_Calls, int]:
         (mmap,) = addresses(pid, libc, ("mmap",), Path(libc), mapped)
         wanted = ("Py_AddPendingCall", "PyRun_SimpleString")
         why = NoAddressError("no Py_AddPendingCall is found in it")
+        # The executable first: where it is linked statically it has the functions, and no libpython is mapped.
         for file in (executable, *filter(_LIBRARY.search, files)):
             if file == executable:
+                # By /proc, which still opens a file that was replaced or deleted since the program began.
                 opened = Path(f"/proc/{pid}/exe")
             else:
                 opened = Path(file)
@@ -380,10 +391,12 @@ def _debugged(pid: int, calls: _Calls, place: int, code: str) -> str:
     milliseconds: gdb is kept from reading the symbols of anything.
     """
     data = code.encode() + b"\0"
+    # The page is written as an array of 64-bit numbers: gdb writes it whole, by one assignment.
     data += bytes(-len(data) % 8)
     if len(data) > _PAGE:
         raise WayClosedError("the path of the temporary folder is too long; let TMPDIR name another")
     mapping = f"((unsigned long (*)(unsigned long, unsigned long, int, int, int, long)) {calls.mmap})"
+    # MAP_FIXED_NOREPLACE fails where something is mapped by now, in place of taking its place (mmap(2)).
     flags = _MAP_PRIVATE_ANONYMOUS | _MAP_FIXED_NOREPLACE
     # each command is executed whatever became of those before it, and nothing may happen where no page was mapped
     numbers = ", ".join(
@@ -447,6 +460,7 @@ def _tracer_of(pid: int) -> int:
 
 def _debugger_refusal(output: str) -> str | None:
     """Why gdb could not, by what it printed; ``None`` where it could."""
+    # $1 and $2 are what the two `print` commands gave: the page was mapped, and the call was accepted.
     if re.search(r"^\$1 = 1$", output, re.MULTILINE) and re.search(r"^\$2 = 0$", output, re.MULTILINE):
         return None
     if "Operation not permitted" in output or "Could not attach" in output:
@@ -535,6 +549,7 @@ def _script_file(pid: int, text: str) -> Iterator[Path]:
     try:
         yield path
     except WayClosedError:
+        # It may still be executed, by a program that comes by later: then it has to be there, and to do nothing.
         path.write_text("", encoding="ascii")
         raise
     path.unlink(missing_ok=True)
@@ -552,6 +567,7 @@ def _sweep() -> None:
 def _free_page(mapped: list[Mapping]) -> int:
     """An address where the program has nothing mapped, below all of its libraries."""
     taken = [(one.begins, one.ends) for one in mapped]
+    # Below `_KERNEL`: a gap beyond is the hole between the two halves of the address space.
     gaps = [(begins, ends) for (_, begins), (ends, _) in pairwise(taken) if ends < _KERNEL]
     begins, ends = max(gaps, key=lambda gap: gap[1] - gap[0])
     return (begins + (ends - begins) // 2) // _PAGE * _PAGE

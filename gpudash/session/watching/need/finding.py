@@ -71,6 +71,7 @@ class NeedSearch:
 
     def explained(self, found: Explanation) -> Explanation:
         """``found`` with what the whole run needs, or why that is not known, and with what came of its remedies."""
+        # A rerun costs minutes: only where nothing is known to fit, or a remedy is there that only a run can try.
         is_open = self._requested or not any(remedy.fits for remedy in found.remedies)
         if self._is_left or not (is_open or any(to_be_tried(found))):
             return found
@@ -78,13 +79,17 @@ class NeedSearch:
         try:
             need = self._ran(run, "Finding out what the whole run needs")
         except NeedUnknownError as error:
+            # Numbers need a larger card: one that is simulated can be had, a real one cannot.
             if not found.simulated:
                 if is_open:
                     return without_need(found, str(error))
                 return found
+            # The time without numbers counts: both together stay within what the failed run took, twice.
             if is_open:
                 found = self._with_numbers(found, run.seconds)
             return self._with_tried(found, self._numbered)
+        # The need of a run cut short is a lower bound; where a remedy fits already, it is noted and changes no
+        # verdict.
         if is_open or need.is_whole:
             found = with_need(found, need)
         else:
@@ -111,6 +116,8 @@ class NeedSearch:
                 try:
                     return with_tried(found, remedy, self._ran(trial(remedy), f"Trying a remedy, {remedy.change}"))
                 except RemedyFailsError as error:
+                    # By what each still needs, so that pairs begin with those that came closest; `inf` sorts unknown
+                    # ones last.
                     failed.append((math.inf if error.need is None else error.need.pytorch_bytes, remedy))
                     found = with_tried(found, remedy, None)
             return self._with_pair(found, [remedy for _bytes, remedy in sorted(failed, key=itemgetter(0))], trial)
@@ -130,8 +137,10 @@ class NeedSearch:
         Raises:
             NeedUnknownError: where that comes to no end, or somebody leaves it.
         """
+        # A change that does by itself makes pairs pointless.
         if any(remedy.fits and changes_the_run(remedy) for remedy in found.remedies):
             return found
+        # By what a remedy does and not by its words, which differ between a saving and a remedy.
         known = {(remedy.flags, remedy.patch, remedy.command) for remedy in failed}
         more = [one for one in found.savings if (one.flags, one.patch, one.command) not in known]
         for remedy in pairs([*failed, *more], self._source):
@@ -150,6 +159,7 @@ class NeedSearch:
         """Raises: NeedUnknownError: why nothing was found."""
         self._running = run
         try:
+            # `leave` may have come before `_running` was set, when it found nothing to end.
             if self._is_left:
                 raise NeedUnknownError(LEFT)
             if run.is_requested:

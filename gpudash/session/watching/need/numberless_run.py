@@ -96,6 +96,7 @@ class NumberlessRun(ProgramRerun):
             NeedUnknownError: why nothing was found.
         """
         remedy = self._remedy
+        # The user has agreed to a rerun of the program, not to one of an edited program: that needs the sandbox.
         may_write = self.is_requested and remedy is None
         if not may_write and not sandbox.can_hold_back():
             raise NeedUnknownError(
@@ -109,9 +110,12 @@ class NumberlessRun(ProgramRerun):
             if remedy is not None and followed.problem.kind == "raised":
                 raise RemedyFailsError(remedy)
             raise NeedUnknownError(unknown(_why(followed, requested=self.is_requested)))
+        # All cards have to hold with a remedy; without one the failed card alone is compared.
         cards = self._cards(followed)
         if remedy is not None and not all(card.fits(self._found) for card in cards):
             raise RemedyFailsError(remedy, self._need(followed, cards))
+        # A rerun that asks for other memory than the failed run took another path: its need would be of another
+        # program.
         if remedy is None and not any(
             card.index == self._card.index and card.agrees_with(self._found) for card in cards
         ):
@@ -131,18 +135,19 @@ class NumberlessRun(ProgramRerun):
 
     def _launch(self) -> Launch:
         limit_s, remedy = self.limit_s, self._remedy
-        variables = {}
+        command, variables, edit = self._request.command, {}, ""
         if remedy is not None:
-            variables = variables_of(remedy)
+            command, variables, edit = remedy.command or command, variables_of(remedy), remedy.patch
         return Launch(
-            self._request.command if remedy is None else remedy.command or self._request.command,
+            command,
             [self._card.target] * self._card.count,
+            # Past the step that failed: an optimizer's state and gradients are complete only after some steps.
             steps=max(FEWEST_STEPS, self._failed.step + STEADY_STEPS),
             time_limit_s=limit_s,
             folder=self._request.folder,
             environment={**self._environment, **variables},
             is_aside=True,
-            edit="" if remedy is None else remedy.patch,
+            edit=edit,
             whole_s=WHOLE_SHARE * limit_s,
         )
 
@@ -151,6 +156,8 @@ class NumberlessRun(ProgramRerun):
         try:
             check_options(launch.command)
             followed = Attempt(launch, "unknown").run(self._left.is_set)
+            # With numbers where the program decides by them: slower, and refused where a simulated card can run it
+            # whole.
             if isinstance(followed, NotFollowed) and followed.because_of_numbers and self._asks_for_numbers:
                 return Attempt(launch, "computed").run(self._left.is_set)
         except KeyboardInterrupt:
@@ -173,6 +180,7 @@ class NumberlessRun(ProgramRerun):
                 CardRequests.of_answer(
                     card,
                     str(answer["allocator"]),
+                    # What other processes hold is known of the card that was full, and of no other.
                     context_bytes=context,
                     others_bytes=others if int(card["index"]) == self._card.index else 0,
                 )
@@ -181,6 +189,7 @@ class NumberlessRun(ProgramRerun):
             ]
         except (ValueError, KeyError, TypeError) as error:
             raise NeedUnknownError(unknown(f"what it asked for could not be read ({error})")) from None
+        # Each process was followed by itself: their requests cannot be laid into one order in time.
         if len({card.index for card in cards}) < len(cards):
             raise NeedUnknownError(unknown("several of its processes share a card"))
         return cards

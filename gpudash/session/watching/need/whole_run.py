@@ -117,6 +117,7 @@ class WholeRun(ProgramRerun):
         Raises:
             NeedUnknownError: why that was not found.
         """
+        # The user waited so long for the failure once; nobody asked for that to happen again.
         if not self.is_requested and self._failed.seconds > LONGEST_FAILED_S:
             after = format_duration(self._failed.seconds)
             raise NeedUnknownError(
@@ -147,6 +148,7 @@ class WholeRun(ProgramRerun):
             raise NeedUnknownError(unknown(str(error))) from None
         process: subprocess.Popen[bytes] | None = None
         try:
+            # The socket's folder is made before: its path goes into the program's environment.
             process = self._start(scratch.path, folder.path, held_back=held_back)
             code = self._attend(server, process)
             return self._need(code)
@@ -155,6 +157,7 @@ class WholeRun(ProgramRerun):
                 _kill(process)
             server.close()
             folder.remove()
+            # overlayfs, and the program, leave folders behind that nobody may enter until `clear` has opened them.
             for name in os.listdir(scratch.path):  # noqa: PTH208 - names
                 sandbox.clear(str(scratch.path / name))
             scratch.remove()
@@ -175,6 +178,7 @@ class WholeRun(ProgramRerun):
             "GPUDASH_SOCKET": str(heard / "agent"),
             "GPUDASH_AGENT": json.dumps(config),
         }
+        # A rerun has its cards for itself: the table of the run that failed is that run's.
         environment.pop(VARIABLE, None)
         command = self._request.command
         remedy = self._remedy
@@ -210,6 +214,7 @@ class WholeRun(ProgramRerun):
             self._hear(server)
             if self._left.is_set():
                 raise NeedUnknownError(LEFT)
+            # With a remedy the card is as it was, and a program may catch the refusal and go on with less.
             if self._heard.refused is not None and self._remedy is None:
                 break
             if not self._is_over(process.pid):
@@ -218,6 +223,7 @@ class WholeRun(ProgramRerun):
                 self._collect(server, process)
                 return None
             raise NeedUnknownError(self._too_slow())
+        # The process is gone or ended: what it sent last is still in the socket.
         deadline = time.monotonic() + 1.0
         while server.peers and time.monotonic() < deadline and (self._heard.refused is None or self._remedy):
             self._hear(server)
@@ -228,6 +234,8 @@ class WholeRun(ProgramRerun):
         """Whether it has had its time."""
         if self.is_requested:
             return self.seconds > max(REQUESTED_S, self.limit_s)
+        # Time in which the machine was busy with others is the user's work, and not held against the rerun, up to a
+        # bound.
         return self.seconds - _waited_s(pid) > self.limit_s or self.seconds > MOST_WAITING * self.limit_s
 
     @property
@@ -237,6 +245,7 @@ class WholeRun(ProgramRerun):
     def _collect(self, server: AgentServer, process: subprocess.Popen[bytes]) -> None:
         """Ask every process for what it has asked for so far, and wait for it."""
         waiting = [peer for peer in server.peers if server.send(peer, {"type": "trace"})]
+        # Files of an earlier answer hold fewer requests: each process is asked anew.
         self._heard.files.clear()
         deadline = time.monotonic() + ANSWER_S
         pids = {peer.pid for peer in waiting}
@@ -281,6 +290,7 @@ class WholeRun(ProgramRerun):
         """Raises: NeedUnknownError: why nothing was found."""
         heard = self._heard
         # a program may go on after a refused request by itself
+        # Ended badly, or still going after a refusal: both mean that the remedy does not do.
         if self._remedy is not None and code != 0 and (code is not None or heard.refused is not None):
             raise RemedyFailsError(self._remedy)
         if heard.refused is not None and self._remedy is None:
@@ -303,6 +313,7 @@ class WholeRun(ProgramRerun):
             raise NeedUnknownError(unknown("run again, the program asked for nothing"))
         if len({card.index for card in cards}) < len(cards):
             raise NeedUnknownError(unknown("several of its processes share a card"))
+        # Without an end the step that goes on is not complete.
         if code == 0:
             steps = heard.step
         else:
@@ -313,6 +324,7 @@ class WholeRun(ProgramRerun):
     def _read(self, path: str) -> list[CardRequests]:
         falls = addresses_fall(self._failed.torch)
         try:
+            # torch's version decides which of two free blocks of one size the allocator takes (`addresses_fall`).
             data = json.loads(read_regular(Path(path), MOST_TRACE_BYTES))
             return [CardRequests.from_json(card, addresses_fall=falls) for card in data]
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -353,6 +365,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     """End a rerun with all that it has started: it has nothing to save."""
     found: list[psutil.Process] = []
     with suppress(psutil.Error):
+        # Listed before the kill: children of a process that is gone are found by nobody.
         found = psutil.Process(process.pid).children(recursive=True)
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)

@@ -55,6 +55,7 @@ class OutputLog:
     def begin(self) -> None:
         """Another program begins: the lines of the one before go."""
         with self._lock:
+            # Numbers go on over programs: a view that asks for lines since the one before gets those of this one.
             self._first += len(self._lines)
             self._begin, self._unread, self._bytes = self._first, 0, 0
             self._lines.clear()
@@ -81,6 +82,7 @@ class OutputLog:
             them: those that had to go since ``number``.
         """
         with self._lock:
+            # Numbers below `_first` are gone; below `_begin` they were another program's, which nobody misses.
             start = max(number, self._first)
             kept = tuple(self._lines[place] for place in range(start - self._first, len(self._lines)))
             return kept, self._first + len(self._lines), max(0, self._first - max(number, self._begin))
@@ -108,8 +110,11 @@ class LineCutter:
     def feed(self, data: bytes) -> list[OutputLine]:
         """The lines that are whole now."""
         *whole, begun = (self._begun + data).split(b"\n")
+        # What a carriage return overwrites is dropped as it comes: a progress bar may print for hours without a line
+        # end.
         if b"\r" in begun:
             last = begun.rstrip(b"\r").rpartition(b"\r")[2]
+            # One at the very end may be half of "\r\n".
             if begun.endswith(b"\r"):
                 begun = last + b"\r"
             else:
@@ -127,6 +132,7 @@ class LineCutter:
 
 def shown(line: bytes) -> str:
     """A line as people read it: no control sequences, no control characters, of a bounded length."""
+    # Cut before it is decoded, so that the length of one line bounds the work.
     text = line.rstrip(b"\r").rpartition(b"\r")[2][:LONGEST_LINE].decode("utf-8", "replace")
     if text.isprintable():
         return text
@@ -198,10 +204,12 @@ class OutputReader:
         """
         now_s = self._clock()
         with self._lock:
+            # A token bucket of lines, as long as `MOST_AT_ONCE` takes to fill.
             gained = (now_s - self._taken_s) * LINES_PER_SECOND
             self._allowed, self._taken_s = min(MOST_AT_ONCE, self._allowed + gained), now_s
             taken: deque[OutputLine] = deque()
             while self._fresh and (self._allowed >= 1 or (last and len(taken) < LAST_LINES)):
+                # From the newest: what is left out is older, and the last lines say why a program ended.
                 line = self._fresh.pop()
                 self._allowed -= 1 + len(line.text) // LINE_BYTES
                 taken.appendleft(line)
@@ -209,6 +217,7 @@ class OutputReader:
             if taken:
                 self._lost = 0
             else:
+                # The loss is told with the next record, since there is none now.
                 self._lost, lost = lost, 0
             self._fresh.clear()
         return list(self._records(taken, lost, now_s))
@@ -232,6 +241,7 @@ class OutputReader:
             if self._pieces != seen:
                 seen, heard_s = self._pieces, now_s
             if self._held_up != held_up:
+                # Whoever reads the stream holds it up, such as a pager: the time for the rest begins anew.
                 held_up, began_s = self._held_up, now_s
             if hurry_s is None and hurried():
                 hurry_s = now_s
@@ -241,6 +251,7 @@ class OutputReader:
                 break
         whole = not self._thread.is_alive()
         with suppress(OSError):
+            # Wakes the thread from `recv`, which closing alone does not.
             self._connection.shutdown(socket.SHUT_RDWR)
         self._thread.join()
         self._connection.close()
@@ -265,10 +276,12 @@ class OutputReader:
             if len(packet) < HEADER.size:
                 break
             self._pieces += 1
+            # A header without data is sent while a reader holds the stream up (`Copies._send`).
             self._held_up += len(packet) == HEADER.size
             stream, left_out = HEADER.unpack_from(packet)
             cutter = self._cutters[stream]
             if left_out:
+                # Its line goes on with what is missing: neither half is a line that was printed.
                 cutter.end()
                 self._leave_out(left_out)
                 self._heard(stream, None, self._clock())

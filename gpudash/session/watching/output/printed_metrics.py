@@ -84,6 +84,7 @@ _COUNT_COMPANIONS = frozenset(
 )
 """Words before "step" or "epoch" that leave it the one that is going on."""
 
+# Possessive quantifiers (Python 3.11) throughout: nothing is given back, so that no line takes long.
 _NUMBER = r"[-+]?+(?:(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][-+]?[0-9]++)?+|nan|inf(?:inity)?+)"
 _FIELD = re.compile(
     r"(?<![\w@])(?P<name>[a-z][\w@]*+(?:[ /.\-](?!nan\b|inf(?:inity)?\b)[a-z][\w@]*+){0,2}+)"
@@ -92,6 +93,7 @@ _FIELD = re.compile(
     re.IGNORECASE,
 )
 _COUNTS = tuple(
+    # From the most telling to the barest: an epoch's fraction in brackets stands before that of its batches.
     re.compile(text)
     for text in (
         r"(?<![\w.])([0-9]{1,15}) ?/ *+([0-9]{1,15}) ++(?:batches|steps|iterations|iters|it)\b",
@@ -257,6 +259,7 @@ class PrintedMetrics:
         self._skipped |= skipped
         if not metrics and not losses and not skipped:
             return
+        # The number stays where a training's loss or one of several stands beside it.
         step = fields.step
         total = fields.total
         # a validation's batches are no steps
@@ -483,6 +486,7 @@ def _kind(name: str) -> tuple[Kind | None, str]:
     parts = _name_parts(name) or [""]
     split = next((_side(part) for part in parts if _side(part)), "")
     # "loss/train" is the loss as "train/loss" is
+    # Sides at the end are dropped, so that what counts is the subject: the last word before them.
     while len(parts) > 1 and _side(parts[-1]):
         parts.pop()
     kind = _SUBJECTS.get(parts[-1])
@@ -599,6 +603,7 @@ class _OwnPattern:
         answer = b""
         until_s = time.monotonic() + PATTERN_S
         while not answer.endswith(b"\n"):
+            # The process may answer in pieces; the deadline is for all of them.
             ready, _, _ = select.select([answers], [], [], max(0.0, until_s - time.monotonic()))
             piece = b""
             if ready:

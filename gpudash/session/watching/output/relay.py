@@ -65,6 +65,7 @@ class Copies:
     def put(self, stream: int, data: bytes) -> None:
         """Send a copy when the dashboard reads; never waits for it. It is about to be written, until `written`."""
         with self._wake:
+            # Nobody hears the dashboard any more: the program's output goes on without copies.
             if self._gone:
                 return
             self._written = stream
@@ -87,6 +88,7 @@ class Copies:
         self._thread.join(LAST_OUTPUT_S)
 
     def _drop_oldest(self, stream: int) -> None:
+        # Of the stream that is too full: the other's lines are not paid for by it.
         place = next(place for place, (of, _data) in enumerate(self._waiting) if of == stream)
         data = self._waiting[place][1]
         del self._waiting[place]
@@ -97,6 +99,8 @@ class Copies:
         while True:
             with self._wake:
                 while not self._waiting and not self._ended:
+                    # Woken without news after `HELD_UP_S`: somebody holds the stream up, and the dashboard is told so
+                    # by an empty packet.
                     if not self._wake.wait(HELD_UP_S if self._written else None) and self._written:
                         break
                 if self._waiting:
@@ -105,6 +109,7 @@ class Copies:
                     return
                 else:
                     stream, data = self._written, b""
+                # Taken under the lock and sent outside of it: `put` never waits for the dashboard.
                 self._bytes[stream] -= len(data)
                 left_out, self._left_out[stream] = self._left_out[stream], 0
             try:
@@ -138,6 +143,7 @@ class WholeLines:
     def passed(self, stream: int, data: bytes) -> bytes:
         """What is to be written now that a stream has brought ``data``: its lines that are whole."""
         whole, end, begun = (self._begun[stream] + data).rpartition(b"\n")
+        # A line without end must not be held for ever.
         if len(begun) > CHUNK:
             whole, end, begun = whole + end + begun, b"", b""
         self._begun[stream] = begun
@@ -151,6 +157,7 @@ class WholeLines:
     def _after_newest(self, stream: int, data: bytes) -> bytes:
         if not data:
             return b""
+        # The other stream has begun a line and not ended it: this one goes on below.
         cut = stream != self._newest and self._newest_byte != b"\n"
         self._newest, self._newest_byte = stream, data[-1:]
         if cut:
@@ -212,11 +219,13 @@ class TerminalStatus:
 
     def refresh(self) -> float | None:
         """Show the newest text, where there is room for it; milliseconds after which that is to be asked again."""
+        # In the middle of the program's own line there is no room for another.
         if self._text == self._shown or self._moves_cursor or not self._newest.endswith(b"\n"):
             return None
         wait_s = self._drawn_s + PAUSE_S - time.monotonic()
         if wait_s > 0:
             return wait_s * 1000
+        # The cursor goes back to the line's beginning, where the program's next output takes its place.
         _written(2, ERASE + self._text + (b"\r" if self._text else b""))
         self._shown, self._drawn_s = self._text, time.monotonic()
         return None
@@ -258,12 +267,15 @@ def relay(
                 poll.unregister(status.descriptor)
                 status = None
         if lines is not None and not ready:
+            # Nothing has come for `UNFINISHED_S`: what was begun is a prompt or a bar, and is shown as it is.
             for stream in (2, 1):
                 _written(stream, lines.unfinished(stream))
         for source in ready:
             stream = sources[source]
             data = os.read(source, CHUNK)
             if data:
+                # Before it is written: a reader such as a pager may block the write, and the dashboard need not wait
+                # for that.
                 copies.put(stream, data)
             passed = data
             if lines is not None:
@@ -275,6 +287,8 @@ def relay(
                 status.passed(passed)
             whole = _written(stream, passed) and bool(data)
             copies.written()
+            # Its pipe ended, or nobody reads: closed at once, so that the program gets SIGPIPE as it would without
+            # us.
             if not whole:
                 poll.unregister(source)
                 os.close(source)  # where the reader went away the program learns that from its own pipe
@@ -307,6 +321,7 @@ def main(output: int, error: int, connection: int, mode: str = "") -> None:
     if status is not None:
         status.erase()
     copies.close()
+    # Without the interpreter's end: a thread of `copies` may still be in `send`.
     os._exit(0)
 
 

@@ -45,6 +45,7 @@ class DeviationsLayer(Layer):
 
     def show_deviations(self, deviations: Sequence[Deviation], geometry: Geometry) -> None:
         """Mark these from now on."""
+        # With nothing before and nothing now there is nothing to update: most plots, most of the time.
         if not (deviations or self.marks):
             return
         area = geometry.area
@@ -55,6 +56,7 @@ class DeviationsLayer(Layer):
             point = QPointF(geometry.x_of(deviation.at_s), geometry.y_of(deviation.held))
             if not area.left() <= point.x() <= area.right():
                 continue
+            # A step beyond the axis is still marked, at its edge.
             point.setY(min(max(point.y(), area.top() + MARK_PX), area.bottom() - MARK_PX))
             self.marks.append((deviation, point))
             width = metrics.horizontalAdvance(deviation.label) + 2
@@ -63,6 +65,7 @@ class DeviationsLayer(Layer):
                 top = point.y() + MARK_PX + 3
             rect = QRectF(point.x() - width / 2, top, width, metrics.height())
             rect.moveLeft(min(max(rect.left(), area.left() + 2), area.right() - width - 2))
+            # Marks come in order of time, so that only the label before can be in the way.
             if not self.labels or rect.left() > self.labels[-1].rect.right() + 6:
                 self.labels.append(Label(deviation.label, rect))
         self.setVisible(bool(self.marks))

@@ -87,6 +87,7 @@ class GhostView:
             return 0.0
         highest = self.ghost.highest + self.margin
         limit = self.ghost.limit
+        # A limit far above would press the ribbons flat: it is then named in the corner and not drawn (`NEAR`).
         if limit is not None and highest >= NEAR * limit:
             return max(highest, limit)
         return highest
@@ -157,6 +158,7 @@ class GhostLayer(Layer):
         if (view, geometry, hidden) == self._shown:
             return
         before = self._shown[0]
+        # Before `drawn` is replaced: it holds the shape to begin from.
         changes = self._remember_shape(before, view)
         self._shown = view, geometry, hidden
         self.drawn, self.labels, self._captions = [], [], None
@@ -170,6 +172,7 @@ class GhostLayer(Layer):
             self.labels = self._captions.labels
         if changes:
             self.motion.begin()
+        # Another size of the window during the motion must not end it; a view without ribbons does.
         elif not (self.motion.moving and self.drawn):
             self.motion.stop()
             self._share = 1.0
@@ -179,6 +182,7 @@ class GhostLayer(Layer):
         """Keep the shape that is drawn, to begin from there; false where nothing takes its place."""
         if before is None or view is None or before.ghost is None or view.ghost is None or before.ghost is view.ghost:
             return False
+        # The thinned columns and not the ghost: that may have been thinned for another width since.
         self._before = [(before.ghost.names, columns) for _, _, columns in self.drawn]
         return bool(self._before)
 
@@ -216,6 +220,7 @@ class GhostLayer(Layer):
             ribbons = _Ribbons(view.ghost, geometry, hidden, self._palette, view.margin)
             for number, (panel, place, columns) in enumerate(self.drawn):
                 lead = None
+                # A panel that was not there before (the run beside a step) has nothing to come from.
                 if self._share < 1 and number < len(self._before):
                     columns, lead = _between(*self._before[number], view.ghost.names, columns, self._share)
                 ribbons.paint(painter, panel, place, columns, lead)
@@ -242,6 +247,7 @@ class RunningGhostLayer(Layer):
         """Draw this from now on; ``None`` draws nothing."""
         if running is None and self._running_ghost is None:
             return
+        # Another ghost: its columns are of other panels.
         if running is None or self._running_ghost is None or running.ghost is not self._running_ghost.ghost:
             self._thinned = {}
         self._running_ghost = running
@@ -261,6 +267,7 @@ class RunningGhostLayer(Layer):
         corners: list[Floats] = []
         edges: list[Floats] = []
         shown = None
+        # Steps are drawn in order; a step narrower than a few pixels stands for those behind it (`LEAST_STEP_PX`).
         for panel, start, end in running.pieces(right_s):
             if end <= left_s or start >= right_s:
                 continue
@@ -290,6 +297,7 @@ class RunningGhostLayer(Layer):
             return
         painter.setClipRect(self._geometry.area)
         ribbons = _Ribbons(self._running_ghost.ghost, self._geometry, frozenset(), self._palette)
+        # Both ends of each level stretch, without the two outermost, which would be doubled.
         x = np.repeat(corners, 2)[1:-1]
         ribbons.paint_levels(painter, self._geometry.area, x, edges, np.arange(edges.shape[1]))
 
@@ -356,6 +364,7 @@ class _Ribbons:
         ghost, geometry = self._ghost, self._geometry
         # edges would lie on one another, and Qt walks every corner of a dashed line
         rough = len(x) > ROUGH * place.width()
+        # Only where Qt paints pixels: SVG and other engines keep shapes as shapes.
         pictured = rough and evenly_spaced and painter.paintEngine().type() is QPaintEngine.Type.Raster
         layers: list[tuple[Floats, QColor]] = []
         hatched: Floats | None = None
@@ -367,6 +376,7 @@ class _Ribbons:
             upper = below + edges[row] - (edges[row - 1] if row else 0.0)
             if pictured:
                 layers.append((upper, self._colour(row, name)))
+            # A ribbon without height anywhere has no shape to fill.
             elif np.any(upper[firsts] > below[firsts]):
                 top = outline(upper, firsts, geometry)
                 bottom = outline(below, firsts, geometry)
@@ -386,6 +396,7 @@ class _Ribbons:
             warn = QColor(self._palette.warn)
             warn.setAlphaF(MARGIN)
             high = outline(below + self._margin, firsts, geometry)
+            # What is held cannot be less than nothing.
             low = outline(np.maximum(below - self._margin, 0.0), firsts, geometry)
             paint_area(painter, Area((x, high), (x, low), warn))
         self._paint_total(painter, x, outline(below, firsts, geometry), place, rough=rough)
@@ -416,6 +427,7 @@ class _Ribbons:
 
     def _paint_total(self, painter: QPainter, x: Floats, y: Floats, place: QRectF, *, rough: bool) -> None:
         """The dashed line of all that is held, which means that it is predicted; red above the limit."""
+        # Corners only: Qt walks a dashed line point by point, and most columns repeat the height before.
         turns = np.concatenate(([True], (y[1:-1] != y[:-2]) | (y[1:-1] != y[2:]), [True]))
         x, y = x[turns], y[turns]  # what is held is level for long, also where what is in use is not
         pen = QPen(QColor(self._palette.text), 1)
@@ -445,6 +457,7 @@ class _Ribbons:
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         painter.setPen(QPen(QColor(self._palette.critical), HATCH_WIDTH_PX))
         height = level - place.top()
+        # Lines of 45°, so that one begins its height to the left of where it ends.
         for left in np.arange(place.left() - height, place.right(), HATCH_PX).tolist():
             painter.drawLine(QLineF(left, level, left + height, level - height))
         painter.restore()
@@ -477,12 +490,14 @@ def _paint_picture(
     counted = np.zeros((height + 1, -(-width // 4) * 4), np.uint8)  # Qt wants rows of whole words; the last is beyond
     columns = np.arange(width)
     scale = height / (geometry.y_high - geometry.y_low)
+    # Each edge adds one to the row it lies in; the sum down a column then counts the edges at and above a pixel.
     for upper, _ in layers:
         rows = np.clip(np.rint(height - (upper - geometry.y_low) * scale), 0, height).astype(np.intp)
         counted[rows, columns] += 1
     np.cumsum(counted, axis=0, dtype=np.uint8, out=counted)
     image = QImage(counted.data, width, height, counted.shape[1], QImage.Format.Format_Indexed8)
     image.setColorTable([0, *(colour.rgba() for _, colour in reversed(layers))])
+    # `counted` must live until here: QImage paints from the array itself.
     painter.drawImage(QRectF(place.left(), place.top(), place.width(), height / ratio), image)
 
 
@@ -498,6 +513,7 @@ def _paint_hatched_columns(
     tops = (place.bottom() - (upper - geometry.y_low) * place.height() / (geometry.y_high - geometry.y_low)) * ratio
     begins = np.clip(np.rint(tops - place.top() * ratio), 0, height).astype(np.int32)
     rows = np.arange(height, dtype=np.int32)
+    # In device pixels of the place, not in columns: lines would be steeper where columns are wide.
     across = np.arange(len(upper)) * round(place.width() * ratio) // len(upper)  # device pixels
     lines = ((across + np.arange(period)[:, np.newaxis]) % period + 1).astype(np.uint8)
     padded = np.zeros((height, -(-len(upper) // 4) * 4), np.uint8)
@@ -517,8 +533,10 @@ def _between(
 ) -> tuple[RibbonColumns, Floats | None]:
     """The shape on its way from one to another; and by how much the line of all is ahead, which is there in half the
     time."""
+    # Another width since: one shape cannot be moved into the other column by column.
     if before.edges.shape[1] != after.edges.shape[1]:
         return after, None
+    # By name: a ribbon that is new grows from nothing, one that has gone is not drawn any more.
     were = dict(zip(names_before, np.diff(before.edges, axis=0, prepend=0.0), strict=True))
     heights = np.diff(after.edges, axis=0, prepend=0.0)
     for row, name in enumerate(names):
@@ -526,6 +544,7 @@ def _between(
     edges = np.cumsum(heights, axis=0)
     ahead = min(1.0, 2 * share)
     total = ahead * after.edges[-1] + (1 - ahead) * before.edges[-1]
+    # Where either changes: between two of these both are level.
     return RibbonColumns(edges, np.union1d(before.firsts, after.firsts)), total - edges[-1]
 
 
@@ -541,6 +560,7 @@ def corners(place: QRectF, columns: RibbonColumns) -> Floats:
 def outline(values: Floats, firsts: Indices, geometry: Geometry) -> Floats:
     """Vertical pixels at `corners`; what lies beyond the plot area ends just behind its edge."""
     area = geometry.area
+    # A little outside of the plot: the clip hides it, and edges beyond have no line along the border.
     y = area.bottom() - (values[firsts] - geometry.y_low) * area.height() / (geometry.y_high - geometry.y_low)
     clipped: Floats = np.repeat(np.clip(y, area.top() - 4, area.bottom() + 4), 2)
     return clipped
@@ -569,7 +589,10 @@ class _Captions:
     def labels(self) -> list[Label]:
         """All of them."""
         stages = [Label(text, rect) for rect, text, _ in self._strips if text]
-        return [*stages, *self._captions, *self._peak, *([self._limit] if self._limit else [])]
+        found = [*stages, *self._captions, *self._peak]
+        if self._limit:
+            found.append(self._limit)
+        return found
 
     def _strip_over(self, place: QRectF) -> QRectF:
         height = scaled(STAGES_PX)
@@ -580,6 +603,7 @@ class _Captions:
         found = []
         for panel, place, _ in self._panels:
             strip = self._strip_over(place)
+            # The whole run has one strip; a step has its stages.
             stages = panel.stages
             if not panel.step:
                 stages = (Stretch(self._run_text(panel), 0.0, 1.0),)
@@ -606,6 +630,7 @@ class _Captions:
         for panel, place, _ in self._panels:
             top = place.bottom() + 3
             if panel.step:
+                # A step later than the first stands for all that follow, where the run has more.
                 steady = panel.step == panel.ghost.steps and self._view.steps > panel.step
                 if steady:
                     caption = f"one step, as from step {panel.step} on"
@@ -648,6 +673,7 @@ class _Captions:
         rect = QRectF(place.left() + 6, top, width, height)
         peak = self.peak_point
         half = scaled(ROUND_PX) / 2 + 4
+        # The peak's handle would hide the words: they move to the other side.
         if peak is not None and rect.adjusted(0, -half, half, half).contains(peak):
             rect.moveLeft(place.right() - width - 6)
         return Label(text, rect)
@@ -753,6 +779,7 @@ class _Captions:
         painter.setPen(critical)
         painter.drawText(limit.rect, Qt.AlignmentFlag.AlignVCenter, limit.text)
 
+    # Also called by the remedy's layer, which lies above this one.
     def paint_peak(self, painter: QPainter, palette: Palette) -> None:
         """Paint the highest point and what is written beside it."""
         colour = QColor(verdict_colour(self._view, palette))

@@ -100,6 +100,7 @@ class PeakHandle(QWidget):
             return
         self._geometry = geometry
         self._colour = colour
+        # While the answer to another size is awaited, the handle keeps to what was dragged.
         if not (old or self.dragging) or self._sized is None or self.isHidden():
             self._sized = sized
             self._peak = peak
@@ -137,6 +138,7 @@ class PeakHandle(QWidget):
         if self._from is None or self._sized is None or self._geometry is None:
             return
         began, size = self._from
+        # Along the axis as it stands: it does not move while the handle is held (`TimePlot.take`).
         bytes_per_px = self._geometry.value_at(0.0) - self._geometry.value_at(1.0)
         raised = (began - event.globalPosition().y()) * bytes_per_px
         self._want(self._sized.within(size + raised / self._sized.item_bytes))

@@ -33,6 +33,7 @@ def peak_group(spec: PlotSpec, ghost: Ghost, then: Ghost | None, curves: Sequenc
 
     def figure(size: float | None) -> str:
         least = 10.0**-digits
+        # Less than half of the last digit would read as 0.00.
         if size and abs(size) < least * unit / 2:
             return f"< {least:g}"
         return f"{(size or 0.0) / unit:.{digits}f}"
@@ -42,6 +43,7 @@ def peak_group(spec: PlotSpec, ghost: Ghost, then: Ghost | None, curves: Sequenc
         if then is None:
             return Row(curve, now, None, text, "", kind)
         changed = figure(later)
+        # Told as the same where it reads the same, whatever the bytes are.
         return Row(curve, now, None, text, SAME if changed == text else changed, kind)
 
     parts = ghost.parts
@@ -73,6 +75,7 @@ def _spare_text(ghost: Ghost, limit: float, unit_name: str) -> str:
     Args:
         unit_name: that the title names; another one stands behind the figure.
     """
+    # The verdict speaks of need and free, both without what others hold; rounded as there, so that figures agree.
     in_use = ghost.parts.get(OTHERS, 0.0)
     need = round(ghost.highest - in_use)
     free = round(limit - in_use)

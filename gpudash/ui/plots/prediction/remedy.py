@@ -134,6 +134,7 @@ class RemedyLayer(Layer):
         assert self.peak is not None
         x = self.peak.x()
         y = self.peak.y()
+        # Tried in the order in which they are best: beside the peak first, then further away.
         offers = [
             QRectF(left, top, width, height)
             for top in (y - height - AWAY_PX / 2, y - height / 2, y + AWAY_PX / 2, y + 3 * AWAY_PX, y - 5 * AWAY_PX)
@@ -141,6 +142,7 @@ class RemedyLayer(Layer):
         ]
         offers = [self._inside(offer) for offer in offers]
         around = QRectF(x - 6, y - 6, 12, 12)
+        # The fewest words hidden; `min` takes the first of equal ones.
         self._box = min(
             offers, key=lambda offer: sum(offer.intersects(rect.adjusted(-4, -2, 4, 2)) for rect in (*taken, around))
         )

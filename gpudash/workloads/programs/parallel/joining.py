@@ -92,6 +92,7 @@ class Joining:
         self._epochs = Epochs(self)
         self._epoch = 0
         self._rows: list[dict[str, Any]] = []
+        # Before the ranks are heard again: what is joined belongs to this start alone.
         if restart:
             self._ranks.begin_again()
 
@@ -169,6 +170,7 @@ class Joining:
     def _agreement(self) -> dict[str, Any]:
         digests = [result.get("digest") for result in self.done.values()]
         if len(digests) < self._spec.world_size or None in digests:
+            # A rank that left early has no digest: whether all are equal is then not known, and not false.
             return {"parameters_equal": None, "parameters_sha256": None, "largest_difference": None}
         equal = len(set(digests)) == 1
         largest = max(result.get("difference", 0.0) for result in self.done.values())
@@ -224,6 +226,7 @@ class Joining:
         standing.stands(message["step"], message["phase"], message["where"], self._clock())
         figures = {name: message[name] for name in ("used_bytes", "allocated_bytes", "reserved_bytes")}
         for name, value in figures.items():
+            # A rank that tells nothing of a figure keeps the one before.
             if value is not None:
                 standing.memory[name] = value
                 standing.memory[f"peak_{name}"] = max(value, standing.memory.get(f"peak_{name}", value))
@@ -234,6 +237,7 @@ class Joining:
         self.standings[rank].steps = message["step"]
         figures = {name: message[name] for name in ("step", "time_s", "step_s", "compute_s", "blocked_s", "accuracy")}
         joined = self._ranks.take_step(RankStep(rank, loss=float(message["loss"]), **figures))
+        # The step is not complete: other ranks still owe theirs.
         if joined is None:
             return
         self.steps = joined.step
@@ -263,6 +267,7 @@ class Joining:
 
     def _count(self, step: int, loss: float, accuracy: float) -> None:
         """Put a step into its epoch."""
+        # Steps count over all epochs, from 1.
         epoch = (step - 1) // self._spec.batches_per_epoch + 1
         if epoch != self._epoch:
             self._epoch = epoch
@@ -348,6 +353,7 @@ def held_up(standings: Sequence[Standing], now_s: float) -> HeldUp | None:
     In this order: one that says nothing any more, one that is a step behind, one that still computes.
     """
     silent = [one for one in standings if one.heard_s is None or now_s - one.heard_s > SILENT_S]
+    # All silent at once: the machine stands still, and not one rank.
     if silent and len(silent) < len(standings):
         # the one that has been silent for longest; one that has never been heard comes before all
         one = min(silent, key=lambda standing: (standing.heard_s is not None, standing.heard_s or 0.0))
@@ -357,6 +363,7 @@ def held_up(standings: Sequence[Standing], now_s: float) -> HeldUp | None:
     late = [one for one in standings if arrived is not None and (one.step, one.phase == COLLECTIVE) < (arrived, True)]
     if not late:
         return None
+    # Furthest behind, and of those the one that has been there for longest.
     one = min(late, key=lambda standing: (standing.step, standing.since_s))
     place = ""
     if one.where:
@@ -492,6 +499,7 @@ def cause_of(ended: Ended, standings: Sequence[Standing], *, memory_was_full: bo
     if ended.late is not None:
         details = "\n".join(str(facts.get("details", "")) for _, facts in ended.failed[:1])
         return Cause(ended.late.rank, "hang", ended.late.text, HANG_REMEDY, details)
+    # Ended without a word and without an exit code: the weakest sign of all that name a rank.
     gone = next((rank for rank in ended.gone if rank not in reported), None)
     if gone is not None:
         message = f"{standings[gone].label} ended {_after(standings[gone])} without saying why."
@@ -521,6 +529,7 @@ def why_that_one(rank: int, facts: Mapping[str, Any], standings: Sequence[Standi
     others = [one.memory for one in standings if one.rank != rank and one.memory]
     limit = facts.get("limit_bytes")
     limits = [memory["limit_bytes"] for memory in others if "limit_bytes" in memory]
+    # In this order: what makes a rank different from the others without its own doing comes first.
     if limit is not None and any(other is None or other > limit for other in limits):
         return f"Its process is limited to {format_bytes(limit)} of address space, the others' are not."
     total = facts.get("total_bytes")
@@ -529,6 +538,7 @@ def why_that_one(rank: int, facts: Mapping[str, Any], standings: Sequence[Standi
         return (
             f"Its device is the smallest: {format_bytes(total)}, the others' have {format_bytes(min(totals))} or more."
         )
+    # On the CPU all ranks share the memory that others hold.
     if kind_of(standings[rank].device) != "cpu":
         held_bytes = _held_by_others(facts)
         held_elsewhere = [found for found in map(_held_by_others, others) if found is not None]
@@ -542,6 +552,7 @@ def why_that_one(rank: int, facts: Mapping[str, Any], standings: Sequence[Standi
     held = _known(others, f"peak_{name}")
     if own is not None and held and own > NOTABLE * max(held):
         return f"It held {format_bytes(own)} itself, and no other rank more than {format_bytes(max(held))}."
+    # With equal limits and equal needs it is chance which one is first.
     if len(standings) > 1 and limit is not None:
         return (
             f"Every rank is limited to {format_bytes(limit)} of address space and holds as much; this one came first."

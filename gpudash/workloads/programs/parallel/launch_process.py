@@ -35,23 +35,27 @@ def main() -> None:
     folder = Path(sys.argv[1])
     parent = int(sys.argv[2])
     arguments = sys.argv[3:]
+    # In time, or all ranks would outlive a run that nobody follows any more.
     die_with(parent, NAME)
     channel = Channel(str(folder / SOCKET))
     channel.post({"type": "hello", "protocol": PROTOCOL, "pid": os.getpid(), "role": "torchrun"}, keep=True)
     job = read_job(folder)
     missing = what_is_missing(job.spec.device_names[0])
     if missing is not None:
+        # Sent before anything is started, and waited for, since the process ends with it.
         channel.post({"type": "missing", "message": missing, "remedy": INSTALL}, keep=True)
         channel.drain(DRAIN_S)
         sys.exit(1)
     from torch.distributed import run
 
+    # By its number the ranks know with whom they end (`die_with` in `rank_program`).
     os.environ[TORCHRUN] = str(os.getpid())
     if job.cards:
         _share_cards()
     _follow_failures(channel)
     try:
         run.main(arguments)
+    # SystemExit among them: torchrun leaves by it, and its own error names the failures.
     except BaseException as error:
         _report_failures(channel, getattr(error, "failures", {}))
         raise
@@ -93,6 +97,7 @@ def _follow_failures(channel: Channel) -> None:
     if monitor is None:  # another version: failures of the last start are reported at its end
         return
 
+    # Torchrun asks this at every turn, and forgets the failures where it starts all ranks again.
     def monitored(*arguments: Any, **more: Any) -> Any:
         found = monitor(*arguments, **more)
         _report_failures(channel, getattr(found, "failures", {}))

@@ -87,6 +87,7 @@ class ParallelRun(RequestedRun):
         self.emit(self._begun())
         folder: PrivateFolder | None = None
         try:
+            # Before the first rank can be heard, and taken back behind the last.
             if request.on_ranks is not None:
                 request.on_ranks(self._joining.resident_bytes)
             folder = PrivateFolder(runtime_folder(), "gpudash-ranks-")
@@ -95,6 +96,7 @@ class ParallelRun(RequestedRun):
         except Exception as error:  # a process that cannot be started, or a callback: every run has an end
             logger.warning("a run on several devices ended with an error", exc_info=True)
             ending = ending_of(_as_workload_error(error), self._progress(), self._spec.name, request.device)
+        # Also where starting it failed half way: `close` ends what there is.
         if self._torchrun is not None and not self._torchrun.close():
             self._joining.note(Topic.WORKER, LINGERS)
         if request.on_ranks is not None:
@@ -130,6 +132,7 @@ class ParallelRun(RequestedRun):
             if self._refusal is not None:
                 raise self._refusal
             # before torchrun's own end is looked at: it may end the moment the last rank has said farewell
+            # All have told their results; nothing that comes later can change them.
             if len(self._joining.done) == self._spec.world_size:
                 return self._whole(torchrun)
             if self.requests.stop.is_set() and self._stop_is_overdue(torchrun):
@@ -137,6 +140,7 @@ class ParallelRun(RequestedRun):
                 if ready:
                     return self._killed(self._progress(), STOP_S)
                 return self._stopped(self._progress())
+            # Ended by itself: what it and the ranks had said before is still in the sockets.
             if torchrun.code is not None:
                 self._hear_out(torchrun)
                 if self.requests.stop.is_set():
@@ -152,6 +156,7 @@ class ParallelRun(RequestedRun):
         heard = True
         while heard:
             heard = False
+            # Until nothing comes: one turn takes at most a buffer of each connection.
             for peer, message in torchrun.receive(0):
                 heard = True
                 self._take(peer, message)
@@ -160,6 +165,7 @@ class ParallelRun(RequestedRun):
     def _take(self, peer: Peer, message: Message) -> None:
         kind = message["type"]
         rank = peer.rank
+        # Sent by torchrun's process, which is no rank.
         if kind == "missing":
             self._refusal = WorkloadError("torch", str(message["message"]), str(message["remedy"]))
         elif kind == "fell":
@@ -190,6 +196,7 @@ class ParallelRun(RequestedRun):
 
     def _greet(self, rank: int, peer: Peer, message: Message) -> None:
         restart = int(message.get("restart", 0))
+        # Told while the causes of the last start are still there, and only once: by the first rank that comes again.
         if restart > self._joining.restarts:
             self._report_restart(restart)
         self._peers[rank] = peer
@@ -204,6 +211,7 @@ class ParallelRun(RequestedRun):
             rank=cause.rank,
             error=cause.error,
         )
+        # What ended the start before is no cause of this one.
         self._ended = Ended()
         self._peers.clear()
         self._held.clear()
@@ -214,6 +222,7 @@ class ParallelRun(RequestedRun):
         standings = self._joining.standings
         standings[rank].memory.update({k: v for k, v in message.items() if k.endswith("_bytes") and v is not None})
         standings[rank].step = message["step"]
+        # The first that gave up saw the others as they stood: later complaints follow from it.
         if message.get("because_of") == "late" and self._ended.late is None:
             self._ended.late = held_up(standings, self.clock())
             self._end_rank(self._ended.late)
@@ -229,6 +238,7 @@ class ParallelRun(RequestedRun):
 
     def _has_fallen(self, message: Message) -> None:
         pid = message["pid"]
+        # By process where the rank is known; one that fell before its greeting has only torchrun's number.
         rank = next((one.rank for one in self._joining.standings if one.pid == pid), message["local_rank"])
         if 0 <= rank < self._spec.world_size:
             self._ended.failed_ranks.setdefault(rank, message["exit_code"])
@@ -262,6 +272,7 @@ class ParallelRun(RequestedRun):
 
     def _whole(self, torchrun: _Torchrun) -> Event:
         """Every rank has said farewell."""
+        # A digest is made at the last step: a run that was stopped just behind it has finished.
         stopped = self.requests.stop.is_set() and any("digest" not in result for result in self._joining.done.values())
         if stopped:
             return self._stopped(self._progress())
@@ -274,9 +285,11 @@ class ParallelRun(RequestedRun):
         now = time.monotonic()
         if self._stop_requested_s is None:
             self._stop_requested_s = now
+            # A rank that is still importing hears nothing: waiting for it would only make Stop slow.
             if not all(one.ready for one in self._joining.standings):
                 return True
             torchrun.send_to_ranks({"type": "stop"})
+        # Each has said with which step it stands still; no step begins meanwhile (`Link.begin_step`).
         if not self._end_reported and len(self._held) == self._spec.world_size:
             self._end_reported = True
             # a rank that is a step ahead cannot go back: all go on to the furthest step that any has begun,
@@ -310,6 +323,7 @@ def _as_workload_error(error: Exception) -> Exception:
 
 
 LAUNCHER = (
+    # torchrun reads its arguments from `sys.argv`: the search path is taken out first.
     "import sys; sys.path[:] = sys.argv[3:{end}]; del sys.argv[3:{end}]; "
     "from gpudash.workloads.programs.parallel.launch_process import main; main()"
 )
@@ -351,6 +365,7 @@ class _Torchrun:
         job.write(folder)
         self._server = AgentServer(folder / SOCKET)
         try:
+            # torchrun and ranks print into a file: a pipe that nobody reads would stop them.
             with (folder / PRINTED).open("wb") as printed:
                 self._process = subprocess.Popen(
                     self._command(job),
@@ -398,6 +413,7 @@ class _Torchrun:
     def close(self) -> bool:
         """End torchrun and all ranks, and hear nobody any more; false when one does not end though it was killed."""
         self.kill(self._process.pid)
+        # Waited for before the ranks: while it lives it would start them again.
         ended = self.wait(DYING_S) is not None
         until = time.monotonic() + DYING_S
         while self._server.peers and time.monotonic() < until:
@@ -413,6 +429,7 @@ class _Torchrun:
 
     def kill(self, pid: int) -> None:
         """Kill a process with all that it leads; ranks lead groups of their own, as torchrun starts them."""
+        # Its number may be another process's by now.
         if self._process.returncode is not None and pid == self._process.pid:
             return
         with suppress(ProcessLookupError, PermissionError):

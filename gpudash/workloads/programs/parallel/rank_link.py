@@ -1,4 +1,4 @@
-"""What a rank that fails tells of it: the exception, where, and how its memory stood."""
+"""A rank's connection to its run: ten readings a second, the run's requests, and how the rank failed if it did."""
 
 from __future__ import annotations
 
@@ -114,8 +114,10 @@ class Link:
             EndsHere: when the run is to end before it.
         """
         with self._changed:
+            # Held at the step's beginning, outside of any collective: there all ranks can stay.
             while self._held and self._last is None:
                 self._changed.wait()
+            # All ranks were told the same last step, the furthest that any had begun.
             if self._last is not None and step > self._last:
                 raise EndsHere
             self._begun = step
@@ -145,6 +147,8 @@ class Link:
                 "type": "beat",
                 "time_s": self.clock(),
                 "used_bytes": resident_bytes(),
+                # Peaks since the last reading, which the allocator's own peaks are reset by: none is missed between
+                # two beats.
                 "allocated_bytes": reading.get("peak_allocated_bytes"),
                 "reserved_bytes": reading.get("peak_reserved_bytes"),
                 "card": card,
@@ -169,6 +173,7 @@ class Link:
         kind = message["type"]
         if kind == "stop":
             with self._changed:
+                # Under the lock: `begin_step` either has begun its step before, or waits.
                 # from here on no further step is begun, until the run says at which all of them end
                 self._held = True
                 self.report("held", step=self._begun)
@@ -242,6 +247,7 @@ def facts_of(error: BaseException, link: Link, device: str) -> dict[str, Any]:
 def memory_facts(device: str) -> dict[str, int | None]:
     """This process's memory, the limit it is under, and what the device holds, in bytes; ``None``: not known."""
     facts: dict[str, int | None] = dict.fromkeys(("allocated_bytes", "reserved_bytes", "free_bytes", "total_bytes"))
+    # The soft limit is what counts: the process could raise it, and does not.
     limit: int | None = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit == resource.RLIM_INFINITY:
         limit = None
@@ -261,10 +267,12 @@ def memory_facts(device: str) -> dict[str, int | None]:
 
 def _partner(error: BaseException, text: str) -> str | None:
     """Whether another rank is to blame: "gone" or "late"; ``None`` when it is this one's own failure."""
+    # By name: `DistBackendError` and others are not in every build of torch.
     if type(error).__name__ not in ("RuntimeError", "DistBackendError", "DistNetworkError", "DistStoreError"):
         return None
     if any(sign in text for sign in LOST_PARTNER):
         return "gone"
+    # Of RuntimeErrors only those that name a backend: a timeout of a data loader is the rank's own.
     lower = text.lower()
     backend = type(error).__name__.startswith("Dist") or any(word in lower for word in ("gloo", "nccl", "collective"))
     if not backend:

@@ -71,9 +71,11 @@ def _train(job: Job, link: Link, name: str) -> dict[str, Any]:
     from gpudash.workloads.running.context import Context
 
     spec = job.spec
+    # Cores are shared out, unless asked otherwise: each rank would take all of them.
     torch.set_num_threads(spec.threads or max(1, (os.cpu_count() or 1) // link.world_size))
     device = _take_device(job, link, name)
     torch.manual_seed(spec.seed)
+    # Connecting is waiting for the others, and is shown so.
     link.phase = COLLECTIVE
     _connect(BACKENDS[kind_of(name)], device, timedelta(seconds=spec.rank_timeout))
     link.phase = STARTING
@@ -81,6 +83,7 @@ def _train(job: Job, link: Link, name: str) -> dict[str, Any]:
     with capped(device, job.cap):
         result = RankTraining(spec, context, link).train()
     link.beat()
+    # Destroyed at the end of a whole run only: an error leaves by `os._exit`, without waiting for anybody.
     with suppress(RuntimeError):  # another rank may have left already: nothing is shared any more
         distributed.destroy_process_group()
     return result
@@ -101,6 +104,7 @@ def _connect(backend: str, device: torch.device, timeout: timedelta) -> None:
     own.set(f"rank_{rank}", "here")
     own.wait([f"rank_{other}" for other in range(world_size)], START)
     identity: dict[str, Any] = {}
+    # NCCL binds the group to this GPU at once, and a rank on a wrong one fails here.
     if device.type == "cuda":
         identity = {"device_id": device}
     distributed.init_process_group(backend, store=own, rank=rank, world_size=world_size, timeout=timeout, **identity)

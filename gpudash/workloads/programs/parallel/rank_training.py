@@ -63,9 +63,11 @@ class RankTraining:
         else:
             self._share = 0.0
         self._source: Batches = data(self._joined, context)
+        # Weights are made on the CPU and then moved: all ranks draw the same numbers, whatever their GPUs.
         model = model_of(self._spec, self._source.outputs, context).to(context.device)
         self._parameters = sum(parameter.numel() for parameter in model.parameters())
         self._model = shared(model, spec, context.device)
+        # After `shared`: FSDP2 replaces the parameters, and an optimizer of those before would train nothing.
         self._optimizer = optimizer_of(self._spec, self._model)
         self._take_step = TrainingStep(self._spec, self._model, self._optimizer, context.device, self)
         self._times = _times_of(self._model, context.device, link)
@@ -101,6 +103,7 @@ class RankTraining:
         self._ended_s = time.perf_counter()
         with deterministic(self._spec.deterministic):
             try:
+                # Every rank goes through the same order, which the seed decides: no rank has to ask another.
                 for index in self._order():
                     self._link.begin_step(step + 1)
                     step += 1
@@ -108,6 +111,7 @@ class RankTraining:
             except EndsHere:
                 whole = False
         # of times that come a step late the last step's are still due
+        # One beginning more makes the last step the one before.
         if self._times.late:
             self._times.begin()
             self._report_row(self._times.take())
@@ -120,6 +124,7 @@ class RankTraining:
 
     def stage(self, name: str) -> AbstractContextManager[Any]:
         """`Observer`: a stage of the step; the one that shares gradients is where ranks wait for each other."""
+        # Only the last micro-batch's backward pass shares gradients (`_batches`).
         if name == "backward" and self._reduces:
             return self._reducing()
         return self._context.stage(name)
@@ -144,6 +149,7 @@ class RankTraining:
         self._times.begin()
         self._slowed_s = 0.0
         loss, right = self._take_step(self._batches(index))
+        # Reading the numbers waits for the GPU: the step's time ends here.
         read_loss, count = read_numbers(loss, right)
         accuracy = count / (self._source.items // self._link.world_size)
         starved_s = self._times.starved_s()
@@ -172,6 +178,7 @@ class RankTraining:
         if blocked_s is not None:
             compute_s = max(0.0, row["step_s"] - blocked_s - starved_s)
         if compute_s is not None:
+            # Without what was added on purpose: else each step would be slowed by the slowing before.
             self._computed.append(compute_s - self._slowed_s)
         if not math.isfinite(row["loss"]):
             # JSON has no word for it
@@ -184,6 +191,7 @@ class RankTraining:
         parts = list(micro_batches(self._slice(index), self._spec.batch))
         for number, part in enumerate(parts):
             self._reduces = number == len(parts) - 1
+            # Set before the forward pass: both wrappers decide there whether the backward pass shares.
             reduce_gradients(self._model, self._reduces)
             inputs, targets = placed("batch", part, context.device, context)
             yield inputs, targets
@@ -213,6 +221,7 @@ class RankTraining:
     def _slow_down(self) -> None:
         """Compute longer by the asked share of what this rank has lately computed a step."""
         device = self._context.device
+        # What the GPU still computes is not to be counted as slowing down.
         synchronize(device)
         seconds = self._share * statistics.median(self._computed)
         # by the thread's own processor time: a rank that waits for a core is not computing
@@ -237,8 +246,10 @@ def _parameters_of(model: nn.Module) -> Iterator[torch.Tensor]:
 
 def digest(model: nn.Module) -> str:
     """SHA-256 of all parameters' bytes, in their order, in hexadecimal."""
+    # One after the other: whole parameters of all shards would need the memory that sharding saves.
     sum_ = hashlib.sha256()
     for parameter in _parameters_of(model):
+        # Bytes and not values: -0.0 and NaN differ as bits.
         held = parameter.cpu().contiguous()
         if held.nbytes:
             sum_.update((ctypes.c_char * held.nbytes).from_address(held.data_ptr()))
@@ -268,6 +279,7 @@ def _agree(model: nn.Module) -> tuple[str, float]:
     # every rank sees the same digests, and so they all ask for the difference or none does
     if len(set(all_digests)) == 1:
         return own, 0.0
+    # Only where digests differ: the whole model goes over the wire for it.
     return own, _largest_difference(model)
 
 
@@ -361,6 +373,7 @@ class _BucketTimes(_CollectiveTimes):
         model.register_comm_hook(None, lambda _state, bucket: self._reduce(bucket))
 
     def begin(self) -> None:
+        # The thread's figure at the beginning: what it waited for cores before is no part of this step.
         self._handed_s = self._blocked_s = None
         self._began_starved_s = self._handed_starved_s = self._left_starved_s = waited_seconds()
 
@@ -379,6 +392,7 @@ class _BucketTimes(_CollectiveTimes):
         return waited_seconds() - self._left_starved_s + self._handed_starved_s - self._began_starved_s
 
     def _reduce(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+        # Until the last bucket the backward pass still computes, whatever is on the wire.
         if bucket.is_last():
             self._link.phase = COLLECTIVE
         self._handed_starved_s = waited_seconds()  # before the clock: what passes between belongs to computing
@@ -401,6 +415,7 @@ class _CudaBucketTimes(_CollectiveTimes):
         return True
 
     def begin(self) -> None:
+        # What was measured in the last step is read in this one, when the GPU has passed it.
         self._before = self._pending
         self._pending = None
         self._handed = None
@@ -435,6 +450,7 @@ class _WaitTimes(_CollectiveTimes):
         super().__init__(link)
         self._blocked_s = self._began_starved_s = self._starved_waiting_s = 0.0
         work: Any = distributed.Work
+        # The class's own method: FSDP2 waits inside torch, where there is no hook.
         work.wait = self._timed(work.wait)
 
     def begin(self) -> None:
@@ -457,6 +473,8 @@ class _WaitTimes(_CollectiveTimes):
                 return wait(*arguments, **more)
             finally:
                 self._blocked_s += time.perf_counter() - began
+                # What it waited for a core inside of a collective is the collective's, and is taken off in
+                # `starved_s`.
                 self._starved_waiting_s += waited_seconds() - starved
                 self._link.phase = before
 

@@ -70,6 +70,7 @@ def main(arguments: list[str] | None = None) -> None:
         logger.exception("the run's own process met an error")
         faulthandler.dump_traceback(faults)
         code = 1
+    # `os._exit` flushes nothing; torch's threads and CUDA's handlers must not hold the process up.
     with suppress(OSError, ValueError):
         sys.stdout.flush()
         sys.stderr.flush()
@@ -111,6 +112,7 @@ class _Host:
         def clock() -> float:
             return time.monotonic() - origin_s
 
+        # The clock of the process that started this one: CLOCK_MONOTONIC is one for the whole system.
         try:
             request = request_from(message, self._ask)
         except WorkloadError as error:
@@ -120,6 +122,7 @@ class _Host:
             self._cards = request.cards
         else:
             self._cards = ()
+        # The end is sent last, behind the final readings, which belong to the run.
         ending = Run(request, self._requests, self._emit, clock, self._probed).perform(self._problem)
         for readings in self._readings:
             readings.stop()
@@ -246,6 +249,7 @@ class _Readings:
     def _push(self) -> None:
         ended = False
         while not ended:
+            # Waits first: the end is noticed at once, and one more reading is pushed then.
             ended = self._ended.wait(READING_PERIOD_S)
             if ended or not self._outbox.crowded:  # reading resets the peak, so what is read must be told
                 with suppress(RuntimeError):  # a broken device, which the run itself tells: no reading is a gap
@@ -305,9 +309,12 @@ class Outbox:
     def put(self, what: Event | Message, *, urgent: bool = False) -> None:
         """Tell an event or a message behind all others; at once when it is urgent."""
         with self._changed:
+            # The workload is held up, and not the memory of this process: what it tells faster than can be sent has
+            # to wait.
             while len(self._waiting) >= MOST:
                 self._changed.wait()
             self._waiting.append(what)
+            # The sender sleeps while nothing waits; further events come along with the batch that is gathered.
             if urgent or len(self._waiting) == 1:
                 self._urgent = self._urgent or urgent
                 self._changed.notify_all()
@@ -329,6 +336,7 @@ class Outbox:
                     self._changed.wait()
                 if not self._urgent:
                     self._changed.wait(BATCH_S)
+                # Copied and cleared under the lock, sent outside of it: `put` goes on meanwhile.
                 batch, self._urgent = list(self._waiting), False
                 self._waiting.clear()
                 self._changed.notify_all()
@@ -363,6 +371,7 @@ def _event_frames(events: list[Event]) -> list[bytes]:
         return []
     try:
         return [encode({"type": "events", "events": [event.to_json() for event in events]})]
+    # Too long for one frame: event by event, so that only the one that is too long is lost.
     except WireError:
         if len(events) > 1:
             return [frame for event in events for frame in _event_frames([event])]

@@ -33,6 +33,7 @@ def message_of(request: RunRequest, clock: Callable[[], float]) -> dict[str, Any
         "type": "request",
         "spec_type": [type(spec).__module__, type(spec).__qualname__],
         "workload": spec.name,
+        # `exclude_unset`: a field that was left out may mean something else than one that was set to its default.
         "fields": spec.model_dump(mode="json", exclude_unset=True),
         "device": request.device,
         "run_id": request.run_id,
@@ -116,6 +117,7 @@ def answer(request: RunRequest, question: Mapping[str, Any], host_pid: int) -> A
         return asdict(level)
     if what == "surroundings" and request.surroundings is not None:
         found = request.surroundings()
+        # The run's own process is the run itself, and no stranger on the card.
         others = [asdict(process) for process in found.processes if process.pid != host_pid]
         return {"processes": others, "context_bytes": found.context_bytes}
     if what == "energy" and request.energy is not None:
@@ -134,6 +136,7 @@ def _spec(message: Mapping[str, Any]) -> Spec:
     module, name = message["spec_type"]
     try:
         found = workloads().get(message["workload"])
+        # A workload by its name first; a class of another name is imported from where the parent had it.
         if found is None or [found.__module__, found.__qualname__] != [module, name]:
             found = getattr(importlib.import_module(module), name)
         return build(found, message["fields"])

@@ -71,6 +71,7 @@ class HostedRun(RequestedRun):
         """
         host: Host | None = None
         try:
+            # Before the run can begin: readings of that process count as ours from its first one.
             host = find_host()
             if self.request.on_host is not None:
                 self.request.on_host(host.pid)
@@ -112,8 +113,10 @@ class HostedRun(RequestedRun):
                 host.send(message_of(self.request, self.clock))
             for message in host.receive(POLL_S):
                 self._take(message, host)
+            # A message may have been the end: nothing else is looked at then.
             if self._ending is not None:
                 break
+            # What it sent before it ended has been received by now.
             if host.gone:
                 return self._died(host)
             if self.requests.stop.is_set() and not requested:
@@ -133,6 +136,7 @@ class HostedRun(RequestedRun):
             self.requests.free_cache.clear()
             host.send({"type": "free_cache"})
         profile = self.requests.profile
+        # By identity: the same request is passed on once, and stays set until its note answers.
         if profile is not None and profile is not self._profile:
             self._profile = profile
             host.send({"type": "profile", **asdict(profile)})
@@ -141,6 +145,7 @@ class HostedRun(RequestedRun):
         """Whether the process, once told to stop, has had its time."""
         now = time.monotonic()
         if self._stop_requested_s is None:
+            # Sent once; from then on only time counts.
             self._stop_requested_s = now
             host.send({"type": "stop", "because": self.requests.because})
         return now - self._stop_requested_s > STOP_S
@@ -163,6 +168,7 @@ class HostedRun(RequestedRun):
             self._started = True
         elif isinstance(event, StepFinished):
             self._steps = event.step
+        # The profile has been told, and another may be asked for.
         elif isinstance(event, Note) and event.topic == Topic.OPERATORS:
             self.requests.profile = None
         self.emit(event)
@@ -172,12 +178,14 @@ class HostedRun(RequestedRun):
             self.request.on_cards(pid, message["cards"])
         device = str(message["device"])
         known = self._allocators.get(device)
+        # The first reading of a device: the monitor is given what it reads from now on.
         allocator = self._allocators.setdefault(device, PushedReading(time.monotonic))
         allocator.put(message["allocator"])
         if known is None and self.on_probe is not None:
             self.on_probe(device, allocator)
 
     def _died(self, host: Host) -> Event:
+        # A moment for the exit code: the connection ends before the process does.
         code = host.end(patience_s=DYING_S)
         if self.requests.stop.is_set():
             return self._stopped(self._progress())
@@ -194,6 +202,7 @@ class HostedRun(RequestedRun):
     def _progress(self) -> Progress:
         """How far the run has come by what its process told; it has begun before it ends, whoever tells that."""
         request = self.request
+        # A process that died early has told no beginning: every end has one.
         if not self._started:
             self._pass_on(self._begun())
         now = self.clock()
@@ -238,6 +247,7 @@ class Host:
         self._faults = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `end`
         self._link, theirs = socket.socketpair()
         try:
+            # Numbers of descriptors, which `pass_fds` keeps the same in the child.
             numbers = str(theirs.fileno()), str(os.getpid()), str(self._faults.fileno())
             self._process = subprocess.Popen(
                 [sys.executable, "-c", PROGRAM, *numbers, *sys.path],
@@ -249,6 +259,7 @@ class Host:
             self._close()
             raise
         finally:
+            # The child has its own: while this one stayed open, its end would never be seen here.
             theirs.close()
         logger.info("process %d began, for a run of its own", self._process.pid)
         self._link.settimeout(SEND_S)
@@ -291,6 +302,7 @@ class Host:
                 self.gone = self.gone or not self.ready
         return messages
 
+    # Set first: nothing more is expected of the connection.
     def end(self, *, patience_s: float = 0.0) -> int | None:
         """End the process with all it has started.
 
