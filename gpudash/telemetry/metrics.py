@@ -15,6 +15,14 @@ from gpudash.units import MIB, format_bytes, format_duration, format_percent, fo
 
 Exporter = Literal["gpudash", "dcgm", "nvidia_gpu_exporter"]
 
+SPOKEN = {
+    "gpudash": "gpudash",
+    "dcgm": "dcgm-exporter",
+    "nvidia_gpu_exporter": "nvidia_gpu_exporter",
+    "ssh": "the machine itself, over ssh",
+}
+"""What they are called in a sentence."""
+
 Type = Literal["INTEGER", "REAL", "TEXT"]
 
 

@@ -157,8 +157,13 @@ def test_every_gpu_is_shown_once_fullest_first_whoever_exports_it(fleet: Fleet) 
         (f"NVIDIA H200 of machine {machine}", number) for machine in (2, 1, 0) for number in (1, 0)
     ]
     assert len({gpu.host for gpu in own}) == MACHINES  # one machine here: they go by the addresses they are scraped at
-    assert all(gpu.total_bytes == 141 * GIB and gpu.reserved_bytes == 600 * MIB and not gpu.stale for gpu in own)
-    assert [warning.text for warning in fleet.warnings()][:1] == ["node7 GPU 0 is 98 % full: 39.0 of 40.0 GiB"]
+    assert all(
+        gpu.total_bytes == 141 * GIB and gpu.values["driver_reserved_bytes"] == 600 * MIB and not gpu.stale
+        for gpu in own
+    )
+    assert [warning.text for warning in fleet.warnings()][:1] == [
+        "node7 GPU 0 is 98 % full: 39.0 of 40.0 GiB, 0.61 of it the driver's own."
+    ]
 
 
 def test_what_the_fleet_shows_equals_what_the_monitors_recorded(fleet: Fleet, monitors: list[Monitor]) -> None:

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from gpudash.session.fleet import FleetView
-from gpudash.session.fleet.overview import FleetGpu
 from gpudash.sources.prometheus.address import read_address
 from gpudash.sources.prometheus.client import Client
+from gpudash.telemetry.fleet_gpu import FleetGpu
 from gpudash.telemetry.series import Floats
 from tests.prometheus_server.server import import_past, prometheus
 
 HOUR, DAY = 3600, 86_400
 UUID = "GPU-0000000a-1111-2222-3333-444444444444"
 LABELS = {"uuid": UUID, "gpu": "0", "instance": "node1:10950", "job": "gpudash"}
-GPU = FleetGpu("a", "node1", 0, UUID, "NVIDIA H200", None, None, None, "gpudash", 0.0, labels=LABELS)
+GPU = FleetGpu("a", "node1", 0, UUID, "NVIDIA H200", "gpudash", labels=LABELS)
 
 PEAK_S, LOST = 5001, range(3000, 3100)
 

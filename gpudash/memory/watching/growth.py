@@ -330,9 +330,9 @@ def outlook(
     )
 
 
-def is_due(ahead: Forecast) -> bool:
-    """Whether ``ahead`` is worth telling unasked: near enough in time, likely enough, and far enough on the way."""
-    if ahead.seconds >= SOON_S:
+def is_due(ahead: Forecast, soon_s: float = SOON_S) -> bool:
+    """Whether ``ahead`` is worth telling unasked: within ``soon_s``, likely enough, and far enough on the way."""
+    if ahead.seconds >= soon_s:
         return False
     # the fuller the memory, the less sure a forecast has to be
     ratio = ahead.level_bytes / ahead.limit_bytes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from gpudash.devices.health import POWER_BRAKE, xid
+from gpudash.devices.health import HEAT, POWER_BRAKE, xid
 from gpudash.telemetry.records import Level, Sample, Warning
 
 LASTING_S = 60.0
@@ -15,6 +15,9 @@ AGAIN_S = 600.0
 
 DEVICE = "hardware"
 """`Warning.device` of these: no memory, whose warnings pass when it has room again."""
+
+_SLOWED = {"heat": "it is too hot", "brake": "its power supply asks for it"}
+"""What holds the clocks of a GPU down, and how a sentence says so."""
 
 
 class HardwareWatch:
@@ -27,22 +30,43 @@ class HardwareWatch:
     def __init__(self) -> None:
         self.describe: Callable[[str], str] = lambda uuid: f"GPU {uuid}"
         self._errors: dict[str, int] = {}
+        self._xids: dict[str, int] = {}
         self._xid_counts: dict[str, int] = {}
+        self._newest_s: dict[str, float] = {}
         self._xids_reported_s: dict[tuple[str, int], float] = {}
         self._links: dict[str, int] = {}
         self._slowed_since_s: dict[tuple[str, str], float | None] = {}
 
-    def observe(self, sample: Sample) -> Iterator[Warning]:
+    def observe(self, sample: Sample) -> list[Warning]:
         """What a reading gives reason to say, each error and each stretch of being slowed down once."""
         if sample.table != "gpu" or sample.device is None:
-            return
-        values, uuid = sample.values, sample.device
+            return []
+        self._newest_s[sample.device] = sample.time_s
+        return list(self._news(sample, sample.device))
+
+    def present(self, uuid: str) -> Iterator[Warning]:
+        """What is wrong with a GPU now: errors since its driver was loaded, apart from those that programs cause, and
+        what slows it down and has for long."""
+        time_s = self._newest_s.get(uuid, 0.0)
+        code, errors = self._xids.get(uuid, 0), self._errors.get(uuid, 0)
+        if code and xid(code).level != "program":
+            yield self._of_xid(time_s, uuid, code)
+        if errors:
+            yield self._of_errors(time_s, uuid, errors)
+        for what, why in _SLOWED.items():
+            if self._slowed_since_s.get((uuid, what), time_s) is None:
+                yield self._slowed(time_s, uuid, why)
+
+    def _news(self, sample: Sample, uuid: str) -> Iterator[Warning]:
+        values = sample.values
         errors = values.get("ecc_uncorrected_errors")
         if isinstance(errors, int):
             if errors > self._errors.get(uuid, 0):
                 yield self._of_errors(sample.time_s, uuid, errors)
             self._errors[uuid] = errors  # fewer once the driver was loaded anew
         count, code = values.get("xid_errors"), values.get("last_xid")
+        if isinstance(code, int):
+            self._xids[uuid] = code
         if isinstance(count, int) and isinstance(code, int):
             if count > self._xid_counts.get(uuid, 0) and self._is_due(sample.time_s, uuid, code):
                 yield self._of_xid(sample.time_s, uuid, code)
@@ -57,10 +81,14 @@ class HardwareWatch:
                 yield self._warning(sample.time_s, uuid, f": {text}")
             self._links[uuid] = links
         hot, reasons = values.get("slowed_by_heat"), values.get("clocks_event_reasons")
-        if hot is not None and self._lasts(sample.time_s, uuid, "heat", slowed=bool(hot)):
-            yield self._slowed(sample.time_s, uuid, "it is too hot")
-        if isinstance(reasons, int) and self._lasts(sample.time_s, uuid, "brake", slowed=bool(reasons & POWER_BRAKE)):
-            yield self._slowed(sample.time_s, uuid, "its power supply asks for it")
+        slowed = {}
+        if isinstance(reasons, int):
+            slowed = {"heat": bool(reasons & HEAT), "brake": bool(reasons & POWER_BRAKE)}
+        if hot is not None:
+            slowed["heat"] = bool(hot)
+        for what, now in slowed.items():
+            if self._lasts(sample.time_s, uuid, what, slowed=now):
+                yield self._slowed(sample.time_s, uuid, _SLOWED[what])
 
     def _of_errors(self, time_s: float, uuid: str, errors: int) -> Warning:
         if errors == 1:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from gpudash.memory.watching.forecaster import Forecaster
-from gpudash.memory.watching.growth import SOON_S, Forecast, is_due
+from gpudash.memory.watching.growth import FAIRLY_FULL, HORIZON_S, SOON_S, Forecast, is_due
 from gpudash.memory.watching.levels import HOST, Guard, Level, LevelReader
 from gpudash.specs import PressureSpec
 from gpudash.telemetry import records
@@ -37,9 +37,11 @@ class _Memory:
     """What is known of one memory.
 
     `height`: 0 calm, 1 past the warning level, 2 past the critical one. `idle`: bytes that torch's allocator keeps.
+    `time_s`: of the newest reading as its forecaster counts time.
     """
 
     forecaster: Forecaster = field(default_factory=Forecaster)
+    time_s: float = 0.0
     level: Level | None = None
     ahead: Forecast | None = None
     height: int = 0
@@ -64,6 +66,8 @@ class MemoryWatch:
         memory_of: a run's device as torch names it ("cpu", "cuda:0") → its memory; ``None`` when it is not known.
         pool_of: memory → the one that is watched for it: itself, that which it is part of, or "" for none.
         guards: memory → the guard of the run that is on.
+        interval_of: memory → seconds between two of its readings, where they come that seldom; ``None`` where they come
+            many times a second.
         is_here: whether the memories are this computer's, where what fills them can be stopped.
     """
 
@@ -73,6 +77,7 @@ class MemoryWatch:
         self.memory_of: Callable[[str], str | None] = _memory_of
         self.pool_of: Callable[[str], str] = str
         self.guards: Mapping[str, Guard] = {}
+        self.interval_of: Callable[[str], float] | None = None
         self._levels = (warn_ratio, critical_ratio)
         self._hysteresis = hysteresis_ratio
         self._reader = LevelReader()
@@ -162,6 +167,22 @@ class MemoryWatch:
             return None
         return memory.ahead
 
+    def present(self, memory: str) -> Warning | None:
+        """What is to be said of a memory now: that it is past a level, else that it is about to be full."""
+        name = self.pool_of(memory)
+        found = self._memories.get(name)
+        if found is None or found.level is None:
+            return None
+        if found.height:
+            return self._past(name, found, found.level)
+        if found.foretold and found.ahead is not None:
+            return self._warning("forecast", name, found.level, self._filling(name, found.ahead, found.level))
+        return None
+
+    def forget(self, memory: str) -> None:
+        """Know nothing of a memory any more, as before its first reading."""
+        self._memories.pop(memory, None)
+
     def standing(self, warning: Warning, ahead: Forecast | None) -> Warning | None:
         """``warning`` with the newest figures, and what can be done now; ``None`` where nothing is known that is newer.
 
@@ -208,6 +229,9 @@ class MemoryWatch:
         return self._memories.setdefault(self.pool_of(name), _Memory())
 
     def _follow(self, name: str, memory: _Memory, level: Level) -> None:
+        if self.interval_of is not None:
+            self._follow_slowly(memory, level, self.interval_of(name))
+            return
         memory.level = level
         memory.forecaster.observe(level.time_s, level.used, level.capacity)
         guard = self.guards.get(name)
@@ -221,6 +245,28 @@ class MemoryWatch:
             memory.guard_level = guard_level
             memory.guard_base = level.used
         memory.ahead = memory.forecaster.forecast(guard_level)
+
+    def _follow_slowly(self, memory: _Memory, level: Level, interval_s: float) -> None:
+        """Follow readings that come every ``interval_s``.
+
+        The forecaster is made for readings many times a second. Here its seconds are readings, so that it looks as far
+        back, in readings, as it does there.
+        """
+        if memory.level is not None:
+            memory.time_s += (level.time_s - memory.level.time_s) / interval_s
+        memory.level = level
+        memory.forecaster.observe(memory.time_s, level.used, level.capacity)
+        memory.ahead = None
+        # no emptier one would be told of, and there may be thousands: one forecast takes about 0.3 ms
+        ahead = memory.forecaster.forecast() if level.ratio >= FAIRLY_FULL else None
+        if ahead is not None:
+            memory.ahead = replace(
+                ahead,
+                seconds_low=ahead.seconds_low * interval_s,
+                seconds=ahead.seconds * interval_s,
+                seconds_high=ahead.seconds_high * interval_s,
+                bytes_per_second=ahead.bytes_per_second / interval_s,
+            )
 
     def _allocator(self, sample: Sample) -> None:
         name = self.memory_of(sample.device or "")
@@ -243,15 +289,18 @@ class MemoryWatch:
         held = sum(ratio >= limit - self._hysteresis - ROUNDING for limit in self._levels)
         memory.height = max(reached, min(before, held))
         if memory.height > before:
-            gravity: Gravity = "warning"
-            if memory.height == 2:
-                gravity = "critical"
-            return self._warning(gravity, name, level, self._full(name, level, memory.ahead, memory.cause))
+            return self._past(name, memory, level)
         if before and not memory.height:
             memory.foretold = False
             text = f"{self.describe(name)} is back at {format_percent(ratio)}: {_pair(level)}."
             return self._warning("passed", name, level, text)
         return None
+
+    def _past(self, name: str, memory: _Memory, level: Level) -> Warning:
+        gravity: Gravity = "warning"
+        if memory.height == 2:
+            gravity = "critical"
+        return self._warning(gravity, name, level, self._full(name, level, memory.ahead, memory.cause))
 
     def _growth(self, name: str, memory: _Memory, level: Level) -> Warning | None:
         """One notice for a growth that ends soon; one when it has ended, unless a warning of the same memory stands."""
@@ -273,7 +322,7 @@ class MemoryWatch:
         if ahead.limit == "guard":
             way = ahead.limit_bytes - memory.guard_base
             return ahead.seconds < SOON_S and way > 0 and level.used - memory.guard_base >= GUARD_RATIO * way
-        return is_due(ahead)
+        return is_due(ahead, SOON_S if self.interval_of is None else HORIZON_S)
 
     def _warning(self, gravity: Gravity, name: str, level: Level, text: str) -> Warning:
         actions: tuple[str, ...] = ()

@@ -1,7 +1,4 @@
-"""Every GPU that a Prometheus server knows, asked for again and again by a thread.
-
-Where its exporter does not say when a GPU runs out of memory, that is forecast here.
-"""
+"""Every GPU that a Prometheus server knows, asked for again and again by a thread."""
 
 from __future__ import annotations
 
@@ -9,19 +6,9 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 
-from gpudash.memory.watching.forecaster import Forecaster
-from gpudash.session.fleet.overview import (
-    FleetGpu,
-    FleetWarning,
-    FleetWarnings,
-    Overview,
-    odd_entries,
-    of_server,
-    silent_before,
-)
+from gpudash.session.fleet.overview import FleetWatch, Overview, odd_entries, of_server, silent_before
 from gpudash.session.fleet.view import FleetView
 from gpudash.sources.prometheus import gpus as asking
 from gpudash.sources.prometheus.address import ServerAddress
@@ -32,8 +19,11 @@ from gpudash.sources.prometheus.client import (
     of_unreadable,
     read_token,
 )
-from gpudash.sources.prometheus.names import EXPORTERS, SPOKEN, names
+from gpudash.sources.prometheus.names import EXPORTERS, names
 from gpudash.system.settings import Settings, load_settings
+from gpudash.telemetry.fleet_gpu import FleetGpu
+from gpudash.telemetry.metrics import SPOKEN
+from gpudash.telemetry.records import Warning
 
 logger = logging.getLogger(__name__)
 
@@ -97,12 +87,10 @@ class Fleet:
         self._clock = clock
         self._client = Client(address, self._token)
         self._overview = Overview()
-        self._forecasts = Forecasts()
-        self._ahead: Mapping[str, float] = {}
-        self._warned = FleetWarnings(load_settings()[0] if settings is None else settings)
-        self._shown: tuple[tuple[FleetGpu, ...], tuple[FleetWarning, ...]] = ((), ())
+        self._watch = FleetWatch(load_settings()[0] if settings is None else settings, self._overview)
+        self._shown: tuple[tuple[FleetGpu, ...], tuple[Warning, ...]] = ((), ())
         self._machines: Mapping[str, tuple[str, ...]] = {}
-        self._server_warnings: list[FleetWarning] = []
+        self._server_warnings: list[Warning] = []
         self._at: tuple[float, float] = (0.0, 0.0)
         self._checked = False
         self._polls = self._failures = 0
@@ -129,7 +117,7 @@ class Fleet:
         """Every GPU, fullest first; those whose memory is not known come last."""
         return self._shown[0]
 
-    def warnings(self) -> tuple[FleetWarning, ...]:
+    def warnings(self) -> tuple[Warning, ...]:
         """What is to be looked at over all GPUs, critical first."""
         return self._shown[1]
 
@@ -193,7 +181,6 @@ class Fleet:
         self._at = now_s, self._clock()
         self._machines = reported.machines
         shown = self._overview.take(reported, times, now_s)
-        self._ahead = self._forecasts.take(shown, self._overview.intervals)
         silent = silent_before(self._overview.missing())
         self._server_warnings = [*silent, *of_server(answer.warnings), *odd_entries(reported)]
         self.empty = not shown
@@ -215,8 +202,7 @@ class Fleet:
         return asking.read_gpus(answer.result), asking.read_times(client.query(asking.TIMES_QUERY).result), answer
 
     def _show(self, gpus: tuple[FleetGpu, ...], now_s: float) -> None:
-        found = self._warned.over(gpus, self._overview.reported, self._machines, now_s, self._ahead)
-        shown = gpus, (*found, *self._server_warnings)
+        shown = gpus, (*self._watch.over(gpus, self._machines, now_s), *self._server_warnings)
         if shown != self._shown:
             self._shown = shown
             self.version += 1
@@ -260,84 +246,3 @@ def _time_of(answer: HttpAnswer) -> float:
         return float(answer.result[0]["value"][0])
     except (LookupError, TypeError, ValueError):
         return 0.0
-
-
-FULL_RATIO = 0.8
-"""How full a memory must be before its growth is worth a word: a program that starts up fills memory fast and stops."""
-
-LEAST_SURE = 0.55
-"""Confidence from which a forecast is told, see `gpudash.memory.watching.growth.SURE`."""
-
-HORIZON_S = 600.0
-"""A growth that needs longer is no forecast."""
-
-MOST_AT_ONCE = 64
-"""Memories that are thought about in one answer, those first that have waited longest: one takes about 0.3 ms."""
-
-USUAL_INTERVAL_S = 15.0
-"""Seconds between scrapes where that is not known."""
-
-
-@dataclass(slots=True)
-class _Followed:
-    """A memory. `time` counts in scrapes, `seen_s` is when it was scraped last, `thought` the answer it waits since."""
-
-    forecaster: Forecaster = field(default_factory=Forecaster)
-    time: float = 0.0
-    seen_s: float = 0.0
-    interval_s: float = USUAL_INTERVAL_S
-    thought: int = 0
-    ahead_s: float | None = None
-
-    def observe(self, gpu: FleetGpu, interval_s: float) -> None:
-        assert gpu.taken_bytes is not None and gpu.total_bytes is not None
-        self.time += (gpu.seen_s - self.seen_s) / interval_s if self.seen_s else 0.0
-        self.seen_s, self.interval_s = gpu.seen_s, interval_s
-        self.forecaster.observe(self.time, gpu.taken_bytes, gpu.total_bytes)
-
-    def think(self, answer: int) -> None:
-        self.thought = answer
-        ahead = self.forecaster.forecast()
-        ahead_s = None
-        if not (ahead is None or ahead.confidence < LEAST_SURE):
-            ahead_s = ahead.seconds * self.interval_s
-        if ahead_s is not None and ahead_s <= HORIZON_S:
-            self.ahead_s = ahead_s
-        else:
-            self.ahead_s = None
-
-
-class Forecasts:
-    """Follows the memory of GPUs. Belongs to one thread.
-
-    The forecaster is made for readings many times a second. Here its seconds are scrapes, so that it looks as far back,
-    in readings, as it does there.
-    """
-
-    def __init__(self) -> None:
-        self._followed: dict[str, _Followed] = {}
-        self._answers = 0
-
-    def take(self, gpus: Iterable[FleetGpu], intervals: Mapping[tuple[str, str], float]) -> dict[str, float]:
-        """Take in an answer; key → seconds until that memory is full.
-
-        Args:
-            gpus: all of the fleet, fullest first; those that gpudash itself foretells are left out.
-            intervals: (instance, identity) → seconds between two scrapes.
-        """
-        self._answers += 1
-        followed, due = {}, []
-        for gpu in gpus:
-            if gpu.exporter == "gpudash" or gpu.stale or gpu.fullness is None:
-                continue
-            memory = followed[gpu.key] = self._followed.get(gpu.key) or _Followed()
-            if gpu.seen_s > memory.seen_s:
-                memory.observe(gpu, intervals.get(gpu.where, USUAL_INTERVAL_S))
-                if gpu.fullness >= FULL_RATIO:
-                    due.append(memory)
-                else:
-                    memory.ahead_s = None
-        for memory in sorted(due, key=lambda memory: memory.thought)[:MOST_AT_ONCE]:
-            memory.think(self._answers)
-        self._followed = followed
-        return {key: memory.ahead_s for key, memory in followed.items() if memory.ahead_s is not None}

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpudash.devices.names import Gpu
-from gpudash.session.fleet.overview import FleetGpu
 from gpudash.sources.prometheus.client import Client, PrometheusError, of_unreadable
 from gpudash.sources.prometheus.history import FEWEST_POINTS, MOST_POINTS, RUN, Past, Subject, read_past
 from gpudash.system.newest_request import NewestRequest
 from gpudash.system.settings import Settings
+from gpudash.telemetry.fleet_gpu import FleetGpu
 from gpudash.telemetry.readings import Instant, Key
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.records import Sample
@@ -89,7 +89,8 @@ class FleetView:
         self.recording: Path | None = Path(gpu.name.replace("/", " "))
         self.settings = Settings()
         uuid = gpu.uuid or gpu.key
-        self.gpus = (Gpu(gpu.index or 0, uuid, "", gpu.product or "GPU", gpu.total_bytes, simulated=gpu.simulated),)
+        total = None if gpu.total_bytes is None else round(gpu.total_bytes)
+        self.gpus = (Gpu(gpu.index or 0, uuid, "", gpu.product or "GPU", total, simulated=gpu.simulated),)
         assert gpu.exporter != "ssh"  # of which no server knows
         self._subject = Subject(gpu.exporter, uuid, gpu.labels, gpu.torch_name)
         self._client = client

@@ -4,19 +4,20 @@ all of them."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from gpudash.devices.names import Gpu
-from gpudash.session.fleet.overview import EnergyMeter, FleetGpu, FleetWarning, FleetWarnings, fullest_first
+from gpudash.memory.watching.levels import HOST
+from gpudash.session.fleet.overview import EnergyMeter, as_grave_as_near, fleet_warning, fullest_first, gravest_first
 from gpudash.session.remote.machine import QUIET_S, RemoteMachine
+from gpudash.session.remote.memory_views import memory_entry
 from gpudash.sources.ssh.address import PREFIX, SshHost, read_host
 from gpudash.system.settings import Settings
-from gpudash.telemetry.metrics import HEALTH, SENSORS
-from gpudash.telemetry.readings import NEVER_READ
+from gpudash.telemetry.fleet_gpu import FleetGpu
 from gpudash.telemetry.recording.schema import numbered, recording_name
-from gpudash.telemetry.records import Value
+from gpudash.telemetry.records import Warning
 
 PERIOD_S = 0.5
 """Seconds between two looks at what the machines have told."""
@@ -70,11 +71,10 @@ class SshFleet:
         self.asking = f"Linking {', '.join(host.name for host in hosts)}…"
         self.machines: list[RemoteMachine] = []
         self._clock = clock
-        self._warned = FleetWarnings(settings)
         self._energy = EnergyMeter()
         self._version = 0
         self._polled_s = -PERIOD_S
-        self._shown: tuple[tuple[FleetGpu, ...], tuple[FleetWarning, ...]] = ((), ())
+        self._shown: tuple[tuple[FleetGpu, ...], tuple[Warning, ...]] = ((), ())
         self._closed = False
         try:
             files: Sequence[Path | None] = recordings or [None] * len(hosts)
@@ -152,7 +152,7 @@ class SshFleet:
         """Every GPU, fullest first."""
         return self._shown[0]
 
-    def warnings(self) -> tuple[FleetWarning, ...]:
+    def warnings(self) -> tuple[Warning, ...]:
         """What is to be looked at, critical first."""
         return self._shown[1]
 
@@ -177,22 +177,23 @@ class SshFleet:
 
     def _poll(self) -> None:
         found = (gpu for machine in self.machines for gpu in _gpus(machine))
-        metered = (replace(gpu, drawn_j=self._energy.drawn_j(gpu.key, gpu.health)) for gpu in found)
-        gpus = tuple(sorted(metered, key=fullest_first))
-        ahead = {
-            gpu.key: forecast.seconds
-            for machine in self.machines
-            for gpu in gpus
-            if gpu.key.startswith(f"{machine.host}/")
-            and (forecast := machine.forecast("host" if gpu.is_host else gpu.uuid)) is not None
-        }
-        fresh = [gpu for gpu in gpus if not gpu.stale]
-        of_hosts = _of_hosts(self.machines) if gpus else ()  # without any, `problem` says it
-        warnings = (*self._warned.over(fresh, {}, {}, self.now_s(), ahead), *of_hosts)
-        shown = gpus, tuple(sorted(warnings, key=lambda warning: warning.level != "critical"))
+        gpus = tuple(sorted((self._energy.metered(gpu) for gpu in found), key=fullest_first))
+        warnings = [warning for gpu in gpus if not gpu.stale for warning in self._of(gpu)]
+        if gpus:
+            warnings += _of_hosts(self.machines)  # without any, `problem` says it
+        shown = gpus, tuple(gravest_first(warnings))
         if shown != self._shown:
             self._shown = shown
             self._version += 1
+
+    def _of(self, gpu: FleetGpu) -> Iterator[Warning]:
+        """What its machine warns of."""
+        machine, memory = self.machine_of(gpu.key), gpu.uuid or HOST
+        assert machine is not None
+        for warning in machine.present_warnings(memory):
+            if warning.level == "forecast":
+                warning = as_grave_as_near(warning, machine.forecast(memory))
+            yield replace(warning, device=gpu.key)
 
 
 def read_machines(given: Iterable[str]) -> list[SshHost]:
@@ -215,50 +216,20 @@ def _gpus(machine: RemoteMachine) -> Iterable[FleetGpu]:
         return  # it has not told yet which GPUs there are
     memories: Iterable[Gpu | None] = whole or [None]
     for known in memories:
-        uuid = None
-        if known is not None:
-            uuid = known.uuid
-        table = "gpu"
-        if uuid is None:
-            table = "host"
-
-        def latest(metric: str, table: str = table, uuid: str | None = uuid) -> Value:
-            return machine.store.latest(table, metric, uuid).value
-
-        with machine.store.lock:
-            newest = machine.store.latest(table, "used_bytes", uuid)
-            if newest is NEVER_READ:
-                continue  # its first reading is on the way
-            read_s = newest.time_s or 0.0
-            used, total, reserved = (
-                int(value) if isinstance(value := latest(name), int | float) else None
-                for name in ("used_bytes", "total_bytes", "driver_reserved_bytes")
-            )
-            busy = latest("cpu_utilisation" if uuid is None else "gpu_utilisation")
-            sensors, health = ({metric.name: latest(metric.name) for metric in of} for of in (SENSORS, HEALTH))
-        yield FleetGpu(
-            key=f"{machine.host}/{uuid or 'host'}",
-            host=machine.name,
-            index=None if known is None else known.nvml_index,
-            uuid=uuid or "",
-            product=machine.greeting.processor if known is None else known.product,
-            used_bytes=used,
-            total_bytes=total,
-            utilisation=float(busy) if isinstance(busy, int | float) else None,
-            exporter="ssh",
-            seen_s=machine.began_wall_s + read_s,
-            stale=used is None or machine.state != "linked" or machine.clock() - read_s > STALE_S,
-            reserved_bytes=reserved,
-            sensors={name: float(value) for name, value in sensors.items() if isinstance(value, int | float)},
-            health={name: float(value) for name, value in health.items() if isinstance(value, int | float)},
-            is_host=known is None,
-            instance=known.instance if known is not None and known.parent else None,
-        )
+        gpu = memory_entry(str(machine.host), machine.name, known, machine.store)
+        if gpu is None:
+            continue  # its first reading is on the way
+        late = machine.clock() - gpu.seen_s > STALE_S
+        gpu.stale = gpu.used_bytes is None or machine.state != "linked" or late
+        gpu.seen_s += machine.began_wall_s
+        if gpu.is_host:
+            gpu.product = machine.greeting.processor
+        yield gpu
 
 
-def _of_hosts(machines: Iterable[RemoteMachine]) -> Iterable[FleetWarning]:
+def _of_hosts(machines: Iterable[RemoteMachine]) -> Iterator[Warning]:
     """What concerns a whole machine: a driver that does not work, no link."""
     for machine in machines:
         for text in (machine.gpu_problem if machine.driver_fails else None, machine.problem):
             if text is not None:
-                yield FleetWarning("", "warning", text.rstrip("."), "host")
+                yield fleet_warning(text)

@@ -234,6 +234,13 @@ class RemoteMachine:
             return self._watch.forecast(memory)
         return None
 
+    def present_warnings(self, memory: str) -> Iterator[Warning]:
+        """What there is to look at now of a memory (a GPU's UUID or "host"), and of its GPU."""
+        full = self._watch.present(memory)
+        if full is not None:
+            yield full
+        yield from self._hardware.present(memory)
+
     def standing(self, warning: Warning, ahead: Forecast | None) -> Warning | None:
         """A warning with the newest figures; as `MemoryWatch.standing`."""
         return self._watch.standing(warning, ahead)

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpudash.sources.prometheus.names import EXPORTERS, NAMES, OVERVIEW, any_of, impossibility, is_blank, names
-from gpudash.telemetry.metrics import Exporter
+from gpudash.telemetry.fleet_gpu import FleetGpu
+from gpudash.telemetry.metrics import METRICS, Exporter
+from gpudash.units import format_pair
 
 Labels = Mapping[str, str]
 
@@ -29,6 +31,7 @@ COUNT_QUERY = " or ".join(
 """Asks how often each GPU's memory was scraped in the last `INTERVAL_S`."""
 
 _USED = frozenset(names(None, "gpu", metrics=["used_bytes"]))
+_WHOLE = frozenset(metric.name for metric in METRICS["gpu"] if metric.type == "INTEGER")
 _TRUE = frozenset({"true", "yes", "1"})
 _KINDS = ("GPU-", "MIG-", "SIM-")
 _MIG, _MIG_PROFILE = "GPU_I_ID", "GPU_I_PROFILE"
@@ -41,55 +44,6 @@ _LEVELS = ("critical", "warning", "forecast")
 
 
 @dataclass(slots=True)
-class ReportedGpu:
-    """One GPU as one exporter tells of it.
-
-    Attributes:
-        key: its identity: the UUID, with the MIG part; machine and index where there is no UUID, or one that every
-            machine has (a simulated GPU's).
-        where: instance, and identity there: `identity` of its labels.
-        labels: of its memory's series.
-        values: column of the gpu table → value.
-        shared_memory: whether its memory is its machine's.
-        warnings: levels of gpudash's own warnings that stand.
-        forecast_s: time until its memory is full, as gpudash foretells it.
-        impossible: figures that cannot be, and were left out: what is wrong with each, in words.
-    """
-
-    key: str
-    exporter: Exporter
-    uuid: str
-    where: tuple[str, str]
-    labels: Labels
-    host: str
-    index: int | None = None
-    product: str = ""
-    torch_name: str = ""
-    simulated: bool = False
-    shared_memory: bool = False
-    run: str = ""
-    values: dict[str, float] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
-    forecast_s: float | None = None
-    impossible: list[str] = field(default_factory=list)
-
-    @property
-    def instance(self) -> int | None:
-        """Number of a part of a GPU (MIG); ``None`` of a whole one."""
-        part = self.labels.get(_MIG, "")
-        if part.isdecimal():
-            return int(part)
-        return None
-
-    @property
-    def profile(self) -> str:
-        """Size of a part of a GPU, such as "1g.10gb"; "" of a whole one."""
-        if self.labels.get(_MIG):
-            return self.labels.get(_MIG_PROFILE, "")
-        return ""
-
-
-@dataclass(slots=True)
 class ReportedGpus:
     """What an answer holds.
 
@@ -99,7 +53,7 @@ class ReportedGpus:
         odd: entries that make no sense, and were left out.
     """
 
-    gpus: list[ReportedGpu] = field(default_factory=list)
+    gpus: list[FleetGpu] = field(default_factory=list)
     machines: dict[str, tuple[str, ...]] = field(default_factory=dict)
     odd: int = 0
 
@@ -159,7 +113,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self.found = ReportedGpus()
-        self._gpus: dict[tuple[Exporter, str, str], ReportedGpu] = {}
+        self._gpus: dict[tuple[Exporter, str, str], FleetGpu] = {}
         self._runs: dict[str, dict[str, str]] = defaultdict(dict)
         self._running: dict[str, set[str]] = defaultdict(set)
         self._warned: dict[tuple[str, str], set[str]] = defaultdict(set)
@@ -181,7 +135,8 @@ class _Reader:
                 others = 0.0
                 if name.part:
                     others = gpu.values.get(name.metric, 0.0)
-                gpu.values[name.metric] = others + value * name.scale
+                total = others + value * name.scale
+                gpu.values[name.metric] = round(total) if name.metric in _WHOLE else total
         elif name.metric in ("info", "index", "forecast"):
             self._describe(self._gpu(name.exporter, labels), name.metric, labels, value)
         elif value == 1 and name.metric == "run":
@@ -191,7 +146,7 @@ class _Reader:
         elif value == 1 and name.metric == "warning" and labels.get("level") in _LEVELS:
             self._warned[labels.get("instance", ""), labels.get("device", "")].add(labels["level"])
 
-    def _gpu(self, exporter: Exporter, labels: Labels, *, known: bool = False) -> ReportedGpu:
+    def _gpu(self, exporter: Exporter, labels: Labels, *, known: bool = False) -> FleetGpu:
         instance, which = identity(labels)
         gpu = self._gpus.get((exporter, instance, which))
         if gpu is None:
@@ -205,21 +160,16 @@ class _Reader:
             if uuid.startswith(("GPU-", "MIG-")):
                 key = same_gpu(which)
             host = labels.get("Hostname") or machine_of(instance)
-            gpu = self._gpus[exporter, instance, which] = ReportedGpu(
-                key, exporter, uuid, (instance, which), labels, host
-            )
-            index = labels.get("gpu", "")
-            if index.isdecimal():
-                gpu.index = int(index)
-            else:
-                gpu.index = None
-            gpu.product = labels.get("modelName", "")
+            product = labels.get("modelName", "")
+            gpu = FleetGpu(key, host, _number(labels, "gpu"), uuid, product, exporter, where=(instance, which))
+            gpu.labels = labels
+            self._gpus[exporter, instance, which] = gpu
         elif known:
             gpu.labels = labels
         return gpu
 
     @staticmethod
-    def _describe(gpu: ReportedGpu, fact: str, labels: Labels, value: float) -> None:
+    def _describe(gpu: FleetGpu, fact: str, labels: Labels, value: float) -> None:
         if fact == "forecast":
             if 0 <= value < 1e308:
                 gpu.forecast_s = value
@@ -229,9 +179,9 @@ class _Reader:
         if fact == "index":
             gpu.index = int(value)
             return
-        index = labels.get("index", "")
-        if index.isdecimal():
-            gpu.index = int(index)
+        index = _number(labels, "index")
+        if index is not None:
+            gpu.index = index
         gpu.product = labels.get("product") or labels.get("name") or gpu.product
         gpu.host = labels.get("host") or gpu.host
         gpu.torch_name = labels.get("torch_name", "")
@@ -240,6 +190,7 @@ class _Reader:
 
     def finished(self) -> ReportedGpus:
         for (exporter, instance, which), gpu in self._gpus.items():
+            _complete(gpu)
             if not gpu.values and not gpu.impossible:
                 continue  # it is named, and nothing is told of it
             if exporter == "gpudash":
@@ -259,6 +210,28 @@ class _Reader:
             if torch_name and torch_name in device.split(",") and device in self._running.get(instance, ()):
                 return workload
         return ""
+
+
+def _complete(gpu: FleetGpu) -> None:
+    """Add what follows from an exporter's figures, and leave out what then cannot be."""
+    values = gpu.values
+    used, free = values.get("used_bytes"), values.get("free_bytes")
+    if used is not None and free is not None and "total_bytes" not in values:
+        values["total_bytes"] = used + free + values.get("driver_reserved_bytes", 0)
+    total = values.get("total_bytes")
+    if used is not None and total is not None and used > total:
+        gpu.impossible.append(f"used {format_pair(used, total)} is more than there is")
+        del values["used_bytes"]
+    gpu.instance = _number(gpu.labels, _MIG)
+    if gpu.labels.get(_MIG):
+        gpu.profile = gpu.labels.get(_MIG_PROFILE, "")
+
+
+def _number(labels: Labels, name: str) -> int | None:
+    text = labels.get(name, "")
+    if text.isdecimal():
+        return int(text)
+    return None
 
 
 def _ordered(levels: Iterable[str]) -> tuple[str, ...]:

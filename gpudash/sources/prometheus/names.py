@@ -16,13 +16,6 @@ from gpudash.telemetry.metrics import HEALTH, METRICS, SENSORS, Exporter
 EXPORTERS: tuple[Exporter, ...] = ("gpudash", "dcgm", "nvidia_gpu_exporter")
 """Best first: gpudash's own tell most, and in base units."""
 
-SPOKEN: dict[Exporter, str] = {
-    "gpudash": "gpudash",
-    "dcgm": "dcgm-exporter",
-    "nvidia_gpu_exporter": "nvidia_gpu_exporter",
-}
-"""What they are called in a sentence."""
-
 Kind = Literal["gpu", "host", "allocator", "run", "fact"]
 
 

@@ -19,11 +19,12 @@ from gpudash.ui.window.workspace import Workspace
 
 if TYPE_CHECKING:
     from gpudash.session.addresses import ServerAddress
-    from gpudash.session.fleet import Fleet, FleetGpu
+    from gpudash.session.fleet import Fleet
     from gpudash.session.recordings.replay import Replay
     from gpudash.session.remote.fleet import SshFleet
     from gpudash.session.remote.machine import RemoteMachine
     from gpudash.system.settings import Settings
+    from gpudash.telemetry.fleet_gpu import FleetGpu
     from gpudash.ui.fleet.compare_document import FleetComparison, GpuSide
     from gpudash.ui.fleet.document import FleetDocument
     from gpudash.ui.fleet.gpu_document import GpuDocument
@@ -354,7 +355,7 @@ def compare_gpus(workspace: Workspace, fleet: Fleet, gpus: Sequence[FleetGpu]) -
 
 def compare_machines(workspace: Workspace, fleet: SshFleet, gpus: Sequence[FleetGpu]) -> FleetComparison | None:
     """Lay two memories of machines over one another in a tab, live; the machines stay linked while it is open."""
-    from gpudash.session.fleet.memory_views import MemoryView
+    from gpudash.session.remote.memory_views import MemoryView
     from gpudash.ui.fleet.compare_document import GpuSide
     from gpudash.ui.fleet.header import Range
 
@@ -376,7 +377,7 @@ def compare_recordings(workspace: Workspace, replays: Sequence[Replay]) -> Fleet
         workspace: where the tab is added, and what cannot be compared is told.
         replays: of machines, at their ends.
     """
-    from gpudash.session.fleet.memory_views import MemoryView, fullest_memory
+    from gpudash.session.remote.memory_views import MemoryView, fullest_memory
     from gpudash.ui.fleet.compare_document import GpuSide
     from gpudash.ui.fleet.header import between
 

@@ -30,7 +30,7 @@ from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel
 
 if TYPE_CHECKING:
-    from gpudash.session.fleet import FleetGpu
+    from gpudash.telemetry.fleet_gpu import FleetGpu
     from gpudash.telemetry.series import Series, Statistics
     from gpudash.telemetry.store import Store
     from gpudash.ui.colours import Palette

@@ -33,7 +33,6 @@ from gpudash.ui.fleet.grid import FleetGrid
 from gpudash.ui.fleet.header import FleetHeader
 from gpudash.ui.fleet.labels import (
     SHAPES,
-    WORSE,
     Level,
     cell_of,
     clock_text,
@@ -49,7 +48,8 @@ from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip, without_mnemonics
 
 if TYPE_CHECKING:
-    from gpudash.session.fleet import FleetGpu, FleetWarning
+    from gpudash.telemetry.fleet_gpu import FleetGpu
+    from gpudash.telemetry.records import Warning
     from gpudash.ui.colours import Palette
 
 
@@ -71,7 +71,7 @@ class WarningsStrip(QFrame):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setProperty("role", "banner")
-        self._warnings: Sequence[FleetWarning] = ()
+        self._warnings: Sequence[Warning] = ()
         self.count = PlainLabel(role="figure-small")
         self.worst = QToolButton()
         self.worst.setProperty("role", "fold")
@@ -93,9 +93,9 @@ class WarningsStrip(QFrame):
         self._fold(shown=False)
         self.hide()
 
-    def show_warnings(self, warnings: Sequence[FleetWarning]) -> None:
+    def show_warnings(self, warnings: Sequence[Warning]) -> None:
         """Tell these, the worst first; what is the same as before is left alone."""
-        ordered = sorted(warnings, key=lambda warning: -WORSE[warning.level])
+        ordered = sorted(warnings, key=lambda warning: warning.level != "critical")
         if ordered == list(self._warnings):
             return
         self._warnings = ordered
@@ -106,7 +106,7 @@ class WarningsStrip(QFrame):
         text = count_text(ordered)
         self.count.setText(text)
         self.worst.setText(without_mnemonics(first.text))
-        self.worst.setToolTip(plain_tip(f"{first.text}\nA click goes to the GPU." if first.key else first.text))
+        self.worst.setToolTip(plain_tip(f"{first.text}\nA click goes to the GPU." if first.device else first.text))
         self.all.setVisible(len(ordered) > 1)
         self.setAccessibleName(f"{text}. {first.text}")
         if self.property("level") != first.level:
@@ -130,7 +130,7 @@ class WarningsStrip(QFrame):
             if item.text() != text:
                 item.setText(text)
                 item.setToolTip(plain_tip(warning.text))
-            item.setData(KEY, warning.key)
+            item.setData(KEY, warning.device)
         self._fold(self.all.isChecked())
 
     def _fold(self, shown: bool) -> None:
@@ -149,7 +149,7 @@ class WarningsStrip(QFrame):
     def go_to_worst(self) -> None:
         """Go to the GPU of the worst warning."""
         for warning in self._warnings[:1]:
-            self._go(warning.key)
+            self._go(warning.device)
 
     def _go(self, key: str) -> None:
         if key:
@@ -159,7 +159,7 @@ class WarningsStrip(QFrame):
         return QSize(0, super().minimumSizeHint().height())
 
 
-def count_text(warnings: Sequence[FleetWarning]) -> str:
+def count_text(warnings: Sequence[Warning]) -> str:
     """How many there are of each level: "◆ 3 critical  ▲ 12 warnings"."""
     critical = sum(warning.level == "critical" for warning in warnings)
     rest = len(warnings) - critical
@@ -369,7 +369,7 @@ class FleetSource(Protocol):
     def gpus(self) -> tuple[FleetGpu, ...]:
         """Every GPU, fullest first."""
 
-    def warnings(self) -> tuple[FleetWarning, ...]:
+    def warnings(self) -> tuple[Warning, ...]:
         """Every warning."""
 
     def close(self) -> bool:
@@ -428,7 +428,7 @@ class FleetDocument(Document):
         self._drawn_s = -AGE_S
         self._gpus: dict[str, FleetGpu] = {}
         self._levels: Mapping[str, Level] = {}
-        self._warnings: tuple[FleetWarning, ...] = ()
+        self._warnings: tuple[Warning, ...] = ()
         self.order = Order()
         self.header = FleetHeader()
         self.strip = WarningsStrip()
@@ -596,7 +596,7 @@ class FleetDocument(Document):
         titles = {}
         for title, gpus in members.items():
             keys = {gpu.key for gpu in gpus}
-            warned = [warning for warning in self._warnings if warning.key in keys]
+            warned = [warning for warning in self._warnings if warning.device in keys]
             size = summary(gpus).split(" · ", 1 if group == "machine" else 0)[-1]
             titles[title] = f"{title}   {size}{f'   {count_text(warned)}' if warned else ''}"
         return titles
@@ -721,7 +721,7 @@ def table_text(gpus: Sequence[FleetGpu]) -> str:
             gpu.used_bytes,
             gpu.total_bytes,
             gpu.utilisation,
-            *(gpu.sensors.get(metric.name) for metric in SENSORS),
+            *(gpu.values.get(metric.name) for metric in SENSORS),
             gpu.run,
             gpu.exporter,
             "yes" if gpu.simulated else "no",

@@ -21,8 +21,9 @@ from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.plain_text import PlainLabel
 
 if TYPE_CHECKING:
-    from gpudash.session.fleet import FleetGpu, FleetView
+    from gpudash.session.fleet import FleetView
     from gpudash.system.settings import Settings
+    from gpudash.telemetry.fleet_gpu import FleetGpu
     from gpudash.telemetry.store import Store
     from gpudash.ui.colours import Palette
 

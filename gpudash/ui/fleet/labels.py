@@ -12,9 +12,10 @@ from gpudash.telemetry.metrics import SENSORS, Metric
 from gpudash.units import NOT_REPORTED, format_bytes, format_energy, format_pair, format_percent, format_rate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from gpudash.session.fleet import FleetGpu, FleetWarning
+    from gpudash.telemetry.fleet_gpu import FleetGpu
+    from gpudash.telemetry.records import Warning
 
 Level = Literal["", "warning", "critical"]
 
@@ -22,8 +23,6 @@ SHAPES = {"critical": "◆", "warning": "▲", "stale": "◌"}
 """The mark of each state, which is told apart by its shape and by the word beside it, not by colour alone."""
 
 ABBREVIATED = {"critical": "crit", "warning": "warn", "stale": "stale"}
-
-WORSE: Mapping[Level, int] = {"": 0, "warning": 1, "critical": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,23 +122,24 @@ def format_age(seconds: float) -> str:
     return f"{int(seconds / 86_400)} days"
 
 
-def levels(warnings: Iterable[FleetWarning]) -> dict[str, Level]:
+def levels(warnings: Iterable[Warning]) -> dict[str, Level]:
     """The worst level of each GPU that has a warning."""
     worst: dict[str, Level] = {}
     for warning in warnings:
-        if WORSE[warning.level] > WORSE[worst.get(warning.key, "")]:
-            worst[warning.key] = warning.level
+        if worst.get(warning.device) != "critical":
+            worst[warning.device] = "critical" if warning.level == "critical" else "warning"
     return worst
 
 
-def details(gpu: FleetGpu, warnings: Iterable[FleetWarning], now_s: float) -> str:
+def details(gpu: FleetGpu, warnings: Iterable[Warning], now_s: float) -> str:
     """Every figure of ``gpu``, a line each: the tooltip, and what a screen reader says of the cell in focus."""
+    reserved = gpu.values.get("driver_reserved_bytes")
     lines = [
         gpu_name(gpu) + (f" ({SIMULATED})" if gpu.simulated else ""),
         gpu.product,
         f"Memory: {format_pair(gpu.taken_bytes, gpu.total_bytes)}"
         + ("" if gpu.fullness is None else f" ({format_percent(gpu.fullness)})")
-        + (f", {format_bytes(gpu.reserved_bytes)} of it the driver's own" if gpu.reserved_bytes else ""),
+        + (f", {format_bytes(reserved)} of it the driver's own" if reserved else ""),
         f"Utilisation: {format_percent(gpu.utilisation)}",
         *(f"{metric.title.capitalize()}: {_sensor(gpu, metric) or NOT_REPORTED}" for metric in SENSORS),
         *_health(gpu),
@@ -149,7 +149,7 @@ def details(gpu: FleetGpu, warnings: Iterable[FleetWarning], now_s: float) -> st
         gpu.uuid,
         f"Told by {gpu.reported_by}, {format_age(now_s - gpu.seen_s)} ago" + (": stale" if gpu.stale else ""),
     ]
-    warned = [f"{SHAPES[warning.level]} {warning.text}" for warning in warnings if warning.key == gpu.key]
+    warned = [f"{SHAPES[warning.level]} {warning.text}" for warning in warnings if warning.device == gpu.key]
     return "\n".join(line for line in [*lines, *warned] if line)
 
 
@@ -160,8 +160,8 @@ def one_line(gpu: FleetGpu) -> str:
         gpu.product,
         format_pair(gpu.taken_bytes, gpu.total_bytes),
         "" if gpu.utilisation is None else f"{format_percent(gpu.utilisation)} busy",
-        *marks(gpu.health.get("last_xid"), gpu.health.get("clocks_event_reasons")),
-        *(metric.distinguished(gpu.sensors[metric.name]) for metric in SENSORS if metric.name in gpu.sensors),
+        *marks(gpu.values.get("last_xid"), gpu.values.get("clocks_event_reasons")),
+        *(metric.distinguished(gpu.values[metric.name]) for metric in SENSORS if metric.name in gpu.values),
         "" if gpu.drawn_j is None else format_energy(gpu.drawn_j),
         gpu.run,
         ", ".join(gpu.holders),
@@ -172,7 +172,7 @@ def one_line(gpu: FleetGpu) -> str:
 
 def _health(gpu: FleetGpu) -> Iterable[str]:
     """A line for each thing that there is to say."""
-    health = gpu.health
+    health = gpu.values
     for mark in marks(None, health.get("clocks_event_reasons")):
         yield mark.capitalize()
     if code := int(health.get("last_xid", 0)):
@@ -187,7 +187,7 @@ def _health(gpu: FleetGpu) -> Iterable[str]:
 
 
 def _sensor(gpu: FleetGpu, metric: Metric) -> str:
-    value = gpu.sensors.get(metric.name)
+    value = gpu.values.get(metric.name)
     if value is None:
         return ""
     return metric.brief(value)

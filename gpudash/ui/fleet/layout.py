@@ -25,7 +25,7 @@ from gpudash.ui.widgets.fuzzy import rank
 from gpudash.ui.widgets.text_size import scaled
 
 if TYPE_CHECKING:
-    from gpudash.session.fleet import FleetGpu
+    from gpudash.telemetry.fleet_gpu import FleetGpu
 
 
 Sort = Literal["fullness", "host", "utilisation", "temperature", "power"]
@@ -115,8 +115,8 @@ def sort_value(gpu: FleetGpu, sort: Sort) -> float:
         "fullness": gpu.fullness,
         "host": 0.0,
         "utilisation": gpu.utilisation,
-        "temperature": gpu.sensors.get("temperature_c"),
-        "power": gpu.sensors.get("power_w"),
+        "temperature": gpu.values.get("temperature_c"),
+        "power": gpu.values.get("power_w"),
     }
     value = values[sort]
     if value is None or math.isnan(value):

@@ -8,7 +8,7 @@ import pytest
 from PySide6.QtCore import QCoreApplication, QEvent
 from PySide6.QtWidgets import QApplication
 
-from gpudash.session.fleet import FleetGpu
+from gpudash.telemetry.fleet_gpu import FleetGpu
 from gpudash.ui.colours import Palette
 from gpudash.ui.fleet.document import FleetDocument
 from gpudash.ui.widgets.theme import apply_theme

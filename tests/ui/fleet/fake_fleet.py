@@ -6,8 +6,10 @@ import dataclasses
 import random
 from typing import Literal
 
-from gpudash.session.fleet import FleetGpu, FleetWarning
 from gpudash.session.fleet.fleet import TRYING
+from gpudash.session.fleet.overview import fleet_warning
+from gpudash.telemetry.fleet_gpu import FleetGpu
+from gpudash.telemetry.records import Warning
 from gpudash.units import GIB, format_percent
 
 NOW_S = 1_700_000_000.0
@@ -33,16 +35,20 @@ def gpu(
     temperature_c: float | None = 61.0,
 ) -> FleetGpu:
     """One GPU, so full."""
+    told = {
+        "used_bytes": None if full is None else round(full * total),
+        "total_bytes": total,
+        "gpu_utilisation": utilisation,
+        "power_w": 420.0,
+        "temperature_c": temperature_c,
+    }
     return FleetGpu(
         key=f"{host}/{index}",
         host=host,
         index=index,
         uuid=f"GPU-{host}-{index}",
         product=product,
-        used_bytes=None if full is None else round(full * total),
-        total_bytes=total,
-        utilisation=utilisation,
-        sensors={"power_w": 420.0, **({} if temperature_c is None else {"temperature_c": temperature_c})},
+        values={name: value for name, value in told.items() if value is not None},
         exporter=exporter,
         seen_s=NOW_S - (95.0 if stale else 0.6),
         stale=stale,
@@ -82,7 +88,7 @@ def by_fullness(gpus: list[FleetGpu]) -> tuple[FleetGpu, ...]:
     return tuple(sorted(gpus, key=lambda found: -1.0 if found.fullness is None else found.fullness, reverse=True))
 
 
-def warnings_of(gpus: tuple[FleetGpu, ...]) -> tuple[FleetWarning, ...]:
+def warnings_of(gpus: tuple[FleetGpu, ...]) -> tuple[Warning, ...]:
     """A warning from 92 %, a critical one from 97 %, and one of every stale GPU."""
     found = []
     for told in gpus:
@@ -90,9 +96,9 @@ def warnings_of(gpus: tuple[FleetGpu, ...]) -> tuple[FleetWarning, ...]:
         name = f"{told.host} GPU {told.index}"
         if full >= 0.92:
             level: Literal["warning", "critical"] = "critical" if full >= 0.97 else "warning"
-            found.append(FleetWarning(told.key, level, f"{name} is {format_percent(full)} full."))
+            found.append(fleet_warning(f"{name} is {format_percent(full)} full.", level, told.key))
         if told.stale:
-            found.append(FleetWarning(told.key, "warning", f"{name} has told nothing for 95 s.", "stale"))
+            found.append(fleet_warning(f"{name} has told nothing for 95 s.", key=told.key))
     return tuple(sorted(found, key=lambda warning: warning.level != "critical"))
 
 
@@ -111,11 +117,11 @@ class FakeFleet:
         self.problem = problem
         self.closings = 0
         self._gpus: tuple[FleetGpu, ...] = ()
-        self._warnings: tuple[FleetWarning, ...] = ()
+        self._warnings: tuple[Warning, ...] = ()
         if gpus:
             self.report(gpus)
 
-    def report(self, gpus: tuple[FleetGpu, ...], warnings: tuple[FleetWarning, ...] | None = None) -> None:
+    def report(self, gpus: tuple[FleetGpu, ...], warnings: tuple[Warning, ...] | None = None) -> None:
         """Another answer has come."""
         self._gpus = gpus
         self._warnings = warnings_of(gpus) if warnings is None else warnings
@@ -123,16 +129,15 @@ class FakeFleet:
 
     def change(self, key: str, full: float) -> None:
         """One GPU is so full from now on."""
-        told = [
-            dataclasses.replace(found, used_bytes=round(full * (found.total_bytes or 0))) if found.key == key else found
-            for found in self._gpus
-        ]
-        self.report(by_fullness(told))
+        told = {found.key: found for found in self._gpus}
+        values = {**told[key].values, "used_bytes": round(full * (told[key].total_bytes or 0))}
+        told[key] = dataclasses.replace(told[key], values=values)
+        self.report(by_fullness([*told.values()]))
 
     def gpus(self) -> tuple[FleetGpu, ...]:
         return self._gpus
 
-    def warnings(self) -> tuple[FleetWarning, ...]:
+    def warnings(self) -> tuple[Warning, ...]:
         return self._warnings
 
     def close(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from gpudash.devices.names import Gpu
-from gpudash.session.fleet import FleetGpu
+from gpudash.telemetry.fleet_gpu import FleetGpu
 from gpudash.telemetry.records import Sample
 from gpudash.telemetry.store import Store
 from gpudash.units import GIB

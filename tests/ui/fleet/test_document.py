@@ -8,7 +8,7 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QAbstractButton, QApplication, QComboBox, QLineEdit
 from pytestqt.qtbot import QtBot
 
-from gpudash.session.fleet import FleetWarning
+from gpudash.session.fleet.overview import fleet_warning
 from gpudash.ui.colours import DARK, LIGHT
 from gpudash.ui.fleet.document import NO_WARNINGS, NONE_FOUND
 from tests.ui.fleet.conftest import OpenOverview, Overview
@@ -115,7 +115,7 @@ def test_warnings_are_counted_and_the_worst_leads_to_its_gpu(shown: Overview, qt
     assert not strip.list.isVisible()
     shown.document.controls.search.setText("node-064")
     qtbot.mouseClick(strip.worst, LEFT)
-    assert shown.grid.current == warnings[0].key
+    assert shown.grid.current == warnings[0].device
     assert shown.document.controls.search.text() == ""
 
 
@@ -126,7 +126,7 @@ def test_every_warning_is_in_the_list_the_worst_first_and_enter_goes_there(shown
     assert [strip.list.item(row).text()[3:] for row in range(strip.list.count())] == [w.text for w in warnings]
     strip.list.setCurrentRow(5)
     strip.list.itemActivated.emit(strip.list.currentItem())
-    assert shown.grid.current == warnings[5].key
+    assert shown.grid.current == warnings[5].device
     shown.fleet.report(shown.fleet.gpus())
     shown.later(1)
     assert strip.list.currentRow() == 5
@@ -136,7 +136,7 @@ def test_a_warning_of_a_whole_machine_leads_nowhere_and_the_strip_goes_with_the_
     overview: OpenOverview,
 ) -> None:
     fleet = FakeFleet()
-    fleet.report((gpu(),), (FleetWarning("", "warning", "node-01 told nothing."),))
+    fleet.report((gpu(),), (fleet_warning("node-01 told nothing.", "warning", ""),))
     shown = overview(fleet)
     shown.document.strip.go_to_worst()
     assert shown.grid.current == ""

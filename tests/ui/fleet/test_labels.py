@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from gpudash.session.fleet import FleetWarning
+from gpudash.session.fleet.overview import fleet_warning
 from gpudash.ui.fleet.document import COLUMNS, table_text
 from gpudash.ui.fleet.labels import cell_of, details, format_age, gpu_name, levels, one_line, summary
 from gpudash.ui.fleet.layout import found_by
@@ -26,7 +26,8 @@ def test_a_cell_says_fullness_in_words_and_how_busy_the_gpu_is() -> None:
 
 
 def test_figure_share_and_sum_count_the_drivers_own_memory() -> None:
-    found = dataclasses.replace(gpu(full=0.95, total=100 * GIB), reserved_bytes=2 * GIB)
+    found = gpu(full=0.95, total=100 * GIB)
+    found.values["driver_reserved_bytes"] = 2 * GIB
     cell = cell_of(found, "", NOW_S)
     assert (cell.figure, cell.percent) == ("97.0 of 100.0 GiB", "97 %")
     assert "97.0 of 100.0 GiB (97 %), 2.00 GiB of it the driver's own" in details(found, (), NOW_S)
@@ -80,9 +81,10 @@ def test_what_is_not_known_is_never_a_zero() -> None:
     cell = cell_of(found, "", NOW_S)
     assert (cell.fullness, cell.percent, cell.figure, cell.status) == (None, "?", "not reported of 80.0 GiB", "")
     assert "Temperature: not reported" in details(found, (), NOW_S)
-    without = dataclasses.replace(found, total_bytes=None)
+    without = dataclasses.replace(found, values={})
     assert cell_of(without, "", NOW_S).figure == "memory not reported"
-    assert cell_of(dataclasses.replace(without, used_bytes=2**30), "", NOW_S).figure == "1.00 GiB, total unknown"
+    without.values["used_bytes"] = 2**30
+    assert cell_of(without, "", NOW_S).figure == "1.00 GiB, total unknown"
 
 
 def test_a_gpu_without_a_number_is_named_by_its_uuid() -> None:
@@ -92,13 +94,16 @@ def test_a_gpu_without_a_number_is_named_by_its_uuid() -> None:
 
 def test_details_have_the_warnings_of_this_gpu_alone() -> None:
     found = gpu("a", 0)
-    told = [FleetWarning(found.key, "critical", "a GPU 0 is full."), FleetWarning("b/0", "warning", "b GPU 0 is hot.")]
+    told = [
+        fleet_warning("a GPU 0 is full.", "critical", found.key),
+        fleet_warning("b GPU 0 is hot.", "warning", "b/0"),
+    ]
     assert "◆ a GPU 0 is full." in details(found, told, NOW_S)
     assert "hot" not in details(found, told, NOW_S)
 
 
 def test_the_worst_level_of_a_gpu_counts() -> None:
-    told = [FleetWarning("x", "warning", "1"), FleetWarning("x", "critical", "2"), FleetWarning("y", "warning", "3")]
+    told = [fleet_warning("1", "warning", "x"), fleet_warning("2", "critical", "x"), fleet_warning("3", "warning", "y")]
     assert levels(told) == {"x": "critical", "y": "warning"}
 
 
@@ -130,12 +135,13 @@ def test_the_line_of_a_gpu_names_its_exporter_as_people_do() -> None:
 
 
 def test_health_is_told_where_there_is_something_to_say() -> None:
-    well = dataclasses.replace(gpu("a"), health={"last_xid": 0.0, "clocks_event_reasons": 1.0, "nvlink_errors": 0.0})
+    well = gpu("a")
+    well.values.update({"last_xid": 0.0, "clocks_event_reasons": 1.0, "nvlink_errors": 0.0})
     for word in ("XID", "Slowed", "NVLink", "Energy"):
         assert word not in details(well, (), NOW_S) and word not in one_line(well)
     ill = {"last_xid": 48.0, "clocks_event_reasons": 4.0, "nvlink_errors": 7.0}
     links = {"nvlink_rx_bytes_per_second": 2e10, "nvlink_tx_bytes_per_second": 1e10}
-    told = details(dataclasses.replace(well, health={**ill, **links}, drawn_j=7.2e6), (), NOW_S)
+    told = details(dataclasses.replace(well, values={**well.values, **ill, **links}, drawn_j=7.2e6), (), NOW_S)
     for line in (
         "Slowed by power cap",
         "Newest XID error: 48, its memory has an error that ECC could not correct",
@@ -144,5 +150,7 @@ def test_health_is_told_where_there_is_something_to_say() -> None:
         "Energy: 2.0 kWh since this was opened",
     ):
         assert line in told.splitlines()
-    assert "XID 48 · slowed by power cap" in one_line(dataclasses.replace(well, health=ill, drawn_j=1800.0))
+    assert "XID 48 · slowed by power cap" in one_line(
+        dataclasses.replace(well, values={**well.values, **ill}, drawn_j=1800.0)
+    )
     assert "0.5 Wh" in one_line(dataclasses.replace(well, drawn_j=1800.0))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudash.session.fleet import FleetGpu
+from gpudash.telemetry.fleet_gpu import FleetGpu
 from gpudash.ui.fleet.layout import (
     RESORT_S,
     SORTS,

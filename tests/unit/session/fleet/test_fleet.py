@@ -11,14 +11,12 @@ from typing import Any
 import pytest
 
 from gpudash.session.fleet import Fleet
-from gpudash.session.fleet.fleet import LONGEST_WAIT_S, MOST_AT_ONCE, SHORTEST_PERIOD_S, Forecasts, pause_s
-from gpudash.session.fleet.overview import FleetGpu
+from gpudash.session.fleet.fleet import LONGEST_WAIT_S, SHORTEST_PERIOD_S, pause_s
 from gpudash.sources.prometheus.address import read_address
 from gpudash.sources.prometheus.gpus import COUNT_QUERY, QUERY, TIMES_QUERY
 from gpudash.sources.prometheus.names import names
 from gpudash.system.settings import Settings
 from tests.prometheus_server.fake import NOW, Fake, Reply, data, fake_server, times, vector
-from tests.unit.session.fleet.told import fleet_gpu
 
 PAGES = Path(__file__).parents[3] / "prometheus_server" / "pages"
 USED = names(None, "gpu", metrics=["used_bytes"])
@@ -100,9 +98,9 @@ def test_warnings_come_with_what_the_server_says(fleet: Fleet, serving: Serving)
     serving.entries.append({"metric": {"__name__": "DCGM_FI_DEV_FB_USED"}})
     fleet.poll()
     assert [warning.text for warning in fleet.warnings()] == [
-        "node7 GPU 0 is 98 % full: 39.0 of 40.0 GiB",
+        "node7 GPU 0 is 98 % full: 39.0 of 40.0 GiB, 0.61 of it the driver's own.",
         "The server says: one store is away",
-        "The server's answer holds 1 entry that cannot be read; it is left out",
+        "The server's answer holds 1 entry that cannot be read; it is left out.",
     ]
 
 
@@ -137,7 +135,7 @@ def test_while_a_server_is_away_its_gpus_become_stale(server: Fake, serving: Ser
     now[0] += 10
     fleet.poll()
     assert all(gpu.stale for gpu in fleet.gpus())
-    assert [warning.kind for warning in fleet.warnings()] == ["stale"]
+    assert [warning.text for warning in fleet.warnings()] == ["node7: 2 GPUs last heard of 20.5 s ago."]
     assert fleet.now_s() == NOW + 20
     fleet.close()
 
@@ -226,48 +224,3 @@ def test_two_looks_for_a_comparison_begin_at_the_same_session_time(fleet: Fleet)
         assert views[0].began_wall_s - views[1].began_wall_s == day
     finally:
         assert views[0].close() and views[1].close()
-
-
-def gpu(fullness: float, seen_s: float, **beside: object) -> FleetGpu:
-    return fleet_gpu("a", fullness, seen_s=seen_s, **{"exporter": "dcgm", "labels": LABELS, **beside})
-
-
-@pytest.mark.parametrize("interval_s", [1.0, 5.0, 15.0])
-def test_a_memory_that_grows_steadily_is_foretold_to_be_full(interval_s: float) -> None:
-    forecasts, found = Forecasts(), {}
-    for n in range(90):
-        found = forecasts.take([gpu(0.05 + 0.01 * n, NOW + n * interval_s)], {WHERE: interval_s})
-    left_s = (1.0 - 0.94) / 0.01 * interval_s
-    assert found["a"] == pytest.approx(left_s, rel=0.3)
-
-
-def test_a_memory_that_stands_is_not_foretold() -> None:
-    forecasts = Forecasts()
-    assert not any(forecasts.take([gpu(0.9, NOW + n)], {WHERE: 1.0}) for n in range(90))
-
-
-def test_a_memory_that_grows_and_is_not_yet_full_is_no_forecast() -> None:
-    forecasts = Forecasts()
-    assert not any(forecasts.take([gpu(0.1 + 0.005 * n, NOW + n)], {WHERE: 1.0}) for n in range(90))
-
-
-@pytest.mark.parametrize("beside", [{"exporter": "gpudash"}, {"stale": True}])
-def test_what_gpudash_foretells_itself_and_what_is_stale_is_left_out(beside: dict[str, object]) -> None:
-    forecasts = Forecasts()
-    assert not any(forecasts.take([gpu(0.05 + 0.01 * n, NOW + n, **beside)], {WHERE: 1.0}) for n in range(90))
-
-
-def test_the_same_scrape_told_twice_counts_once() -> None:
-    forecasts = Forecasts()
-    for n in range(180):
-        found = forecasts.take([gpu(0.05 + 0.01 * (n // 2), NOW + n // 2)], {WHERE: 1.0})
-    assert found["a"] == pytest.approx(6.0, rel=0.3)
-
-
-def test_many_full_memories_take_turns_and_none_is_forgotten() -> None:
-    forecasts, found = Forecasts(), {}
-    keys = [str(n) for n in range(2 * MOST_AT_ONCE)]
-    for n in range(92):
-        gpus = [fleet_gpu(key, 0.05 + 0.01 * n, seen_s=NOW + n, exporter="dcgm", labels=LABELS) for key in keys]
-        found = forecasts.take(gpus, {WHERE: 1.0})
-    assert set(found) == set(keys)

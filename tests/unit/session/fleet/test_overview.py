@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import re
 
 import pytest
 
@@ -10,16 +10,16 @@ from gpudash.session.fleet.overview import (
     FORGET_S,
     STALE_S,
     EnergyMeter,
-    FleetGpu,
-    FleetWarning,
-    FleetWarnings,
+    FleetWatch,
     Overview,
     odd_entries,
     of_server,
     silent_before,
 )
-from gpudash.sources.prometheus.gpus import ReportedGpu, ReportedGpus
+from gpudash.sources.prometheus.gpus import ReportedGpus
 from gpudash.system.settings import Settings
+from gpudash.telemetry.fleet_gpu import FleetGpu
+from gpudash.telemetry.records import Warning
 from gpudash.units import GIB
 from tests.unit.session.fleet.told import NOW, fleet_gpu, reported, seen, told_gpu
 
@@ -40,30 +40,12 @@ def test_the_drivers_share_counts_as_used() -> None:
     gpu = told_gpu("GPU-a", 40)
     gpu.values["driver_reserved_bytes"] = 4.0 * GIB
     (found,) = taken(Overview(), gpu)
-    assert found.used_bytes == 40 * GIB and found.reserved_bytes == 4 * GIB and found.fullness == 0.55
-
-
-def test_a_capacity_that_is_not_told_is_the_sum_of_its_parts() -> None:
-    gpu = told_gpu("GPU-a", 40, exporter="dcgm")
-    gpu.values |= {"free_bytes": 30.0 * GIB, "driver_reserved_bytes": 10.0 * GIB}
-    del gpu.values["total_bytes"]
-    (found,) = taken(Overview(), gpu)
-    assert found.total_bytes == 80 * GIB
-
-
-def test_more_memory_than_there_is_is_a_gap_with_a_reason_and_no_warning() -> None:
-    gpu = told_gpu("GPU-a", 90)
-    gpu.impossible.append("a figure: why")
-    (found,) = taken(Overview(), gpu)
-    assert found.used_bytes is None and found.fullness is None
-    assert found.impossible == ("a figure: why", "used 90.0 of 80.0 GiB is more than there is")
-    assert FleetWarnings(Settings()).over([found], {"a": gpu}, {}, NOW) == []
+    assert found.used_bytes == 40 * GIB and found.fullness == 0.55
 
 
 def test_parts_of_one_gpu_are_told_apart_by_number_and_size() -> None:
-    parts = [told_gpu(f"GPU-a/{part}", 10, exporter="dcgm", index=6) for part in (7, 8)]
-    for number, part in enumerate(parts):
-        part.labels = {**part.labels, "GPU_I_ID": str(7 + number), "GPU_I_PROFILE": "1g.10gb"}
+    size = "1g.10gb"
+    parts = [told_gpu(f"GPU-a/{part}", exporter="dcgm", index=6, instance=part, profile=size) for part in (7, 8)]
     assert [gpu.name for gpu in taken(Overview(), *parts)] == ["n1 GPU 6:7 1g.10gb", "n1 GPU 6:8 1g.10gb"]
 
 
@@ -108,7 +90,6 @@ def test_a_gpu_that_the_server_tells_of_no_more_stays_and_is_stale_until_it_is_f
     assert gone["a"].stale and not gone["b"].stale and gone["a"].used_bytes == 10 * GIB
     late = NOW + FORGET_S + 1
     assert [gpu.key for gpu in taken(overview, told_gpu("GPU-b"), now_s=late, at=late)] == ["b"]
-    assert "a" not in overview.reported
     assert [words in text for words, text in zip(("stale", "no more"), caplog.messages, strict=True)] == [True, True]
 
 
@@ -151,7 +132,7 @@ def test_gpus_that_fell_silent_before_the_fleet_was_opened_are_counted_by_machin
     taken(overview, told_gpu("GPU-a"))
     assert overview.missing() == {"n2:1": 2}
     assert [warning.text for warning in silent_before(overview.missing())] == [
-        "n2: 2 GPUs told of a few minutes ago and not now"
+        "n2: 2 GPUs told of a few minutes ago and not now."
     ]
 
 
@@ -163,33 +144,45 @@ def test_it_is_said_whose_figures_are_shown_and_who_else_knows_the_gpu() -> None
     assert both.reported_by == "gpudash (dcgm-exporter and nvidia_gpu_exporter know it too)"
 
 
-def over(
-    *gpus: FleetGpu, reported: dict[str, ReportedGpu] | None = None, watch: FleetWarnings | None = None
-) -> list[FleetWarning]:
-    return (watch or FleetWarnings(Settings())).over(gpus, reported or {}, {}, NOW)
+def over(*gpus: FleetGpu, watch: FleetWatch | None = None, now_s: float = NOW) -> list[Warning]:
+    """The warnings that stand when an answer tells of these GPUs."""
+    overview = Overview()
+    overview.take(reported(*gpus), {}, now_s)
+    return (watch or FleetWatch(Settings(), overview)).over(gpus, {}, now_s)
+
+
+def fresh_watch(*keys: str, interval_s: float = 1.0) -> FleetWatch:
+    """A watch over these GPUs, before the first reading."""
+    overview = Overview()
+    gpus = [fleet_gpu(key, None, where=("n1", key)) for key in keys]
+    overview.intervals = {gpu.where: interval_s for gpu in gpus}
+    overview.take(reported(*gpus), {}, NOW)
+    return FleetWatch(Settings(), overview)
 
 
 def test_memory_past_the_levels_of_the_settings_is_told_critical_first() -> None:
     found = over(fleet_gpu("a", 0.9), fleet_gpu("b", 0.97), fleet_gpu("c", 0.84))
-    assert [(warning.key, warning.level) for warning in found] == [("b", "critical"), ("a", "warning")]
-    assert found[0].text == "n1 GPU 0 is 97 % full: 97.0 of 100.0 GiB"
+    assert [(warning.device, warning.level) for warning in found] == [("b", "critical"), ("a", "warning")]
+    assert found[0].text == "n1 GPU 0 is 97 % full: 97.0 of 100.0 GiB."
 
 
 def test_a_level_stands_until_memory_has_fallen_by_the_hysteresis() -> None:
-    watch = FleetWarnings(Settings())
-    levels = [over(fleet_gpu("a", full), watch=watch) for full in (0.96, 0.91, 0.89, 0.82, 0.79, 0.82)]
-    assert [found[0].level if found else "" for found in levels] == [
-        "critical",
-        "critical",
-        "warning",
-        "warning",
-        "",
-        "",
-    ]
+    watch = fresh_watch("a")
+    levels = []
+    for n, full in enumerate((0.96, 0.91, 0.89, 0.82, 0.79, 0.82)):
+        levels.append([warning.level for warning in over(fleet_gpu("a", full, seen_s=NOW + n), watch=watch)])
+    assert levels == [["critical"], ["critical"], ["warning"], ["warning"], [], []]
 
 
 def test_a_gpu_that_was_not_read_is_no_memory_warning() -> None:
     assert over(fleet_gpu("a", None)) == []
+
+
+def test_what_a_gpu_held_before_it_fell_silent_is_forgotten() -> None:
+    watch = fresh_watch("a")
+    assert over(fleet_gpu("a", 0.9), watch=watch)[0].level == "warning"
+    over(fleet_gpu("a", 0.9, stale=True), watch=watch)
+    assert over(fleet_gpu("a", 0.82), watch=watch) == []
 
 
 def test_a_stale_gpu_is_told_as_silent_one_sentence_a_machine() -> None:
@@ -198,33 +191,49 @@ def test_a_stale_gpu_is_told_as_silent_one_sentence_a_machine() -> None:
         fleet_gpu("b", 0.5, stale=True, seen_s=NOW - 30, index=1),
         fleet_gpu("c", 0.5, stale=True, seen_s=0.0, host="n2"),
     )
-    assert [(warning.text, warning.kind, warning.key) for warning in found] == [
-        ("n1: 2 GPUs last heard of 30.0 s ago", "stale", ""),
-        ("n2: 1 GPU last heard of at an unknown time", "stale", "c"),
+    assert [(warning.text, warning.device) for warning in found] == [
+        ("n1: 2 GPUs last heard of 30.0 s ago.", ""),
+        ("n2: 1 GPU last heard of at an unknown time.", "c"),
     ]
 
 
 def test_gpudashs_own_warning_stands_where_the_level_here_was_not_passed() -> None:
-    gpu = told_gpu("GPU-a", warnings=("critical",))
-    assert [(w.level, w.text) for w in over(fleet_gpu("a", 0.5), reported={"a": gpu})] == [
-        ("critical", "n1 GPU 0: gpudash there warns of its memory")
+    assert [(w.level, w.text) for w in over(fleet_gpu("a", 0.5, warnings=("critical",)))] == [
+        ("critical", "n1 GPU 0: gpudash there warns of its memory.")
     ]
-    assert len(over(fleet_gpu("a", 0.9), reported={"a": gpu})) == 1
+    assert len(over(fleet_gpu("a", 0.9, warnings=("critical",)))) == 1
 
 
-def test_a_forecast_is_told_and_is_critical_when_it_is_near() -> None:
+def test_a_forecast_of_gpudashs_is_told_and_is_critical_when_it_is_near() -> None:
     for seconds, level, words in ((42.0, "critical", "42.0 s"), (300.0, "warning", "5 min")):
-        (found,) = over(
-            fleet_gpu("a", 0.5), reported={"a": told_gpu("GPU-a", forecast_s=seconds, warnings=("forecast",))}
-        )
-        assert (found.kind, found.level) == ("forecast", level) and words in found.text
+        (found,) = over(fleet_gpu("a", 0.5, forecast_s=seconds, warnings=("forecast",)))
+        assert found.level == level and f"will be full in {words}" in found.text
+
+
+@pytest.mark.parametrize("interval_s", [1.0, 5.0, 15.0])
+def test_a_memory_that_grows_steadily_is_foretold_to_be_full_however_seldom_it_is_scraped(interval_s: float) -> None:
+    watch = fresh_watch("a", interval_s=interval_s)
+    told = [
+        over(fleet_gpu("a", 0.3 + 0.006 * n, seen_s=NOW + n * interval_s, exporter="dcgm"), watch=watch)
+        for n in range(91)
+    ]
+    assert not any(told[:60])
+    (found,) = told[90]
+    (minutes,) = re.findall(r"fills in about (\S+ \S+)", found.text)
+    assert found.text.startswith(f"n1 GPU 0 fills in about {minutes}")
+
+
+def test_a_memory_that_stands_is_not_foretold() -> None:
+    watch = fresh_watch("a")
+    assert not any(over(fleet_gpu("a", 0.84, seen_s=NOW + n), watch=watch) for n in range(90))
 
 
 def test_host_memory_the_servers_words_and_odd_entries_are_told() -> None:
-    (host,) = FleetWarnings(Settings()).over((), {}, {"n1:10950": ("critical", "forecast")}, NOW)
-    assert (host.level, host.text, host.kind) == ("critical", "n1: gpudash there warns of host memory", "host")
-    (soon,) = FleetWarnings(Settings()).over((), {}, {"n1:10950": ("forecast",)}, NOW)
-    assert soon.text == "n1: gpudash there foretells that host memory runs out"
+    watch = FleetWatch(Settings(), Overview())
+    (host,) = watch.over((), {"n1:10950": ("critical", "forecast")}, NOW)
+    assert (host.level, host.text) == ("critical", "n1: gpudash there warns of host memory.")
+    (soon,) = watch.over((), {"n1:10950": ("forecast",)}, NOW)
+    assert soon.text == "n1: gpudash there foretells that host memory runs out."
     assert [warning.text for warning in of_server(["a", "b", "c", "d"])] == [
         f"The server says: {text}" for text in "abc"
     ]
@@ -232,34 +241,36 @@ def test_host_memory_the_servers_words_and_odd_entries_are_told() -> None:
 
 
 def test_an_xid_error_is_a_warning_as_grave_as_it_is_unless_a_program_caused_it() -> None:
-    def warned(**health: float) -> list[tuple[str, str]]:
-        gpu = replace(fleet_gpu("a", 0.5), health=health)
-        return [(warning.level, warning.text) for warning in FleetWarnings(Settings()).over([gpu], {}, {}, NOW)]
+    def warned(**values: int) -> list[tuple[str, str]]:
+        return [(warning.level, warning.text) for warning in over(fleet_gpu("a", 0.5, values=values))]
 
-    assert warned(last_xid=0.0, ecc_uncorrected_errors=0.0, clocks_event_reasons=4.0) == []
-    assert warned(last_xid=31.0) == []
-    [(level, text)] = warned(last_xid=79.0)
-    assert level == "critical" and text.endswith("reported XID error 79: it has fallen off the bus")
-    assert warned(last_xid=63.0)[0][0] == "warning"
-    assert "2 memory errors that ECC could not correct" in warned(ecc_uncorrected_errors=2.0)[0][1]
+    assert warned(last_xid=0, ecc_uncorrected_errors=0, clocks_event_reasons=4) == []
+    assert warned(last_xid=31) == []
+    [(level, text)] = warned(last_xid=79)
+    assert level == "critical" and "n1 GPU 0 reported XID error 79: it has fallen off the bus;" in text
+    assert warned(last_xid=63)[0][0] == "warning"
+    assert "2 memory errors that ECC could not correct" in warned(ecc_uncorrected_errors=2)[0][1]
 
 
 def test_heat_is_a_warning_once_it_has_lasted() -> None:
-    warnings, hot = FleetWarnings(Settings()), replace(fleet_gpu("a", 0.5), health={"clocks_event_reasons": 64.0})
-    assert warnings.over([hot], {}, {}, NOW) == []
-    assert "too hot" in warnings.over([hot], {}, {}, NOW + 60.0)[0].text
-    assert warnings.over([replace(hot, health={"clocks_event_reasons": 1.0})], {}, {}, NOW + 61.0) == []
-    assert warnings.over([hot], {}, {}, NOW + 62.0) == []
+    watch = fresh_watch("a")
+
+    def warned(seconds: float, reasons: int) -> list[str]:
+        gpu = fleet_gpu("a", 0.5, seen_s=NOW + seconds, values={"clocks_event_reasons": reasons})
+        return [warning.text for warning in over(gpu, watch=watch)]
+
+    assert warned(0.0, 64) == []
+    assert "too hot" in warned(60.0, 64)[0]
+    assert warned(61.0, 1) == warned(62.0, 64) == []
 
 
 def test_energy_counts_from_the_first_reading_and_anew_with_the_driver() -> None:
     meter = EnergyMeter()
-    drawn = [meter.drawn_j("a", {"energy_j": joules}) for joules in (1000.0, 4600.0, 10.0, 20.0)]
-    assert drawn == [0.0, 3600.0, 0.0, 10.0]
-    assert meter.drawn_j("a", {}) is None
-    gpu = told_gpu("GPU-a", 10)
-    overview = Overview()
+    gpus = [fleet_gpu("a", 0.5, values={"energy_j": joules}) for joules in (1000.0, 4600.0, 10.0, 20.0)]
+    assert [meter.metered(gpu).drawn_j for gpu in gpus] == [0.0, 3600.0, 0.0, 10.0]
+    assert meter.metered(fleet_gpu("a", 0.5)).drawn_j is None
+    overview, gpu = Overview(), told_gpu("GPU-a", 10)
     for joules in (500.0, 700.0):
-        gpu.values |= {"energy_j": joules, "last_xid": 13.0}
+        gpu.values["energy_j"] = joules
         (found,) = taken(overview, gpu)
-    assert found.drawn_j == 200.0 and found.health["last_xid"] == 13.0
+    assert found.drawn_j == 200.0

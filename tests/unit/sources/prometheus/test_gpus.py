@@ -19,7 +19,6 @@ from gpudash.sources.prometheus.gpus import (
     QUERY,
     TIMES_QUERY,
     UNNAMED,
-    ReportedGpu,
     machine_of,
     read_gpus,
     read_intervals,
@@ -27,14 +26,15 @@ from gpudash.sources.prometheus.gpus import (
     same_gpu,
 )
 from gpudash.sources.prometheus.names import NAMES, OVERVIEW, any_of, names, quoted
-from gpudash.units import MIB
+from gpudash.telemetry.fleet_gpu import FleetGpu
+from gpudash.units import GIB, MIB
 from tests.prometheus_server.fake import NOW, vector
 
 PAGES = Path(__file__).parents[3] / "prometheus_server" / "pages"
 A100 = "0f6a3a1e-1111-4222-8333-0123456789ab"
 
 
-def told(page: str, instance: str = "node7:9400") -> dict[str, ReportedGpu]:
+def told(page: str, instance: str = "node7:9400") -> dict[str, FleetGpu]:
     """The GPUs of an exporter's page."""
     found = read_gpus(vector((PAGES / page).read_text(), instance))
     assert not found.odd
@@ -55,6 +55,7 @@ def test_dcgm_exporters_figures_become_bytes_ratios_and_watts() -> None:
         "used_bytes": 39312 * MIB,
         "free_bytes": 1024 * MIB,
         "driver_reserved_bytes": 624 * MIB,
+        "total_bytes": 40 * GIB,
         "gpu_utilisation": pytest.approx(0.87),
         "temperature_c": 61.0,
         "power_w": 254.514,
@@ -126,7 +127,8 @@ def test_gpudash_comes_before_the_other_exporters() -> None:
 
 def test_parts_of_one_gpu_are_gpus_of_their_own() -> None:
     parts = [entry("DCGM_FI_DEV_FB_USED", "10", UUID="GPU-a", GPU_I_ID=part, instance="n:1") for part in ("1", "2")]
-    assert sorted(gpu.key for gpu in read_gpus(parts).gpus) == ["a/1", "a/2"]
+    gpus = read_gpus(parts).gpus
+    assert sorted((gpu.key, gpu.instance, gpu.profile) for gpu in gpus) == [("a/1", 1, ""), ("a/2", 2, "")]
 
 
 def test_figures_that_cannot_be_are_left_out_and_said() -> None:
@@ -142,6 +144,15 @@ def test_figures_that_cannot_be_are_left_out_and_said() -> None:
     assert first.values == {} and first.impossible == ["DCGM_FI_DEV_FB_USED: -1 is less than no memory"]
     assert list(second.values) == ["used_bytes"] and len(second.impossible) == 2
     assert "DCGM_FI_DEV_GPU_UTIL: 250 % is no share of the time" in second.impossible
+
+
+def test_more_memory_than_there_is_is_a_gap_with_a_reason() -> None:
+    labels = {"uuid": "GPU-a", "instance": "n:1"}
+    sizes = {"used": 90 * GIB, "total": 80 * GIB}
+    told = [entry(f"gpudash_gpu_memory_{which}_bytes", str(size), **labels) for which, size in sizes.items()]
+    (found,) = read_gpus(told).gpus
+    assert found.used_bytes is None and found.fullness is None
+    assert found.impossible == ["used 90.0 of 80.0 GiB is more than there is"]
 
 
 def test_gpus_without_a_uuid_are_told_apart_by_machine_and_index() -> None:

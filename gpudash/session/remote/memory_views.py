@@ -7,10 +7,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gpudash.devices.names import Gpu
-from gpudash.session.fleet.overview import FleetGpu
+from gpudash.memory.watching.levels import HOST
 from gpudash.session.recordings.replay import Replay
+from gpudash.telemetry.fleet_gpu import FleetGpu
+from gpudash.telemetry.metrics import METRICS
+from gpudash.telemetry.readings import NEVER_READ
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.records import Table
+from gpudash.telemetry.store import Store
 
 if TYPE_CHECKING:
     from gpudash.session.remote.machine import RemoteMachine
@@ -58,6 +62,48 @@ class MemoryView:
         self._close()
 
 
+def memory_entry(machine: str, name: str, gpu: Gpu | None, store: Store) -> FleetGpu | None:
+    """A GPU of a machine, or its host's memory, as a fleet has it, with the newest readings of a store.
+
+    Args:
+        machine: what tells it from other machines.
+        name: the machine's.
+        gpu: ``None`` is its host's memory.
+        store: whose lock the caller does not hold; `FleetGpu.seen_s` is in its session time.
+
+    Returns:
+        ``None`` before there is a reading of the memory.
+    """
+    table: Table = "host"
+    uuid = None
+    if gpu is not None:
+        table = "gpu"
+        uuid = gpu.uuid
+    with store.lock:
+        newest = {metric.name: store.latest(table, metric.name, uuid) for metric in METRICS[table]}
+    used = newest["used_bytes"]
+    if used is NEVER_READ:
+        return None
+    found = FleetGpu(
+        key=f"{machine}/{uuid or HOST}",
+        host=name,
+        index=None,
+        uuid=uuid or "",
+        product="memory",
+        exporter="ssh",
+        seen_s=used.time_s or 0.0,
+        values={name: value for name, reading in newest.items() if isinstance(value := reading.value, int | float)},
+        is_host=gpu is None,
+    )
+    if gpu is not None:
+        found.index = gpu.nvml_index
+        found.product = gpu.product
+        found.simulated = gpu.simulated
+        if gpu.parent:
+            found.instance = gpu.instance
+    return found
+
+
 def fullest_memory(replay: Replay, name: str) -> FleetGpu:
     """The GPU of a recording whose memory was fullest; its host's memory where it has no GPU with readings.
 
@@ -69,48 +115,18 @@ def fullest_memory(replay: Replay, name: str) -> FleetGpu:
         RecordingError: when it holds no reading of any memory.
     """
     found: list[tuple[float, FleetGpu]] = []
-    memories: list[Gpu | None] = [*(gpu for gpu in replay.gpus if not gpu.instances), None]
-    with replay.store.lock:
-        for gpu in memories:
-            table: Table = "gpu"
-            if gpu is None:
-                table = "host"
-            uuid = None
-            if gpu is not None:
-                uuid = gpu.uuid
+    for gpu in (*(gpu for gpu in replay.gpus if not gpu.instances), None):
+        if gpu is None and found:
+            break
+        entry = memory_entry(name, name, gpu, replay.store)
+        if entry is None:
+            continue
+        table, uuid = ("host", None) if gpu is None else ("gpu", gpu.uuid)
+        with replay.store.lock:
             series = replay.store.series(table, "used_bytes", uuid)
-            peak = None
-            if series is not None:
-                peak = series.statistics(*replay.extent_s)
-            if peak is None or (gpu is None and found):
-                continue
-            total = replay.store.latest(table, "total_bytes", uuid).value
-            fullness = 0.0
-            if isinstance(total, int | float) and total > 0:
-                fullness = peak.max / total
-            found.append((fullness, _entry(replay, name, gpu)))
+            peak = None if series is None else series.statistics(*replay.extent_s)
+        if peak is not None:
+            found.append((peak.max / entry.total_bytes if entry.total_bytes else 0.0, entry))
     if not found:
         raise RecordingError(f"{name} holds no reading of any memory")
-    return max(found, key=lambda entry: entry[0])[1]
-
-
-def _entry(replay: Replay, name: str, gpu: Gpu | None) -> FleetGpu:
-    if gpu is None:
-        uuid = ""
-    else:
-        uuid = gpu.uuid
-    return FleetGpu(
-        key=f"{name}/{uuid or 'host'}",
-        host=name,
-        index=None if gpu is None else gpu.nvml_index,
-        uuid=uuid,
-        product="memory" if gpu is None else gpu.product,
-        used_bytes=None,
-        total_bytes=None,
-        utilisation=None,
-        exporter="ssh",
-        seen_s=replay.began_wall_s + replay.extent_s[1],
-        simulated=gpu is not None and gpu.simulated,
-        is_host=gpu is None,
-        instance=gpu.instance if gpu is not None and gpu.parent else None,
-    )
+    return max(found, key=lambda pair: pair[0])[1]
