@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from gpudash.memory.allocator import Segment
 from gpudash.memory.allocator.blocks import Rounding, segment_size
+from gpudash.memory.allocator.trace import WORKSPACE
 from gpudash.memory.explaining.call_sites import SourceLine, growing_lines, no_source
 from gpudash.memory.explaining.memory_state import AllocationGroup, MemoryState, RefusedRequest
 from gpudash.memory.frames import Frame
@@ -45,6 +46,7 @@ from gpudash.memory.snapshot.history.phases import (
     roles,
     steps,
 )
+from gpudash.memory.snapshot.history.workspaces import workspace_requests
 from gpudash.telemetry.explanation import Evidence, Growth, site_name
 from gpudash.units import format_bytes, format_change, format_count, format_duration
 
@@ -116,6 +118,10 @@ class History:
         self.phase = phases(self.columns, phase_of_stack, annotations)
         self.phases: tuple[Band, ...] = bands(self.phase)
         categorise(self.lives, role, self.phase, self.phases)
+        self._workspaces: Ints = np.zeros(0, np.int64)
+        if Role.WORKSPACE not in role:
+            self._workspaces = workspace_requests(self.columns, self.lives, self.phase)
+            self.lives.category[np.isin(self.lives.born, self._workspaces)] = CATEGORIES.index(WORKSPACE)
         self.steps, self.step_numbers = numbered(self.columns, known_steps)
         if not len(self.steps):
             self.steps = steps(self.phases, self.count)
@@ -295,7 +301,9 @@ class History:
     def asks_for_workspace(self, moment: int) -> bool:
         """Whether an event is about what cuBLAS works in."""
         stack = int(self.columns.stack[moment])
-        return stack != NONE and role_of(self.device.stacks[stack])[0] is Role.WORKSPACE
+        if stack != NONE and role_of(self.device.stacks[stack])[0] is Role.WORKSPACE:
+            return True
+        return moment in self._workspaces
 
     def _request(self, moment: int) -> RefusedRequest:
         columns = self.columns

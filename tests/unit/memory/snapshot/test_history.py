@@ -9,12 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudash.memory.allocator import AllocatorSettings, BlockView, Segment
+from gpudash.memory.allocator import AllocationRefused, AllocatorSettings, BlockView, Segment
 from gpudash.memory.snapshot.history.groups import Node, tree
 from gpudash.memory.snapshot.history.history import History, difference_text
 from gpudash.memory.snapshot.history.model import Annotation, DeviceSnapshot, TraceEntry
 from gpudash.units import KIB, MIB
-from tests.unit.memory.snapshot.made import BACKWARD, BEGAN_US, EVENT_US, FORWARD, OPTIMIZER, STACKS, Made, events
+from tests.unit.memory.snapshot.made import (
+    BACKWARD,
+    BEGAN_US,
+    EVENT_US,
+    FORWARD,
+    KEPT,
+    OPTIMIZER,
+    STACKS,
+    Made,
+    events,
+)
 
 SIZES = st.sampled_from(
     (1, 512, 40 * KIB, MIB, MIB + 1, 3 * MIB, 9 * MIB + 5, 12 * MIB, 19 * MIB + 512 * KIB, 50 * MIB)
@@ -381,3 +391,26 @@ def test_a_trace_that_contradicts_its_segments_is_counted_and_still_shown(entrie
 def test_what_cannot_have_led_to_the_segments_is_counted() -> None:
     entry = TraceEntry("alloc", BASE, 512, 0)
     assert History(DeviceSnapshot(0, (), events([entry]), AllocatorSettings(), ())).disagreeing > 0
+
+
+def test_cublas_workspace_is_known_by_its_size_where_stacks_are_pythons_alone_and_a_tensor_beside_it_is_none() -> None:
+    made = Made(capacity=100 * MIB)
+    workspace = 8_519_680
+    made.malloc(workspace, KEPT)  # no product before it: a tensor of the program's
+    for stack in (FORWARD, BACKWARD):
+        made.malloc(3 * MIB, stack)
+        made.malloc(workspace, stack)
+        made.malloc(workspace, stack)  # a thread has one
+    history = History(made.device())
+    alive = history.alive(history.last)
+    is_workspace = history.lives.category[alive] == history.categories.index("workspace")
+    assert history.lives.requested[alive][is_workspace].tolist() == [workspace, workspace]
+
+
+def test_a_workspace_that_was_refused_is_known_too() -> None:
+    made = Made(capacity=24 * MIB)
+    made.malloc(12 * MIB, FORWARD)
+    with pytest.raises(AllocationRefused):
+        made.malloc(8_519_680, FORWARD)
+    history = History(made.device())
+    assert history.asks_for_workspace(int(history.ooms[-1]))
