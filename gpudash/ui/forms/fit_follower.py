@@ -377,15 +377,15 @@ def _ghost_view(answer: Answer, spec: Spec | None) -> GhostView | None:
         name = "capacity" if limit == answer.ghost.capacity else "limit"
         limit_text = f"{name} {format_bytes(round(limit))}"
     # Where it fits for sure, nothing is missing; it may fit only since the allocator gives memory back on the way.
-    beside_peak, margin = prediction.release and AFTER_RELEASE, 0.0
+    peak_remark, margin = prediction.release and AFTER_RELEASE, 0.0
     if prediction.verdict in ("short", "uncertain"):
-        beside_peak = prediction.need
+        peak_remark = prediction.need
     if prediction.verdict == "uncertain":
         margin = estimate.margin_bytes
     return GhostView(
         answer.ghost,
         prediction.peak,
-        beside_peak,
+        peak_remark,
         limit_text,
         prediction.verdict,
         steps=int(getattr(spec, "steps", 0) or 0),
