@@ -16,6 +16,7 @@ from PySide6.QtWidgets import QMessageBox, QStackedWidget, QTabBar, QToolButton,
 from gpudash.session.live.running import A_RUN_IS_ON
 from gpudash.session.recordings.file_kinds import FoundFile, Kind, find_file
 from gpudash.session.source import DashboardSource
+from gpudash.specs.model_names import has_config
 from gpudash.system.settings import Settings
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.runs import RunView
@@ -40,7 +41,6 @@ DASHBOARD = "Dashboard"
 LONGEST_TITLE = 32
 """Characters of a title that a tab shows; the whole path is its tooltip."""
 
-MODEL_CONFIG = "config.json"
 SCRIPT_SUFFIX = ".py"
 
 ISOLATION: dict[str, bool | None] = {"automatic": None, "always": True, "never": False}
@@ -252,7 +252,7 @@ class Workspace(QWidget):
                 self.show_dashboard()
                 self.dashboard.left.show_form()
                 self.dashboard.panel.take_script(path)
-            elif self.live and _is_model(path):
+            elif self.live and has_config(path):
                 self.show_dashboard()
                 self.dashboard.left.show_form()
                 self.dashboard.panel.take_model(path)
@@ -482,10 +482,3 @@ def _tab_text(document: Document, title: str) -> str:
     else:
         text = f"{title[:half]}…{title[-half:]}"
     return without_mnemonics(document.title_within(LONGEST_TITLE) or text)
-
-
-def _is_model(path: Path) -> bool:
-    """Whether a model of Hugging Face's form is there: its config, or a folder that holds one."""
-    if path.name == MODEL_CONFIG:
-        return path.is_file()
-    return any((path / name / MODEL_CONFIG).is_file() for name in ("", "unet", "transformer"))
