@@ -59,6 +59,7 @@ class ViewBar(QWidget):
         self.smoothing.setToolTip("Smoothing of loss and accuracy; far left shows the raw values alone")
         self.smoothing.valueChanged.connect(lambda value: self.smoothing_changed.emit(value / 100))
         label.setBuddy(self.smoothing)
+        self._smoothing_label = label
         row.addWidget(self.smoothing)
         view.changed.connect(self.refresh)
         self.refresh()
@@ -71,6 +72,11 @@ class ViewBar(QWidget):
         self._windows.addButton(button)
         row.addWidget(button)
         return button
+
+    def show_smoothing(self, shown: bool) -> None:
+        """Show what smooths a loss, or hide it where there is none."""
+        self._smoothing_label.setVisible(shown)
+        self.smoothing.setVisible(shown)
 
     def refresh(self) -> None:
         """Show the view's state."""

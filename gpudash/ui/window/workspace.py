@@ -250,11 +250,11 @@ class Workspace(QWidget):
         for path in paths:
             if path.suffix == SCRIPT_SUFFIX and path.is_file() and self.live:
                 self.show_dashboard()
-                self.dashboard.left.show_form()
+                self.dashboard.show_form()
                 self.dashboard.panel.take_script(path)
             elif self.live and has_config(path):
                 self.show_dashboard()
-                self.dashboard.left.show_form()
+                self.dashboard.show_form()
                 self.dashboard.panel.take_model(path)
             else:
                 self.open(path)
@@ -404,7 +404,7 @@ class Workspace(QWidget):
             self.notice.report("A run is in progress; stop it first, then run this one again.", "note")
             return
         self.show_dashboard()
-        self.dashboard.left.show_form()
+        self.dashboard.show_form()
         panel = self.dashboard.panel
         sentence = put_into_panel(run, panel, self.session.devices(), self.session.default_device())
         if not sentence and run.spec.get("edit"):
