@@ -281,6 +281,17 @@ def format_duration(seconds: float | None) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
+def format_age(seconds: float) -> str:
+    """How long ago something was, or has lasted, in one whole unit: "40 s", "12 min", "3 h", "2 days"."""
+    for unit, name in ((86400, "days"), (3600, "h"), (60, "min")):
+        count = int(seconds // unit)
+        if count == 1 and name == "days":
+            return "1 day"
+        if count:
+            return f"{count} {name}"
+    return f"{int(max(0.0, seconds))} s"
+
+
 def format_left(seconds: float) -> str:
     """How long something will take yet, the same wherever it is told: 24 s, 3 min 05 s; of the last second 1 s."""
     if seconds < 59.5:

@@ -485,7 +485,7 @@ def estimate_serving(path: str, arguments: Sequence[str], options: "WorkloadOpti
     if options.preset is not None or options.memory_cap is not None:
         raise RequestError("A server has no preset and no memory cap.", "Say --gpu-memory-utilization instead.")
     try:
-        found = read(path)
+        found = read(ModelSpec(path=path).folder)
     except CannotPredictError as error:
         raise RequestError(str(error), error.remedy) from None
     tensors: list[tuple[str, str, tuple[int, ...]]] = []

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import ClassVar, Literal
 
 from pydantic import field_validator, model_validator
 
 from gpudash.specs.base import NEEDS_CUDA, Devices, Presets, Spec, field, several_devices
+from gpudash.specs.model_names import NAME_IT, find_model
 
 ADAPTED = ("lora", "qlora")
 """Tasks in which adapters learn and the weights stay as they are."""
@@ -43,8 +43,6 @@ SPREAD_ONLY = (
     "script in the window, or gpudash watch"
 )
 
-NAME_IT = "Choose the folder of a model, or its config.json."
-
 
 class ModelSpec(Spec):
     """Train a model by its config, or run it."""
@@ -60,7 +58,9 @@ class ModelSpec(Spec):
         "Inference": {"task": "infer"},
     }
 
-    path: str = field("", "Folder of the model, or its config.json; the weights need not be there")
+    path: str = field(
+        "", "Folder of the model, its config.json, or a name such as Qwen2.5-7B; the weights need not be there"
+    )
     task: Literal["train", "lora", "qlora", "infer"] = field(
         "train",
         "Train all weights, adapters (LoRA), adapters over 4-bit weights (QLoRA), or run a prompt through it",
@@ -191,15 +191,25 @@ class ModelSpec(Spec):
     @property
     def options(self) -> dict[str, object]:
         """The options of a `gpudash.simulator.models.steps.RequestedModel`."""
-        return {**self.model_dump(mode="json"), "quantisation": self.packed}
+        return {**self.model_dump(mode="json"), "path": self.folder, "quantisation": self.packed}
+
+    @property
+    def folder(self) -> str:
+        """The folder or config that `path` means; `path` itself where nothing is there."""
+        try:
+            return str(find_model(self.path))
+        except ValueError:
+            return self.path
 
     @property
     def missing(self) -> str:
         if not self.path:
             return f"No model is named. {NAME_IT}"
-        if Path(self.path).expanduser().exists():
-            return ""
-        return f"{self.path} is not there. {NAME_IT}"
+        try:
+            find_model(self.path)
+        except ValueError as error:
+            return str(error)
+        return ""
 
     def run_problems(self, device: str) -> list[str]:
         found = self.problems(device)

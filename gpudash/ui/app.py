@@ -29,7 +29,19 @@ from gpudash.telemetry.outcome import stop_text
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.records import Warning
 from gpudash.ui.colours import Palette
-from gpudash.ui.features import appearance, edit, export, file, first_minute, fleet, help, palette, recordings, view
+from gpudash.ui.features import (
+    appearance,
+    edit,
+    export,
+    file,
+    first_minute,
+    first_screen,
+    fleet,
+    help,
+    palette,
+    recordings,
+    view,
+)
 from gpudash.ui.features import run as run_menu
 from gpudash.ui.widgets.theme import Choice, ThemeFollower
 from gpudash.ui.window.main_window import Feature, MainWindow
@@ -67,6 +79,7 @@ FEATURES: tuple[Feature, ...] = (
     palette.commands,
     help.commands,
     first_minute.commands,
+    first_screen.commands,
 )
 """What the window can do, in the order of its menus: a feature that is not here is in no window."""
 

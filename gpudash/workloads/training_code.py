@@ -555,7 +555,7 @@ def model_code(spec: ModelSpec, device: str) -> list[str]:
         "",
         f"torch.manual_seed({spec.seed})",
         f'device = torch.device("{device}")',
-        f"config = transformers.AutoConfig.from_pretrained({json.dumps(spec.path)})",
+        f"config = transformers.AutoConfig.from_pretrained({json.dumps(spec.folder)})",
         "kind = getattr(transformers, config.architectures[0])",
         "with device:",
         f"    model = kind._from_config(config, dtype={dtype}{attention})",

@@ -232,6 +232,19 @@ def test_a_run_that_does_not_fit_is_foretold_warned_of_explained_and_fixed(play:
 
 
 @pytest.mark.usefixtures("managed")
+def test_the_first_screen_watches_a_program_asks_about_a_model_and_takes_a_script(play: Play, tmp_path: Path) -> None:
+    seen = play("first_screen")
+    assert seen["listed"].startswith("Watch waits.py, PID ") and "no GPU memory, seen from " in seen["listed"]
+    assert "Program waits.py" in seen["attached"] and seen["alive"], "watching changes nothing in the program"
+    assert seen["typo"] == "There is no model gpt-2 here. Did you mean gpt2?"
+    assert "fits" in seen["headline"] and seen["path"] == "gpt2"
+    assert seen["chips"] and all(verdict.endswith(" spare") for verdict in seen["chips"])
+    assert seen["status"] == "finished"
+    for theme in ("dark", "light"):
+        for width in (1280, 2500):
+            assert (tmp_path / f"first-{width}-{theme}.png").stat().st_size > 20_000
+
+
 def test_a_dropped_model_that_does_not_fit_to_train_fits_with_qlora(play: Play, tmp_path: Path) -> None:
     seen = play("model")
     assert seen["path"] == seen["kept"] == str(tmp_path / "llama-400m")

@@ -35,6 +35,7 @@ from gpudash.units import GIB, MIB
 from tests.end_to_end.comparison_scenario import compared, comparison
 from tests.end_to_end.demo_scenario import demo
 from tests.end_to_end.film_scenario import film
+from tests.end_to_end.first_screen_scenario import first_screen
 from tests.end_to_end.fleet_scenario import fleet, open_address
 from tests.end_to_end.form_scenario import form
 from tests.end_to_end.machines_scenario import login, machines, open_machines
@@ -422,13 +423,19 @@ SCENARIOS: dict[str, Callable[[Player], Steps]] = {
         form,
         model,
         opening,
+        first_screen,
     )
 }
+
+FROM_THE_FIRST_SCREEN = {"first_screen", "default_run", "look"}
+"""Scenarios that begin where a user does; the others where "All workloads" leads."""
 
 
 def _play(name: str, folder: Path) -> None:
     window = next(widget for widget in QApplication.topLevelWidgets() if isinstance(widget, MainWindow))
     player = Player(window, folder)
+    if name not in FROM_THE_FIRST_SCREEN:
+        window.workspace.dashboard.leave_first_screen()
     steps = SCENARIOS[name](player)
     waiting: list[Callable[[], bool]] = [lambda: True]
     began = time.monotonic()

@@ -66,11 +66,14 @@ def open_window(qapp: QApplication, qtbot: QtBot) -> Iterator[OpenWindow]:
         *,
         theme: Choice = "dark",
         size: tuple[int, int] = (1440, 960),
+        first_screen: bool = False,
         set_theme: Callable[[Choice], None] = lambda _choice: None,
     ) -> MainWindow:
         window = build_window(session, apply_colours(qapp, theme), set_theme)  # type: ignore[arg-type]
         opened.append(window)
         window.timer.stop()
+        if not first_screen:  # as with a click on All workloads
+            window.workspace.dashboard.leave_first_screen()
         window.resize(*size)
         window.show()
         window.activateWindow()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gpudash.devices.names import SimulatedCard
+from gpudash.devices.names import SimulatedCard, size_of
 from gpudash.drawing.ghost import Ghost
 from gpudash.memory.predicting.estimate import CardEstimate, Estimate, Target
 from gpudash.session import Answer
@@ -34,6 +34,9 @@ class FakeEstimates:
         if self.refusal is not None:
             raise ValueError(self.refusal)
         return Target(device, 8 * GIB, self.free_bytes)
+
+    def empty_target(self, card: SimulatedCard) -> Target:
+        return Target("sim:0", size_of(card), size_of(card))
 
     def ask(
         self, spec: Spec, device: str, *, timeline: bool = False, cards: Sequence[SimulatedCard] | None = None

@@ -14,6 +14,7 @@ from gpudash.memory.watching.growth import Forecast
 from gpudash.memory.watching.watch import MemoryWatch
 from gpudash.session import Status
 from gpudash.session.live.machine import program_of
+from gpudash.session.predicting.measured import MeasuredRun
 from gpudash.session.predicting.remedies import SoFar
 from gpudash.session.watching.output.log import OutputLog
 from gpudash.session.watching.program import SentSignal, Stopping, StopProgress
@@ -66,6 +67,20 @@ class FakeRemedies:
         return True
 
 
+class FakeMeasured:
+    """Finds what a test puts into `found`."""
+
+    def __init__(self) -> None:
+        self.found: MeasuredRun | None = None
+        self.requests: list[WatchRequest] = []
+
+    def request(self, request: WatchRequest) -> None:
+        self.requests.append(request)
+
+    def of(self, request: WatchRequest) -> MeasuredRun | None:
+        return self.found
+
+
 class FakeSession:
     """What the window needs of a session, and nothing behind it.
 
@@ -107,6 +122,7 @@ class FakeSession:
         self.output = OutputLog()
         self.refusal: str | None = None
         self.remedies = FakeRemedies()
+        self.measured = FakeMeasured()
         for device in self.devices():
             if device.uuid is not None:
                 self.store.link(device.name, device.uuid)

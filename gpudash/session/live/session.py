@@ -31,7 +31,7 @@ from gpudash.session.watching.request import WatchRequest
 from gpudash.session.watching.wiring import Wiring
 from gpudash.specs import Spec
 from gpudash.specs.memory_cap import MemoryCap
-from gpudash.system.settings import Settings
+from gpudash.system.settings import Settings, recordings_folder
 from gpudash.telemetry.readings import NEVER_READ, Reading
 from gpudash.telemetry.recording.facts import run_title
 from gpudash.telemetry.recording.recorder import Recorder
@@ -56,6 +56,7 @@ from gpudash.telemetry.store import Store
 if TYPE_CHECKING:
     from gpudash.session.notifying import Notifier
     from gpudash.session.predicting.estimates import Estimates
+    from gpudash.session.predicting.measured import MeasuredRuns
     from gpudash.session.predicting.remedies import Remedies
 
 logger = logging.getLogger(__name__)
@@ -147,6 +148,7 @@ class Session:
         self._predicting = threading.Lock()
         self._estimates: Estimates | None = None
         self._remedies: Remedies | None = None
+        self._measured: MeasuredRuns | None = None
         self._watch = MemoryWatch(
             warn_ratio=self.settings.warn_ratio,
             critical_ratio=self.settings.critical_ratio,
@@ -178,6 +180,16 @@ class Session:
 
                 self._remedies = Remedies(self.machine, self.store, self.emit, self.clock)
             return self._remedies
+
+    @property
+    def measured(self) -> MeasuredRuns:
+        """Finds what a script took when it ran before; made like `estimates`."""
+        with self._predicting:
+            if self._measured is None:
+                from gpudash.session.predicting.measured import MeasuredRuns
+
+                self._measured = MeasuredRuns(recordings_folder, lambda: self.recording)
+            return self._measured
 
     @property
     def live(self) -> Session:
@@ -472,7 +484,7 @@ class Session:
         deadline = time.monotonic() + CLOSE_TIMEOUT_S
         lanes_until = deadline - RECORDING_SHARE_S
         with self._predicting:
-            made = [one for one in (self._estimates, self._remedies) if one is not None]
+            made = [one for one in (self._estimates, self._remedies, self._measured) if one is not None]
         ended = [one.close() for one in made]  # the second also behind one that took too long
         predicted = all(ended)
         # Before the run is ended: its process takes the context along, and with nothing reserved none is remembered.

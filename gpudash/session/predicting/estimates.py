@@ -63,6 +63,10 @@ class Estimates:
         """
         return _room_on(self._machine.find(device), self._machine, self._store)
 
+    def empty_target(self, card: SimulatedCard) -> Target:
+        """What there is room for on a simulated card with nothing on it."""
+        return _empty(card, self._machine.simulated.settings)
+
     def used_bytes(self, device: str) -> int | None:
         """How much of a device is in use, by which a workload may choose its size; ``None`` without a reading.
 

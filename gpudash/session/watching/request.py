@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -201,6 +202,14 @@ def script_of(command: Sequence[str]) -> str | None:
         elif not word.startswith("-"):
             return word
     return None
+
+
+def arguments_of(command: Sequence[str]) -> str:
+    """What follows the script of a command, as it would be typed; "" for a command without one."""
+    script = script_of(command)
+    if script is None:
+        return ""
+    return shlex.join(command[list(command).index(script) + 1 :])
 
 
 def found_python(file: str) -> str:

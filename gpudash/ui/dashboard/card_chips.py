@@ -51,6 +51,9 @@ COLOURS: Mapping[Standing, str] = {"fits": "good", "uncertain": "warn", "short":
 
 MUTED_OPACITY = 0.6
 
+UNASKED, UNASKED_SHORT = "ask what would fit", "ask"
+"""On a chip of which nothing is known yet; where there is no room for more."""
+
 
 @dataclass(frozen=True, slots=True)
 class ChipContent:
@@ -61,12 +64,14 @@ class ChipContent:
         words: what is known of it.
         used: bytes in use on it, where it is simulated already; 0 for none.
         selected: whether the form is about it.
+        inviting: whether it says that it can be asked, while nothing is.
     """
 
     card: SimulatedCard
     text: CardText
     used: float = 0.0
     selected: bool = False
+    inviting: bool = False
 
     @property
     def key(self) -> str:
@@ -90,6 +95,8 @@ class ChipContent:
         """The last line: what is in use, else what is known beside the verdict."""
         if self.used:
             return f"{format_bytes(self.used)} in use"
+        if self.inviting and self.text.standing == "unasked":
+            return UNASKED
         return self.text.detail
 
     @property
@@ -172,6 +179,9 @@ class CardChip(QAbstractButton):
         verdict = known.size
         if roomy or not known.size:
             verdict = known.verdict
+        if known.standing == "unasked" and not capacity:
+            verdict = content.capacity
+            colour = palette.text
         dimmed = known.standing == "asking" and bool(known.size)
         painter.setOpacity(MUTED_OPACITY if dimmed else 1.0)
         self._paint_text(painter, (left, top + line, right, line), f"{known.sign} {verdict}".strip(), bold, colour)
@@ -181,6 +191,7 @@ class CardChip(QAbstractButton):
             elided = QFontMetrics(small).elidedText(detail, Qt.TextElideMode.ElideRight, right - left)
             if elided != detail:
                 detail = detail.removeprefix("up to ")  # the figure matters more than how it is said
+                detail = detail.removesuffix(UNASKED.removeprefix(UNASKED_SHORT))
             self._paint_text(painter, (left, top + 2 * line, right, line), detail, small, palette.muted)
         self._paint_bar(painter, colour)
 
@@ -304,6 +315,8 @@ class CardChooser(QWidget):
         used: Mapping[str, float],
         selected: str,
         without: Sequence[str] = (),
+        *,
+        inviting: bool = False,
     ) -> None:
         """Show what is known of every card.
 
@@ -313,9 +326,10 @@ class CardChooser(QWidget):
             used: the same → bytes in use there.
             selected: key of the card that the form is about; "" for none.
             without: keys of cards that are shown elsewhere.
+            inviting: whether chips of which nothing is known say that they can be asked.
         """
         self._contents = {
-            key: ChipContent(card, answers.of(devices.get(key, key)), used.get(key, 0.0), key == selected)
+            key: ChipContent(card, answers.of(devices.get(key, key)), used.get(key, 0.0), key == selected, inviting)
             for card in self.cards
             if (key := exact_text(card)) not in without
         }
@@ -422,7 +436,7 @@ class CardChooser(QWidget):
             chip.setVisible(key in shown)
             if key in shown:
                 chip.setGeometry(shown.index(key) * (width + gap), 0, width, self.height())
-                chip.show_content(content, self._palette)
+            chip.show_content(content, self._palette)
         self._chips = {key: self._chips[key] for key in self._contents}
         self.more.setGeometry(len(shown) * (width + gap), 0, more, self.height())
         self._focus.hold([*self._chips.values(), self.more])

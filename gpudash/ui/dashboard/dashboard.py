@@ -23,6 +23,7 @@ from PySide6.QtWidgets import (
 from gpudash.devices.names import SimulatedCard, shown_name, simulated_card
 from gpudash.devices.simulated_cards import exact_text, is_program_card
 from gpudash.drawing.ghost import RunningGhost
+from gpudash.memory.predicting.card_text import CardsAnswer
 from gpudash.memory.watching.growth import Forecast
 from gpudash.memory.watching.watch import ends_in
 from gpudash.session.predicting.deviations import Deviation
@@ -36,6 +37,7 @@ from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.banner import Banner
 from gpudash.ui.dashboard.card_chips import CardChooser
 from gpudash.ui.dashboard.cards import CardContent, DeviceCards, device_rows, gpu_card, host_card
+from gpudash.ui.dashboard.first_screen.page import FirstScreen
 from gpudash.ui.dashboard.footer import Footer
 from gpudash.ui.dashboard.left_column import LeftColumn
 from gpudash.ui.dashboard.plots_page import PlotsPage
@@ -60,6 +62,15 @@ LOW_WINDOW = 920
 
 PLOTS_GAP = 2
 """Logical pixels between the row of controls and the plots."""
+
+FIRST_SCREEN_ROW = 1
+"""Among the dashboard's rows: below the cards."""
+
+FIRST_SCREEN_SHARE, MONITOR_SHARE = 3, 2
+"""Of the height, while the first screen is shown."""
+
+BUSY = "utilisation"
+"""The plot beside the memory's on the first screen."""
 
 MARGIN_S, MARGIN_RATIO = 0.5, 0.05
 """Seconds shown on either side of a run, and their largest share of a short one."""
@@ -87,6 +98,7 @@ class Dashboard(PlotsPage):
         left: the column at the left, of which the panel is one face.
         footer: the status line, and the strips over it.
         fit: predicts what the panel holds; ``None`` over a recording.
+        first_screen: in place of the column and the tables while nothing has begun; ``None`` where it is not.
         result: what the last run came to, over the plots; Esc takes it away.
         ending: how the last run ended; ``None`` before.
         results_in_front: whether it comes there by itself as a run ends.
@@ -129,6 +141,9 @@ class Dashboard(PlotsPage):
         self._forward: str | None = None
         self._tables_share: float | None = None
         self._low: bool | None = None
+        self.first_screen: FirstScreen | None = None
+        self._form_before: object = None
+        self._panel_wanted = True
         self.panel = panel or WorkloadPanel()
         self.tabs = tabs or LowerTabs()
         self._build()
@@ -148,7 +163,12 @@ class Dashboard(PlotsPage):
         self.tabs.output.set_palette(palette)
         self.tabs.operators.set_palette(palette)
         upper = QWidget()
-        in_column(self.view_bar, (self.plots, 1), parent=upper, margins=(0, 0, 0, 0), spacing=PLOTS_GAP)
+        self.busy = PlotStack(self.session.store, self.view, palette)
+        self.busy.put_forward(True)
+        self.busy.show_readout(False)
+        self.busy.hide()
+        plots = in_row((self.plots, 2), (self.busy, 1), margins=(0, 0, 0, 0), spacing=10)
+        in_column(self.view_bar, (plots, 1), parent=upper, margins=(0, 0, 0, 0), spacing=PLOTS_GAP)
         self.splitter = in_halves((upper, 1), (self.tabs, 0), across=False)
         self.left = LeftColumn(self.panel)
         middle = in_row(self.left, (self.splitter, 1), spacing=10)
@@ -211,7 +231,57 @@ class Dashboard(PlotsPage):
 
     def show_panel(self, shown: bool) -> None:
         """Show the column at the left, or hide it; where nothing can be run it stays away."""
-        self.left.setVisible(shown and self._has_runs)
+        self._panel_wanted = shown
+        self.left.setVisible(shown and self._has_runs and self.first_screen is None)
+
+    def show_form(self) -> None:
+        """Bring the form of a new run to the front."""
+        self.leave_first_screen()
+        self.left.show_form()
+
+    def show_first_screen(self, screen: FirstScreen) -> None:
+        """Let ``screen`` take the place of the column at the left and of the tables, over a live monitor."""
+        if self.first_screen is not None:
+            return
+        self.first_screen = screen
+        self._form_before = self._form_values()
+        self.rows.insertWidget(FIRST_SCREEN_ROW, screen, FIRST_SCREEN_SHARE)
+        self.rows.setStretch(FIRST_SCREEN_ROW + 1, MONITOR_SHARE)
+        self.rows.insertWidget(self.rows.indexOf(self.footer), screen.bottom)
+        self._arrange_first_screen()
+
+    def leave_first_screen(self) -> None:
+        """Show the form and the tables again: something begins. Does nothing where they are shown."""
+        screen = self.first_screen
+        if screen is None:
+            return
+        self.first_screen = None
+        for part in (screen, screen.bottom):
+            self.rows.removeWidget(part)
+            part.hide()
+        self._arrange_first_screen()
+        if self.fit is not None:
+            self.fit.form_changed()
+
+    def _arrange_first_screen(self) -> None:
+        """Show what there is beside the first screen, or in its place."""
+        screen = self.first_screen
+        shown = screen is not None
+        if screen is not None:
+            screen.show()
+            screen.bottom.show()
+        self.left.setVisible(not shown and self._panel_wanted and self._has_runs)
+        self.tabs.setVisible(not shown)
+        self.busy.setVisible(shown)
+        self.plots.put_forward(shown or self._forward is not None)
+        self.plots.show_readout(not shown)
+        self.refresh_figures()
+
+    def _form_values(self) -> object:
+        """What is asked for, whatever device is chosen."""
+        if self.panel.watching:
+            return self.panel.script.script()
+        return self.panel.workload.currentData(), self.panel.form.values()
 
     def select_device(self, key: str) -> None:
         """Show the device with this key ("host" or a GPU's UUID) in the plots, and run on it where torch can."""
@@ -245,6 +315,8 @@ class Dashboard(PlotsPage):
         if live is None or self.fit is None:
             return
         answers = self.fit.on_cards
+        if self.first_screen is not None:
+            answers = CardsAnswer()
         devices = [device for device in self.session.devices() if device.problem is None]
         self.cards.show_answers(answers, {device.memory: device.name for device in devices})
         made = live.machine.simulated.chosen
@@ -263,6 +335,7 @@ class Dashboard(PlotsPage):
             {key: used.get(device.memory, 0.0) for key, device in by_key.items()},
             selected,
             () if self.panel.watching else [key for key, device in by_key.items() if device.uuid not in made],
+            inviting=self.first_screen is not None,
         )
 
     def _card_of_script(self) -> str:
@@ -283,6 +356,9 @@ class Dashboard(PlotsPage):
     def _form_changed(self) -> None:
         """What is predicted of the form comes before the run of before that was looked at."""
         self._viewed_earlier = False
+        # a card that is chosen, or found, changes the device: that asks for nothing yet
+        if self.first_screen is not None and self._form_values() != self._form_before:
+            self.leave_first_screen()
 
     def apply_settings(self) -> None:
         """Show what the session's settings ask for."""
@@ -294,6 +370,9 @@ class Dashboard(PlotsPage):
         for part in (self.cards, self.chooser, self.panel.fit, self.explanation, self.tabs.output):
             part.set_palette(palette)
         self.tabs.operators.set_palette(palette)
+        self.busy.set_palette(palette)
+        if self.first_screen is not None:
+            self.first_screen.set_palette(palette)
 
     def prepare(self) -> Iterator[None]:
         """Do most of what the first `refresh` would, before the dashboard is seen: a part each time the next is asked
@@ -310,7 +389,7 @@ class Dashboard(PlotsPage):
             newest = self.session.store.newest_s
         self.banner.tick(newest)
         super().refresh(front=front)
-        if self.fit is not None:
+        if self.fit is not None and self.first_screen is None:
             self.fit.refresh()
 
     def _draw(self) -> None:
@@ -320,6 +399,7 @@ class Dashboard(PlotsPage):
         self.plots.set_running_ghost("memory", *self._running_ghost())
         super()._draw()
         self.view_bar.offer_smoothing(self.plots.smooths)
+        self.busy.refresh()
         self.explanation.refresh()
         self.tabs.refresh_output(self.session.output)
 
@@ -353,6 +433,7 @@ class Dashboard(PlotsPage):
         elif isinstance(event, RemediesFound) and not self.result.isHidden():
             self._fill_result()
         elif isinstance(event, RunStarted):
+            self.leave_first_screen()
             self.plots.cover(covered=False)
             if self.view.held:
                 self.view.follow()
@@ -380,6 +461,7 @@ class Dashboard(PlotsPage):
             runs = list(self.session.store.runs)
         if not 1 <= number <= len(runs):
             return
+        self.leave_first_screen()
         run = runs[number - 1]
         keys = {device.name: device.uuid or "host" for device in self.session.devices()}
         self._selected = keys.get(run.device, self._selected)
@@ -495,6 +577,9 @@ class Dashboard(PlotsPage):
             ]
         plots = self._with_ghost(plots)
         found = [*plots[:1], *(replace(plot, id=f"{plot.id} {plot.title}") for plot in others), *plots[1:]]
+        if self.first_screen is not None:
+            self.busy.set_plots([plot for plot in found if plot.id == BUSY])
+            return [plot for plot in found if plot.id == "memory"]
         if self._forward is None:
             return found
         return self._in_front(found)
@@ -515,7 +600,10 @@ class Dashboard(PlotsPage):
     @property
     def _prediction(self) -> GhostView | None:
         """What is predicted of it, whether or not it is shown at the moment."""
-        if self.fit is None or not self._shows(self.fit.device):
+        if self.fit is None or self.first_screen is not None:
+            return None
+        # a script says itself where it runs, which may be a card that is only there while it does
+        if not (self.panel.watching or self._shows(self.fit.device)):
             return None
         return self.fit.ghost
 
@@ -586,6 +674,8 @@ class Dashboard(PlotsPage):
 
     def put_forward(self, plot: str | None, *, tables_share: float | None = None) -> None:
         """Give one plot most of the plots' height, and the tables a part of the whole; ``None`` as usual."""
+        if plot is not None:
+            self.leave_first_screen()
         self._forward = plot
         self.plots.put_forward(plot is not None)
         if tables_share != self._tables_share:
@@ -717,6 +807,9 @@ class Dashboard(PlotsPage):
 
     def toggle_tables(self) -> None:
         """Collapse the tables to their bar, or open them."""
+        if self.first_screen is not None:
+            self.leave_first_screen()
+            return
         self.tabs.set_collapsed(not self.tabs.collapsed)
         self.tabs.collapsed_changed.emit()
 
@@ -788,7 +881,10 @@ def _predicted(plot: PlotSpec, shown: GhostView) -> PlotSpec:
     state = "not predicted"
     if names:
         state = "predicted"
-    return replace(plot, title=f"{plot.title}, {state}", curves=curves, lines=(), stretch=GHOST_STRETCH)
+    title = f"{plot.title}, {state}"
+    if shown.measured:
+        title = f"MEMORY, as of {shown.measured}"
+    return replace(plot, title=title, curves=curves, lines=(), stretch=GHOST_STRETCH)
 
 
 SHOWN_S = 60.0

@@ -122,7 +122,7 @@ def _of_the_form(workspace: Workspace) -> Iterator[PaletteEntry]:
         def put() -> None:
             workspace.show_dashboard()
             workspace.show_panels(True)
-            workspace.dashboard.left.show_form()
+            workspace.dashboard.show_form()
             act()
 
         return put

@@ -13,10 +13,12 @@ from gpudash.devices.names import SimulatedCard
 from gpudash.drawing.ghost import Ghost, RunningGhost
 from gpudash.memory.allocator.trace import ACTIVATIONS, INPUTS, TEMPORARY
 from gpudash.memory.predicting.card_text import CardsAnswer
-from gpudash.memory.predicting.estimate import Alternative, CardEstimate
+from gpudash.memory.predicting.estimate import Alternative, CardEstimate, Target
 from gpudash.memory.predicting.prediction import AFTER_RELEASE, Prediction, change_text, time_text
 from gpudash.session import Answer, Session
 from gpudash.session.predicting.deviations import Deviation, Readings, deviations
+from gpudash.session.predicting.measured import MeasuredRun
+from gpudash.session.watching.request import WatchRequest
 from gpudash.specs import Spec, TrainingSpec
 from gpudash.specs.changes import batch_fields, largest_size, size_field
 from gpudash.telemetry.plots import LineSpec
@@ -24,10 +26,10 @@ from gpudash.telemetry.records import STEP_METRICS
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.forms.fit_panel import PREDICTING
 from gpudash.ui.forms.workload_panel import WorkloadPanel
-from gpudash.ui.plots.prediction.ghost import GhostView
+from gpudash.ui.plots.prediction.ghost import GhostVerdict, GhostView
 from gpudash.ui.plots.prediction.peak_handle import SizedPeak
 from gpudash.ui.plots.prediction.remedy import RemedyView
-from gpudash.units import MIB, format_bytes
+from gpudash.units import MIB, format_bytes, format_date
 
 DEBOUNCE_S = 0.3
 """How long the form must have been left alone before its values are asked about."""
@@ -73,6 +75,8 @@ class FitFollower:
         # `remedy` is asked for with each frame: the view is kept as long as its drawing is the same object.
         self._remedy: RemedyView | None = None
         self._deviations: tuple[object, tuple[Deviation, ...]] = (None, ())
+        self._script: WatchRequest | None = None
+        self._measured: MeasuredRun | None = None
         self.cards: Sequence[SimulatedCard] = ()
         self.on_cards = CardsAnswer()
         panel.changed.connect(self.form_changed)
@@ -144,6 +148,8 @@ class FitFollower:
         if self._due is not None and self._clock() >= self._due:
             self._ask()
         elif self._due is None:
+            if self._script is not None:
+                self._show_measured(self._script)
             # A question that raised (`_ask`) has no answer of its own.
             if self._requested:  # else the newest answer is to values that are in the form no more
                 self._show(self._session.estimates.newest())
@@ -246,9 +252,13 @@ class FitFollower:
 
     def _ask(self) -> None:
         self._due, self._shown, self._requested = None, None, False
+        self._script = self._measured = None
         spec = self._panel.spec()
         self._fade()
         self._fade_cards()
+        if self._panel.watching and self._panel.script.ready:
+            self._script = self._panel.script.request()
+            self._session.measured.request(self._script)
         if spec is None:
             self._panel.fit.withdraw(self._panel.correction or PREDICTING)
             return
@@ -280,6 +290,23 @@ class FitFollower:
             self._panel.fit.show_reason(problem.message, problem.remedy)
         elif estimate is not None:
             self._panel.fit.show_reason(estimate.reason, "")
+
+    def _show_measured(self, request: WatchRequest) -> None:
+        """Show what the script took when it ran before, as soon as that is found."""
+        found = self._session.measured.of(request)
+        if found is None or found is self._measured:
+            return
+        self._measured = found
+        self._ghost = _measured_view(found, self._target_of(request, found))
+
+    def _target_of(self, request: WatchRequest, found: MeasuredRun) -> Target | None:
+        """Where the script would run now; ``None`` where that is not known."""
+        if request.simulate:
+            return self._session.estimates.empty_target(request.simulate[0])
+        try:
+            return self._session.estimates.target(found.device)
+        except ValueError:
+            return None
 
     def _show_cards(self, answer: Answer) -> None:
         """Take what is known of the cards; what there was of an earlier question stays until it is answered anew."""
@@ -391,6 +418,30 @@ def _ghost_view(answer: Answer, spec: Spec | None) -> GhostView | None:
         steps=int(getattr(spec, "steps", 0) or 0),
         sized=_sized(answer.ghost, spec),
         margin=margin,
+    )
+
+
+def _measured_view(found: MeasuredRun, target: Target | None) -> GhostView:
+    """What a script took before, against what there is room for now beside its context."""
+    ghost = found.ghost
+    limit = None
+    if target is not None and target.free_bytes is not None:
+        limit = target.free_bytes - target.overhead_bytes
+        ghost = replace(ghost, capacity=target.capacity_bytes, limit=limit)
+    verdict: GhostVerdict = "unknown"
+    if limit is not None:
+        verdict = "fits" if found.peak_bytes <= limit else "short"
+    run = f"the run of {format_date(found.began_s)} on {found.device}"
+    if found.devices > 1:
+        run = f"{run}, the fullest of {found.devices}"
+    return GhostView(
+        ghost,
+        f"peak {format_bytes(found.peak_bytes)}",
+        f"as of {run}",
+        "" if limit is None else f"limit {format_bytes(limit)}",
+        verdict,
+        steps=found.steps,
+        measured=run,
     )
 
 

@@ -35,7 +35,7 @@ TITLE = "My script"
 SUMMARY = "Your own program, unchanged, under the dashboard: its memory, its loss, its output."
 
 NOT_PREDICTED = (
-    "The memory of your own program is not predicted here; gpudash estimate --callable does that for a function."
+    "Before its first run, gpudash estimate -- COMMAND predicts what it takes. After one, the plot shows what it took."
 )
 
 TIPS: Mapping[str, str] = {

@@ -382,11 +382,20 @@ class WorkloadPanel(QFrame):
             self.workload.setCurrentIndex(self.workload.findData(WATCH))
             self.script.take_file(path)
 
-    def take_model(self, path: Path) -> None:
-        """Choose a model by its config, and fill in its folder."""
+    def take_model(self, path: Path, *, task: str | None = None) -> None:
+        """Choose a model by its config, and fill in its folder or name; and what is to be done with it."""
+        if self._running:
+            return
+        self.workload.setCurrentIndex(self.workload.findData(ModelSpec.name))
+        if task is not None:
+            self.form.set_values({**self.form.values(), "task": task})
+        cast(ModelForm, self.form).take_folder(path)
+
+    def take_script_values(self, script: Script) -> None:
+        """Choose the user's own program, and fill in how it was run."""
         if not self._running:
-            self.workload.setCurrentIndex(self.workload.findData(ModelSpec.name))
-            cast(ModelForm, self.form).take_folder(path)
+            self.workload.setCurrentIndex(self.workload.findData(WATCH))
+            self.script.set_script(script)
 
     @property
     def form(self) -> SpecForm:

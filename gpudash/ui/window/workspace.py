@@ -16,6 +16,7 @@ from PySide6.QtWidgets import QMessageBox, QStackedWidget, QTabBar, QToolButton,
 from gpudash.session.live.running import A_RUN_IS_ON
 from gpudash.session.recordings.file_kinds import FoundFile, Kind, find_file
 from gpudash.session.source import DashboardSource
+from gpudash.specs.model_names import has_config
 from gpudash.system.settings import Settings
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.runs import RunView
@@ -40,7 +41,6 @@ DASHBOARD = "Dashboard"
 LONGEST_TITLE = 32
 """Characters of a title that a tab shows; the whole path is its tooltip."""
 
-MODEL_CONFIG = "config.json"
 SCRIPT_SUFFIX = ".py"
 
 
@@ -248,11 +248,11 @@ class Workspace(QWidget):
         for path in paths:
             if path.suffix == SCRIPT_SUFFIX and path.is_file() and self.live:
                 self.show_dashboard()
-                self.dashboard.left.show_form()
+                self.dashboard.show_form()
                 self.dashboard.panel.take_script(path)
-            elif self.live and _is_model(path):
+            elif self.live and has_config(path):
                 self.show_dashboard()
-                self.dashboard.left.show_form()
+                self.dashboard.show_form()
                 self.dashboard.panel.take_model(path)
             else:
                 self.open(path)
@@ -409,7 +409,7 @@ class Workspace(QWidget):
             self.notice.report("A run is in progress; stop it first, then run this one again.", "note")
             return
         self.show_dashboard()
-        self.dashboard.left.show_form()
+        self.dashboard.show_form()
         panel = self.dashboard.panel
         sentence = put_into_panel(run, panel, self.session.devices(), self.session.default_device())
         if not sentence and run.spec.get("edit"):
@@ -489,10 +489,3 @@ def _tab_text(document: Document, title: str) -> str:
     else:
         text = f"{title[:half]}…{title[-half:]}"
     return without_mnemonics(document.title_within(LONGEST_TITLE) or text)
-
-
-def _is_model(path: Path) -> bool:
-    """Whether a model of Hugging Face's form is there: its config, or a folder that holds one."""
-    if path.name == MODEL_CONFIG:
-        return path.is_file()
-    return any((path / name / MODEL_CONFIG).is_file() for name in ("", "unet", "transformer"))

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import shlex
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
+from gpudash.session.watching.attaching.entry_methods import REMOTE_EXEC
+from gpudash.session.watching.request import program_name
+from gpudash.system.newest_request import NewestRequest
 from gpudash.telemetry.store import Store
+
+logger = logging.getLogger(__name__)
+
+_VERSION = re.compile(r"python(\d+)\.(\d+)")
+
+_MODULES = {"ipykernel_launcher": "jupyter kernel", "ipykernel": "jupyter kernel", "jupyterlab": "jupyter"}
+"""Module that Python runs → what people call such a program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +34,18 @@ class Candidate:
         command: its command line, as it would be typed.
         memory_bytes: resident.
         gpu_bytes: held on all GPUs together; ``None`` where it holds none, or the driver does not tell.
+        name: what the program is called.
+        seconds: how long it has run.
+        inside: whether it lets gpudash in, so that its steps and lines are seen; else it is seen from outside.
     """
 
     pid: int
     command: str
     memory_bytes: int
     gpu_bytes: int | None
+    name: str = ""
+    seconds: float = 0.0
+    inside: bool = False
 
 
 def gpu_holders(store: Store) -> dict[int, int | None]:
@@ -63,11 +82,78 @@ def candidates(store: Store) -> list[Candidate]:
                 wanted = process.pid in held or is_python(arguments)
                 if wanted and process.uids().real == os.getuid():
                     memory, gpu = int(process.memory_info().rss), held.get(process.pid)
-                    found.append((process.create_time(), Candidate(process.pid, shlex.join(arguments), memory, gpu)))
+                    began = process.create_time()
+                    candidate = Candidate(
+                        process.pid,
+                        shlex.join(arguments),
+                        memory,
+                        gpu,
+                        _name(process, arguments),
+                        max(0.0, time.time() - began),
+                        _lets_in(process),
+                    )
+                    found.append((began, candidate))
         except (psutil.Error, OSError):
             continue  # it has ended, or is not ours to ask
     found.sort(key=lambda entry: (-(entry[1].gpu_bytes or 0), -entry[0]))
     return [candidate for _began, candidate in found]
+
+
+def _name(process: psutil.Process, arguments: Sequence[str]) -> str:
+    if not arguments:
+        return str(process.name())
+    module = ""
+    if "-m" in arguments[:-1]:
+        module = arguments[arguments.index("-m") + 1]
+    return _MODULES.get(module) or module or program_name(arguments)
+
+
+def _lets_in(process: psutil.Process) -> bool:
+    """Whether a program was prepared, or its Python has a way in of its own; told by what is cheap to ask."""
+    try:
+        if process.environ().get("GPUDASH_AGENT"):
+            return True
+        named = _VERSION.search(Path(process.exe()).name)
+    except (psutil.Error, OSError):
+        return False
+    return named is not None and (int(named[1]), int(named[2])) >= REMOTE_EXEC
+
+
+class CandidatePoll:
+    """The processes that can be watched, listed on a thread of its own; nobody waits for it.
+
+    Args:
+        find: lists them.
+    """
+
+    def __init__(self, find: Callable[[], Sequence[Candidate]]) -> None:
+        self._find = find
+        self._requests: NewestRequest[object] = NewestRequest("gpudash-processes", self._answer)
+        self.newest: Sequence[Candidate] | None = None
+        self.problem = ""
+
+    def request(self) -> None:
+        """List them anew, unless that is being done; `newest` has them then, or `problem` says why not."""
+        if not self._requests.busy:
+            self._requests.submit(object())
+
+    def close(self, timeout_s: float) -> bool:
+        """List them no more; false when the thread has not ended in time."""
+        self._requests.close()
+        return self._requests.wait(timeout_s)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for what was requested; false when the time passed first."""
+        return self._requests.wait(timeout_s)
+
+    def _answer(self, _request: object) -> bool:
+        try:
+            self.newest = list(self._find())
+            self.problem = ""
+        except Exception as error:
+            logger.exception("the processes could not be listed")
+            self.problem = f"The processes could not be listed ({type(error).__name__}: {error})."
+        return True
 
 
 def is_python(command: Sequence[str]) -> bool:

@@ -68,6 +68,7 @@ class GhostView:
         steps: that the run takes; 0 where that is not known.
         sized: what a drag of the peak changes; ``None`` for nothing.
         margin: by how much the prediction may be off, either way, where that decides, bytes; else 0.
+        measured: of which run it was measured, "the run of today 14:05 on cuda:0"; "" where it is predicted.
     """
 
     ghost: Ghost | None
@@ -79,6 +80,7 @@ class GhostView:
     steps: int = 0
     sized: SizedPeak | None = None
     margin: float = 0.0
+    measured: str = ""
 
     @property
     def reach(self) -> float:
@@ -99,7 +101,10 @@ class GhostView:
             parts = []
         else:
             parts = [f"{name} {size:.0f} bytes" for name, size in self.ghost.parts.items()]
-        return "; ".join(text for text in ("predicted", self.headline, self.detail, self.limit_text, *parts) if text)
+        state = "predicted"
+        if self.measured:
+            state = f"as of {self.measured}"
+        return "; ".join(text for text in (state, self.headline, self.detail, self.limit_text, *parts) if text)
 
 
 def verdict_colour(view: GhostView, palette: Palette) -> str:

@@ -1,0 +1,205 @@
+"""What a script took when it ran before: its recorded curve, drawn as a predicted run is, for the same command.
+
+The newest recordings are looked through on a thread of its own; nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpudash.drawing.ghost import Ghost
+from gpudash.memory.predicting.prediction import HELD_BACK
+from gpudash.session.watching.request import WatchRequest
+from gpudash.system.newest_request import NewestRequest
+from gpudash.telemetry.recording.facts import wall_clock_s
+from gpudash.telemetry.recording.reading import Recording, RunRow, open_recording
+from gpudash.telemetry.recording.recorder import RecordingError
+from gpudash.telemetry.recording.schema import SUFFIX
+from gpudash.telemetry.records import StepFinished
+from gpudash.telemetry.runs import WATCH
+
+logger = logging.getLogger(__name__)
+
+ALLOCATED = "allocated"
+"""The ribbon for what tensors held: by category nothing was recorded."""
+
+MOST_RECORDINGS = 60
+"""Of the newest, which are looked through."""
+
+COLUMNS = 2048
+"""Equal stretches of time that a run is drawn in, each at its highest."""
+
+MOST_MARKED = 200
+"""Steps up to which each is marked."""
+
+Floats = NDArray[np.float64]
+Key = tuple[tuple[str, ...], str]
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredRun:
+    """A run of before.
+
+    Attributes:
+        began_s: when, seconds since the epoch.
+        device: as torch names it; of several the one that held most.
+        devices: on how many it held memory.
+        ghost: what it held.
+        peak_bytes: the most that its allocator held.
+        steps: that it took.
+    """
+
+    began_s: float
+    device: str
+    devices: int
+    ghost: Ghost
+    peak_bytes: int
+    steps: int
+
+
+class MeasuredRuns:
+    """Finds the last run of a command that held memory of a GPU.
+
+    Args:
+        folder: where the recordings are.
+        own: the file that the session records to, wherever that is; ``None`` for none.
+    """
+
+    def __init__(self, folder: Callable[[], Path], own: Callable[[], Path | None]) -> None:
+        self._folder = folder
+        self._own = own
+        self._found: dict[Key, MeasuredRun | None] = {}
+        self._requests: NewestRequest[Key] = NewestRequest("gpudash-measured", self._answer)
+
+    def request(self, request: WatchRequest) -> None:
+        """Look for the last run of this command in this folder; returns at once."""
+        self._requests.submit(_key(request), retry=True)
+
+    def of(self, request: WatchRequest) -> MeasuredRun | None:
+        """What was found; ``None`` where nothing was, or it is still being looked for."""
+        return self._found.get(_key(request))
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for what was requested; false when the time passed first."""
+        return self._requests.wait(timeout_s)
+
+    def close(self, timeout_s: float = 1.0) -> bool:
+        """Look for nothing more; false when the thread has not ended in time."""
+        self._requests.close()
+        return self._requests.wait(timeout_s)
+
+    def _answer(self, key: Key) -> bool:
+        try:
+            self._found[key] = next(self._runs_of(key), None)
+        except Exception:
+            logger.exception("what a script took before could not be read")
+        return True
+
+    def _runs_of(self, key: Key) -> Iterator[MeasuredRun]:
+        """The runs of a command, the newest first, as far as they held anything."""
+        for path in self._recordings():
+            try:
+                with open_recording(path) as recording:
+                    for run in reversed(recording.runs):
+                        if run.workload != WATCH or run.ended_s is None or _key_of(run) != key:
+                            continue
+                        found = _measured(recording, run, run.ended_s)
+                        if found is not None:
+                            yield found
+            except (RecordingError, OSError):
+                continue  # it is gone by now, or is none
+
+    def _recordings(self) -> list[Path]:
+        paths = set(self._folder().glob(f"*{SUFFIX}"))
+        own = self._own()
+        if own is not None:
+            paths.add(own)
+        changed: list[tuple[float, Path]] = []
+        for path in paths:
+            try:
+                changed.append((path.stat().st_mtime, path))
+            except OSError:
+                continue
+        return [path for _time, path in sorted(changed, reverse=True)[:MOST_RECORDINGS]]
+
+
+def _key(request: WatchRequest) -> Key:
+    return tuple(request.command), str(request.folder or Path.cwd())
+
+
+def _key_of(run: RunRow) -> Key:
+    # a run with a change is of another program
+    if run.spec.get("edit") or run.spec.get("pid"):
+        return (), ""
+    request = WatchRequest.from_spec(run.spec)
+    return tuple(request.command), os.fspath(request.folder or "")
+
+
+def _measured(recording: Recording, run: RunRow, ended_s: float) -> MeasuredRun | None:
+    """What a run held of the device of which it held most; ``None`` where that is nothing."""
+    last = recording.last_rows()
+    first = recording.rows_at(run.began_s, last)
+    until = recording.rows_at(ended_s, last)
+    readings: dict[str, list[tuple[float, float, float]]] = {}
+    for sample in recording.samples("allocator", first.get("allocator", 0), until.get("allocator")):
+        allocated = _most(sample.values.get("allocated_bytes"), sample.values.get("peak_allocated_bytes"))
+        reserved = _most(sample.values.get("reserved_bytes"), sample.values.get("peak_reserved_bytes"))
+        if sample.device is not None and sample.device != "cpu" and allocated is not None:
+            readings.setdefault(sample.device, []).append((sample.time_s, allocated, max(allocated, reserved or 0.0)))
+    held = {device: max(row[2] for row in rows) for device, rows in readings.items()}
+    if not any(held.values()):
+        return None
+    fullest = max(held, key=lambda device: held[device])
+    events = recording.events(first.get("event", 0), until.get("event"))
+    ends = [event.time_s for event in events if isinstance(event, StepFinished)]
+    times, allocated_at, reserved_at = np.array(readings[fullest], np.float64).T
+    began = (wall_clock_s(recording.meta.get("wall_clock_origin", "")) or 0.0) + run.began_s
+    ghost = drawn(times, allocated_at, reserved_at, ends)
+    count = sum(1 for size in held.values() if size)
+    return MeasuredRun(began, fullest, count, ghost, int(held[fullest]), len(ends))
+
+
+def _most(*values: object) -> float | None:
+    """The larger of what was read now and of the most since the reading before."""
+    known = [float(value) for value in values if isinstance(value, (int, float))]
+    return max(known, default=None)
+
+
+def drawn(times: Floats, allocated: Floats, reserved: Floats, ends: Sequence[float]) -> Ghost:
+    """A run as a ghost: evenly in time, in `COLUMNS` stretches at most, each at its highest.
+
+    Args:
+        times: of the readings, seconds, ascending.
+        allocated, reserved: bytes.
+        ends: when its steps ended, seconds.
+    """
+    count = min(COLUMNS, len(times))
+    span = max(times[-1] - times[0], 1e-9)
+    columns = np.minimum((times - times[0]) / span * count, count - 1).astype(int)
+    # what was held goes on until the next reading, so that a stretch without one has what was before
+    held = np.stack([_by_column(allocated, columns, count), _by_column(reserved, columns, count)])
+    marks: list[tuple[int, int, str]] = []
+    if len(ends) <= MOST_MARKED:
+        starts = [times[0], *ends[:-1]]
+        marks = [
+            (min(count - 1, max(0, int((start - times[0]) / span * count))), step, "")
+            for step, start in enumerate(starts[: len(ends)], 1)
+        ]
+    ghost = Ghost.of({ALLOCATED: held[0], HELD_BACK: held[1] - held[0]}, marks, kept=HELD_BACK)
+    ghost.prepare()
+    return ghost
+
+
+def _by_column(values: Floats, columns: NDArray[np.intp], count: int) -> Floats:
+    found = np.full(count, np.nan)
+    np.fmax.at(found, columns, values)
+    known = np.flatnonzero(~np.isnan(found))
+    filled: Floats = found[known[np.searchsorted(known, np.arange(count), "right") - 1]]
+    return filled

@@ -1,0 +1,214 @@
+"""Models by their names: the usual ones, whose configs come with gpudash, and those in Hugging Face's cache here.
+
+Nothing is fetched: a name is one of these two, or there is no such model.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from gpudash.system.files import resource
+from gpudash.system.foreign_files import open_regular, read_regular_text
+
+CONFIGS = ("config.json", "unet/config.json", "transformer/config.json")
+"""Where a folder has the config of its model; that of a diffusion pipeline is a folder deeper."""
+
+NAME_IT = "Choose the folder of a model, or its config.json."
+
+VARIANTS = ("-instruct", "-it", "-chat", "-base", "-hf")
+"""Endings that name other weights of the same layers."""
+
+MOST_HEADER = 32 * 2**20
+"""Bytes of the header of a safetensors file that are read; one of 671 billion parameters in one file has 10 MB."""
+
+MOST_COMMIT = 200
+"""Bytes of a file that names a commit."""
+
+MOST_CACHED = 200
+"""Models of the cache that are listed."""
+
+CLOSE = 0.6
+"""How alike a name is that is offered for one there is not, 0 to 1, as difflib measures it."""
+
+COMPUTED_IN = frozenset({"F64", "F32", "F16", "BF16"})
+"""Types whose count is that of the parameters; others are packed."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedModel:
+    """A model that has a name here.
+
+    Attributes:
+        name: without who published it.
+        hub: its whole name at Hugging Face, such as "openai-community/gpt2".
+        folder: with its config.
+        parameters: how many; ``None`` where that is not known.
+        weight_bytes: of its weights as they are stored; ``None`` where that is not known.
+        cached: whether it lies in the cache of this computer.
+    """
+
+    name: str
+    hub: str
+    folder: Path
+    parameters: int | None
+    weight_bytes: int | None
+    cached: bool = False
+
+
+@cache
+def known_models() -> tuple[NamedModel, ...]:
+    """The usual models, by family and size.
+
+    Raises:
+        FileNotFoundError: when an installation lacks them.
+    """
+    folder = resource("models")
+    listed = json.loads((folder / "models.json").read_text(encoding="utf-8"))
+    return tuple(
+        NamedModel(name, facts["hub"], folder / name, facts["parameters"], facts["weight_bytes"])
+        for name, facts in listed.items()
+    )
+
+
+def cached_models() -> list[NamedModel]:
+    """The models in Hugging Face's cache that have a config, the newest first. Reads headers of weights, no weights."""
+    return [_cached(hub, folder) for hub, folder in _cache_folders()]
+
+
+def find_model(text: str) -> Path:
+    """The folder or the config that a path or a name means; upper case and lower are one in a name.
+
+    Raises:
+        ValueError: one sentence, when there is none.
+    """
+    path = Path(text).expanduser()
+    if has_config(path):
+        return path
+    named = _by_name(text)
+    if named is not None:
+        return named
+    if path.is_dir():
+        raise ValueError(f"{text} has no config.json. {NAME_IT}")
+    if path.exists():
+        return path
+    close = closest_name(text)
+    if close:
+        raise ValueError(f"There is no model {text} here. Did you mean {close}?")
+    raise ValueError(f"{text} is not there. {NAME_IT}")
+
+
+def has_config(path: Path) -> bool:
+    """Whether a config is there, or a folder that holds one."""
+    if path.name == CONFIGS[0]:
+        return path.is_file()
+    return any((path / name).is_file() for name in CONFIGS)
+
+
+def closest_name(text: str) -> str:
+    """The name that is most like one there is not; "" where none is, or it is a path."""
+    if text.startswith((".", "/", "~")):
+        return ""
+    names = {model.name.casefold(): model.name for model in known_models()}
+    names |= {_short(hub).casefold(): _short(hub) for hub, _folder in _cache_folders()}
+    found = difflib.get_close_matches(_short(text).casefold(), list(names), 1, CLOSE)
+    return next((names[name] for name in found), "")
+
+
+def _by_name(text: str) -> Path | None:
+    wanted = text.strip().casefold()
+    for hub, folder in _cache_folders():
+        if wanted in (hub.casefold(), _short(hub).casefold()):
+            return folder
+    plain = wanted
+    for ending in VARIANTS:
+        plain = plain.removesuffix(ending)
+    for model in known_models():
+        names = {model.name.casefold(), model.hub.casefold()}
+        # the weights of a variant are others, and as many
+        if names & {wanted, plain}:
+            return model.folder
+    return None
+
+
+def _short(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+def _cache_folder() -> Path:
+    """Where huggingface_hub keeps models (its constants.py): the variables in their order, else the default."""
+    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
+        given = os.environ.get(name)
+        if given:
+            return Path(given).expanduser()
+    home = os.environ.get("HF_HOME")
+    if home:
+        return Path(home).expanduser() / "hub"
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    return caches / "huggingface" / "hub"
+
+
+def _cache_folders() -> list[tuple[str, Path]]:
+    """Hub name and snapshot of every model in the cache that has a config, the newest first."""
+    try:
+        listed = [entry for entry in _cache_folder().iterdir() if entry.name.startswith("models--")]
+        listed.sort(key=lambda entry: -entry.stat().st_mtime)
+    except OSError:
+        return []
+    found = []
+    for entry in listed[:MOST_CACHED]:
+        snapshot = next((folder for folder in _snapshots(entry) if has_config(folder)), None)
+        if snapshot is not None:
+            found.append((entry.name.removeprefix("models--").replace("--", "/"), snapshot))
+    return found
+
+
+def _snapshots(entry: Path) -> Iterator[Path]:
+    """The snapshots of a model in the cache, that of its main branch first."""
+    with suppress(OSError, ValueError):  # without a main branch it was fetched by a commit or a tag
+        yield entry / "snapshots" / read_regular_text(entry / "refs" / "main", MOST_COMMIT).strip()
+    with suppress(OSError):
+        yield from sorted((entry / "snapshots").iterdir())
+
+
+def _cached(hub: str, folder: Path) -> NamedModel:
+    files = sorted(folder.glob("*.safetensors"))
+    headers = [_header(file) for file in files]
+    types = [str(tensor.get("dtype")) for header in headers for tensor in header.values()]
+    parameters = None
+    if types and all(kind in COMPUTED_IN for kind in types):
+        parameters = sum(_count(tensor.get("shape")) for header in headers for tensor in header.values())
+    try:
+        size = sum(file.stat().st_size for file in files or sorted(folder.glob("*.bin")))
+    except OSError:
+        size = 0
+    return NamedModel(_short(hub), hub, folder, parameters, size or None, cached=True)
+
+
+def _count(shape: Any) -> int:
+    if isinstance(shape, list) and all(isinstance(side, int) and side >= 0 for side in shape):
+        return math.prod(shape)
+    return 0
+
+
+def _header(file: Path) -> Mapping[str, Mapping[str, Any]]:
+    """Name of a tensor → its type and shape, by a safetensors file; empty where that cannot be read."""
+    try:
+        with open_regular(file) as opened:
+            length = int.from_bytes(opened.read(8), "little")
+            if length > MOST_HEADER:
+                return {}
+            header = json.loads(opened.read(length))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    if not isinstance(header, dict):
+        return {}
+    return {name: tensor for name, tensor in header.items() if name != "__metadata__" and isinstance(tensor, dict)}

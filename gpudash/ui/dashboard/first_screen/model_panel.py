@@ -1,0 +1,214 @@
+"""Where a model is named by its name, its folder or Hugging Face's, and what is to be done with it is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtWidgets import (
+    QButtonGroup,
+    QComboBox,
+    QCompleter,
+    QFileDialog,
+    QHBoxLayout,
+    QLineEdit,
+    QPushButton,
+    QToolButton,
+    QWidget,
+)
+
+from gpudash.specs.model_names import NamedModel, find_model
+from gpudash.ui.colours import Palette
+from gpudash.ui.dashboard.first_screen.panels import StartPanel, heading
+from gpudash.ui.dashboard.first_screen.rows import RowCell, RowContent, RowList
+from gpudash.ui.dashboard.first_screen.script_panel import left_cell
+from gpudash.ui.widgets.fields import ChoiceField
+from gpudash.ui.widgets.focus_group import FocusGroup
+from gpudash.ui.widgets.layouts import in_row
+from gpudash.ui.widgets.plain_text import PlainLabel
+from gpudash.units import format_bytes
+
+TITLE = "Will a model fit?"
+SENTENCE = "On this card, or on any card above."
+PLACEHOLDER = "A name, a folder, a Hugging Face model"
+CACHED, USUAL = "ALREADY ON THIS MACHINE", "USUAL MODELS"
+
+TASKS = {"infer": "inference", "train": "training", "lora": "LoRA", "qlora": "QLoRA"}
+
+SHOWN = ("gpt2", "Llama-3.2-1B", "Qwen2.5-7B", "Llama-3.1-8B", "Qwen3-14B", "gemma-2-9b", "phi-4", "Qwen2.5-32B")
+"""The usual models that are listed first where the cache has none; the field knows all."""
+
+LEAST: Mapping[str, str] = {
+    "infer": "weights alone",
+    "train": "weights, gradients, AdamW",
+    "lora": "weights alone",
+    "qlora": "4-bit weights alone",
+}
+"""Task → what the figures count: the least that it can take, told without a prediction."""
+
+COPIES_OF_TRAINING = 4
+"""Weights, gradients, and the two moments that AdamW keeps in the same type."""
+
+
+def least_bytes(model: NamedModel, task: str) -> int | None:
+    """The least that a task can take of a model, bytes; ``None`` where that is not known."""
+    if task == "qlora":
+        if model.parameters is None:
+            return None
+        return model.parameters // 2
+    if model.weight_bytes is None:
+        return None
+    if task == "train":
+        return COPIES_OF_TRAINING * model.weight_bytes
+    return model.weight_bytes
+
+
+class ModelPanel(StartPanel):
+    """The field, the tasks, and the models that are here.
+
+    Signals:
+        chosen: a name, folder or config that a model is found by, and the task.
+    """
+
+    chosen = Signal(str, str)
+
+    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(TITLE, SENTENCE, parent)
+        self._models: Sequence[NamedModel] = ()
+        self._free: int | None = None
+        self.field = ChoiceField()
+        self.field.setEditable(True)
+        self.field.setInsertPolicy(QComboBox.InsertPolicy.NoInsert)
+        self.field.setAccessibleName("Model")
+        self.field.setToolTip("Name of a model, its folder or config.json; Enter asks what it takes")
+        self.field.setMinimumContentsLength(12)
+        self.field.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        line = self.line
+        line.setPlaceholderText(PLACEHOLDER)
+        line.setAcceptDrops(False)  # files dropped on the window are opened, wherever they fall
+        line.returnPressed.connect(self.choose_typed)
+        self.problem = PlainLabel(role="error", wraps=True)
+        self.problem.hide()
+        line.textEdited.connect(lambda _text: self.problem.hide())
+        # the list of a choice closes after it has told which: by then the field says what it will say
+        self.field.activated.connect(lambda _row: QTimer.singleShot(0, self.choose_typed))
+        self.browse = QToolButton()
+        self.browse.setText("…")
+        self.browse.setProperty("role", "browse")
+        self.browse.setAccessibleName("Browse for the folder of a model")
+        self.browse.setToolTip("Browse for a folder with a config.json")
+        self.browse.clicked.connect(self._browse)
+        self._title = PlainLabel(USUAL)
+        self._what = PlainLabel()
+        self.list = RowList("Models", palette)
+        self.list.chosen.connect(lambda key: self.chosen.emit(key, self.task))
+        self.add(in_row((self.field, 1), self.browse, margins=(0, 4, 0, 0), spacing=6))
+        self.add(self.problem)
+        self.add(self._task_row())
+        self.add(heading(self._title, self._what))
+        self.add_list(self.list, 1)
+
+    @property
+    def line(self) -> QLineEdit:
+        """The field's line of text."""
+        line = self.field.lineEdit()
+        assert line is not None
+        return line
+
+    @property
+    def task(self) -> str:
+        """What is to be done with a model."""
+        chosen = self.tasks.checkedButton()
+        assert chosen is not None
+        return str(chosen.property("task"))
+
+    def show_models(self, cached: Sequence[NamedModel], usual: Sequence[NamedModel]) -> None:
+        """Offer the models of the cache, and the usual ones."""
+        names = [*(model.hub for model in cached), *(model.name for model in usual)]
+        typed = self.line.text()
+        self.field.clear()
+        self.field.addItems(list(dict.fromkeys(names)))
+        self.field.setCurrentIndex(-1)
+        self.line.setText(typed)
+        completer = QCompleter(self.field.model(), self.field)
+        completer.setFilterMode(Qt.MatchFlag.MatchContains)
+        completer.setCaseSensitivity(Qt.CaseSensitivity.CaseInsensitive)
+        self.field.setCompleter(completer)
+        first = {name: place for place, name in enumerate(SHOWN)}
+        self._models = list(cached) or sorted(usual, key=lambda model: first.get(model.name, len(first)))
+        self._title.setText(CACHED if cached else USUAL)
+        self._show_rows()
+
+    def show_free(self, free: int | None) -> None:
+        """Hold what models take against what is free, bytes; ``None`` where that is not known."""
+        self._free = free
+        self._show_rows()
+
+    def set_palette(self, palette: Palette) -> None:
+        """Draw in other colours."""
+        self.list.set_palette(palette)
+
+    def choose_typed(self) -> None:
+        """Take the model that the field names; one that there is not is answered in a sentence below."""
+        text = self.line.text().strip()
+        if not text:
+            return
+        try:
+            find_model(text)
+        except ValueError as error:
+            self.problem.setText(str(error))
+            self.problem.show()
+            return
+        self.problem.hide()
+        self.chosen.emit(text, self.task)
+
+    def _task_row(self) -> QHBoxLayout:
+        row = QHBoxLayout()
+        row.setSpacing(6)
+        self.tasks = QButtonGroup(self)
+        for task, text in TASKS.items():
+            button = QPushButton(text)
+            button.setProperty("role", "chip")
+            button.setProperty("task", task)
+            button.setCheckable(True)
+            button.setChecked(task == "infer")
+            self.tasks.addButton(button)
+            row.addWidget(button)
+        row.addStretch(1)
+        FocusGroup(self, self.tasks.buttons())
+        self.tasks.buttonClicked.connect(lambda _button: self._show_rows())
+        return row
+
+    def _show_rows(self) -> None:
+        self._what.setText(f"{LEAST[self.task]}, GiB left")
+        self.list.show_rows([self._row(model) for model in self._models])
+
+    def _row(self, model: NamedModel) -> RowContent:
+        count = ""
+        if model.parameters is not None:
+            count = _count(model.parameters)
+        size = least_bytes(model, self.task)
+        least = ""
+        left = RowCell("", right=True)
+        if size is not None:
+            least = format_bytes(size)
+            left = left_cell(self._free, size)
+        sentence = ", ".join(
+            part for part in (model.name, count, f"at least {least}" if least else "", left.text) if part
+        )
+        cells = (RowCell(model.name), RowCell(count, "muted", right=True), RowCell(least, right=True), left)
+        key = model.hub if model.cached else model.name
+        return RowContent(key, cells, sentence, f"Predict {TASKS[self.task]} to the byte, on every card")
+
+    def _browse(self) -> None:
+        found = QFileDialog.getExistingDirectory(self, "The folder of a model", str(Path.home()))
+        if found:
+            self.line.setText(found)
+            self.choose_typed()
+
+
+def _count(parameters: int) -> str:
+    if parameters >= 10**9:
+        return f"{parameters / 10**9:.1f} B"
+    return f"{parameters / 10**6:.0f} M"

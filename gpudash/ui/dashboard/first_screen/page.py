@@ -1,0 +1,52 @@
+"""The first screen: three panels to begin with, and a row below the monitor for who has no file."""
+
+from __future__ import annotations
+
+from PySide6.QtWidgets import QWidget
+
+from gpudash.ui.colours import Palette
+from gpudash.ui.dashboard.first_screen.model_panel import ModelPanel
+from gpudash.ui.dashboard.first_screen.program_panel import ProgramsPanel
+from gpudash.ui.dashboard.first_screen.script_panel import ScriptPanel
+from gpudash.ui.widgets.focus_group import FocusGroup
+from gpudash.ui.widgets.labels import worded_button
+from gpudash.ui.widgets.layouts import in_row
+from gpudash.ui.widgets.plain_text import PlainLabel
+from gpudash.ui.widgets.text_size import scaled
+
+WITHOUT_A_FILE = "Or without a file:"
+TRAIN, DEMO, FORM = "Train a small transformer   F5", "Play the demo", "All workloads"
+NAME = "First screen"
+
+MOST_PX = 500
+"""Logical pixels of height beyond which the monitor has the room."""
+
+
+class FirstScreen(QWidget):
+    """Three panels beside one another.
+
+    Attributes:
+        script, model, program: the panels.
+        train, demo, form: the buttons of `bottom`, which stands below the monitor.
+    """
+
+    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setAccessibleName(NAME)
+        self.setMaximumHeight(scaled(MOST_PX))
+        self.script = ScriptPanel(palette)
+        self.model = ModelPanel(palette)
+        self.program = ProgramsPanel(palette)
+        in_row((self.script, 1), (self.model, 1), (self.program, 1), parent=self, margins=(0, 0, 0, 0), spacing=12)
+        self.train = worded_button(TRAIN, "Run the default training on the device that is chosen", lambda: None)
+        self.demo = worded_button(DEMO, "What tensors do to memory, scene by scene", lambda: None)
+        self.form = worded_button(FORM, "Choose a workload and its values, and see what it will take", lambda: None)
+        self.bottom = QWidget()
+        label = PlainLabel(WITHOUT_A_FILE, role="muted")
+        in_row(label, self.train, self.demo, self.form, 1, parent=self.bottom, margins=(2, 0, 2, 0), spacing=8)
+        FocusGroup(self.bottom, [self.train, self.demo, self.form])
+
+    def set_palette(self, palette: Palette) -> None:
+        """Draw in other colours."""
+        for panel in (self.script, self.model, self.program):
+            panel.set_palette(palette)

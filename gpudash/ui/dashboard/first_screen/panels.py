@@ -1,0 +1,47 @@
+"""The frame that the parts of the first screen have in common: a large title, a sentence, and what stands below."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLayout, QVBoxLayout, QWidget
+
+from gpudash.ui.dashboard.first_screen.rows import EDGE_PX, RowList
+from gpudash.ui.widgets.layouts import in_row
+from gpudash.ui.widgets.plain_text import PlainLabel
+
+MARGINS = (10, 10, 10, 12)
+
+
+class StartPanel(QFrame):
+    """A panel with a title and a sentence; a subclass adds what stands below to `column`."""
+
+    def __init__(self, title: str, sentence: str, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setProperty("role", "panel")
+        self.setAccessibleName(title)
+        self.column = QVBoxLayout(self)
+        self.column.setContentsMargins(*MARGINS)
+        self.column.setSpacing(6)
+        self.add(PlainLabel(title, role="figure"))
+        self.add(PlainLabel(sentence, role="muted", wraps=True))
+
+    def add(self, part: QWidget | QLayout, share: int = 0) -> None:
+        """Put a part below the others, in line with the words of the rows of a list.
+
+        Args:
+            part: what is added.
+            share: of the height that is left.
+        """
+        self.column.addLayout(in_row((part, 1), margins=(EDGE_PX, 0, EDGE_PX, 0)), share)
+
+    def add_list(self, rows: RowList, share: int) -> None:
+        """Put a list below, which has its edges beside its words."""
+        self.column.addWidget(rows, share)
+
+
+def heading(left: PlainLabel, right: PlainLabel) -> QHBoxLayout:
+    """What stands over a list: its name, and what its figures are."""
+    left.setProperty("role", "title")
+    right.setProperty("role", "legend")
+    right.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+    return in_row(left, (right, 1), margins=(0, 4, 0, 0), spacing=8)

@@ -1,0 +1,190 @@
+"""Where a script is dropped or chosen, and the scripts that ran last with what they took."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from PySide6.QtCore import QPointF, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen, QPolygonF
+from PySide6.QtWidgets import QFileDialog, QPushButton, QSizePolicy, QWidget
+
+from gpudash.ui.colours import Palette
+from gpudash.ui.dashboard.first_screen.panels import StartPanel, heading
+from gpudash.ui.dashboard.first_screen.rows import RowCell, RowContent, RowList
+from gpudash.ui.widgets.labels import worded_button
+from gpudash.ui.widgets.layouts import in_column
+from gpudash.ui.widgets.plain_text import PlainLabel
+from gpudash.ui.widgets.text_size import scaled
+from gpudash.units import GIB, format_age, format_bytes
+
+TITLE = "Drop your train.py"
+SENTENCE = "See what it takes, and where it goes."
+DROP = "Drop a script anywhere in this window"
+CHOOSE = "Choose a file…"
+NONE = "Scripts that you have run appear here."
+
+AREA_PX = (96, 150)
+"""Least and most height of the place to drop, logical pixels."""
+
+ICON_PX = (22, 28)
+
+
+@dataclass(frozen=True, slots=True)
+class LastScript:
+    """A script that ran before.
+
+    Attributes:
+        name: of its file.
+        arguments: behind it, as they were typed.
+        spec: what was asked of the run.
+        began_s: when, seconds since the epoch.
+        peak_bytes: most that its tensors held on a GPU; ``None`` where that is not known.
+        ran_out: whether it ran out of memory.
+    """
+
+    name: str
+    arguments: str
+    spec: Mapping[str, Any]
+    began_s: float
+    peak_bytes: int | None
+    ran_out: bool = False
+
+
+class ScriptPanel(StartPanel):
+    """The place to drop, and the last scripts.
+
+    Signals:
+        file_chosen: a `Path` that is to be run.
+        script_chosen: the `LastScript` that is to be run again.
+    """
+
+    file_chosen = Signal(object)
+    script_chosen = Signal(object)
+
+    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(TITLE, SENTENCE, parent)
+        self._scripts: Sequence[LastScript] = ()
+        self._free: int | None = None
+        self.choose = worded_button(CHOOSE, "Choose a Python script to run; it needs no change", self._choose)
+        self.area = DropArea(self.choose, palette)
+        self.list = RowList("Last scripts", palette)
+        self.list.chosen.connect(self._chosen)
+        self._what = PlainLabel()
+        self.none = PlainLabel(NONE, role="muted", wraps=True)
+        self.add(self.area, 2)
+        self.add(heading(PlainLabel("LAST SCRIPTS"), self._what))
+        self.add(self.none)
+        self.add_list(self.list, 3)
+        self.show_scripts((), None)
+
+    def show_scripts(self, scripts: Sequence[LastScript], free: int | None, now_s: float | None = None) -> None:
+        """Show the scripts that ran last.
+
+        Args:
+            scripts: the newest first.
+            free: bytes that are free where the next run would be; ``None`` where that is not known.
+            now_s: seconds since the epoch.
+        """
+        self._scripts = scripts
+        self._free = free
+        if now_s is None:
+            now_s = time.time()
+        self.list.show_rows([self._row(place, script, now_s) for place, script in enumerate(scripts)])
+        self.none.setVisible(not scripts)
+        peaks = any(script.peak_bytes is not None for script in scripts)
+        self._what.setText("peak, and GiB left beside it" if peaks else "")
+
+    def set_palette(self, palette: Palette) -> None:
+        """Draw in other colours."""
+        self.area.set_palette(palette)
+        self.list.set_palette(palette)
+
+    def _row(self, place: int, script: LastScript, now_s: float) -> RowContent:
+        ago = f"{format_age(max(0.0, now_s - script.began_s))} ago"
+        peak = ""
+        left = RowCell("", right=True)
+        parts = [f"{script.name} {script.arguments}".strip(), ago]
+        if script.peak_bytes is not None:
+            peak = format_bytes(script.peak_bytes)
+            left = left_cell(self._free, script.peak_bytes)
+            parts.append(f"peak {peak}")
+        if script.ran_out:
+            left = RowCell("✕ ran out", "critical", right=True)
+            parts.append("ran out of memory")
+        cells = (
+            RowCell(script.name, bold=True),
+            RowCell(ago, "muted", right=True),
+            RowCell(peak, right=True),
+            left,
+        )
+        return RowContent(str(place), cells, ", ".join(parts), "Fill the form as it was")
+
+    def _choose(self) -> None:
+        found, _kind = QFileDialog.getOpenFileName(self, "Choose a Script", str(Path.home()), "Python (*.py)")
+        if found:
+            self.file_chosen.emit(Path(found))
+
+    def _chosen(self, key: str) -> None:
+        self.script_chosen.emit(self._scripts[int(key)])
+
+
+def left_cell(free: int | None, needed: int) -> RowCell:
+    """What would be left of what is free, or is missing."""
+    if free is None:
+        return RowCell("", right=True)
+    left = free - needed
+    if left < 0:
+        return RowCell(f"✕ {-left / GIB:.1f} short", "critical", right=True)
+    return RowCell(f"{left / GIB:.1f} left", "good", right=True)
+
+
+class DropArea(QWidget):
+    """A dashed place with a sheet of paper, words and a button: drops are taken anywhere, here they are invited."""
+
+    def __init__(self, button: QPushButton, palette: Palette) -> None:
+        super().__init__()
+        self._palette = palette
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
+        self.setMinimumHeight(scaled(AREA_PX[0]))
+        self.setMaximumHeight(scaled(AREA_PX[1]))
+        label = PlainLabel(DROP)
+        label.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        in_column((QWidget(), 1), label, parent=self, margins=(8, 8, 8, 10), spacing=8).addWidget(
+            button, alignment=Qt.AlignmentFlag.AlignHCenter
+        )
+
+    def sizeHint(self) -> QSize:
+        return QSize(scaled(300), scaled(AREA_PX[1]))
+
+    def set_palette(self, palette: Palette) -> None:
+        """Draw in other colours."""
+        self._palette = palette
+        self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        accent = QColor(self._palette.accent)
+        painter.setPen(QPen(accent, 1, Qt.PenStyle.DashLine))
+        painter.setBrush(QColor(self._palette.banner_note))
+        painter.drawRoundedRect(QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5), 6, 6)
+        width, height = ICON_PX
+        room = self.height() - scaled(72)
+        if room < height + 4:
+            return
+        left = (self.width() - width) / 2
+        top = 8 + (room - height) / 2
+        fold = 7.0
+        sheet = [(0, 0), (width - fold, 0), (width, fold), (width, height), (0, height)]
+        painter.setPen(QPen(accent, 1.6))
+        painter.setBrush(Qt.BrushStyle.NoBrush)
+        painter.drawPolygon(QPolygonF([QPointF(left + x, top + y) for x, y in sheet]))
+        middle = left + width / 2
+        painter.drawLine(QPointF(middle, top + 9), QPointF(middle, top + 21))
+        painter.drawPolyline(
+            QPolygonF([QPointF(middle - 5, top + 16), QPointF(middle, top + 21), QPointF(middle + 5, top + 16)])
+        )

@@ -1,0 +1,107 @@
+"""What a script took when it ran before, read from recordings and drawn as a ghost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpudash.session.predicting.measured import ALLOCATED, COLUMNS, MeasuredRun, MeasuredRuns, drawn
+from gpudash.session.watching.request import WatchRequest
+from gpudash.telemetry.recording.recorder import Recorder
+from gpudash.telemetry.records import Record, RunEnd, RunStarted, Sample, StepFinished
+from gpudash.units import MIB
+
+TRAIN = WatchRequest(("python", "/work/train.py", "--lr", "0.1"), folder=Path("/work"))
+
+
+def run(
+    began_s: float, request: WatchRequest = TRAIN, *, peak: int = 100 * MIB, device: str = "sim:0", **more: object
+) -> list[Record]:
+    """A run of ten readings and two steps, which holds most in its middle."""
+    records: list[Record] = [
+        RunStarted(time_s=began_s, run_id=int(began_s), workload="watch", device=device, spec=request.spec() | more)
+    ]
+    for tick in range(10):
+        size = peak * (10 - abs(tick - 5)) // 10
+        values = {"allocated_bytes": size // 2, "reserved_bytes": size}
+        records.append(Sample(began_s + 0.1 + tick / 10, "allocator", device, values, {}))
+    records += [
+        StepFinished(time_s=began_s + end, run_id=int(began_s), step=step, steps=2, seconds=0.5)
+        for step, end in ((1, 0.55), (2, 1.0))
+    ]
+    records.append(RunEnd(time_s=began_s + 1.2, run_id=int(began_s), status="finished", seconds=1.2, steps=2))
+    return records
+
+
+def recorded(path: Path, *runs: list[Record], origin: str = "2026-11-28T10:00:00+00:00") -> Path:
+    recorder = Recorder(path, meta={"wall_clock_origin": origin})
+    for records in runs:
+        for record in sorted(records, key=lambda one: one.time_s):
+            recorder.add(record)
+    recorder.close("closed")
+    return path
+
+
+def found(folder: Path, request: WatchRequest = TRAIN) -> MeasuredRun | None:
+    runs = MeasuredRuns(lambda: folder, lambda: None)
+    runs.request(request)
+    assert runs.wait(30)
+    try:
+        return runs.of(request)
+    finally:
+        assert runs.close()
+
+
+def test_the_last_run_of_a_command_is_drawn_with_its_steps_and_its_peak(tmp_path: Path) -> None:
+    recorded(tmp_path / "a.gpudash", run(5.0, peak=300 * MIB), run(10.0))
+    last = found(tmp_path)
+    assert last is not None
+    assert (last.peak_bytes, last.device, last.steps, last.devices) == (100 * MIB, "sim:0", 2, 1)
+    assert last.began_s == pytest.approx(1795860010.0)
+    ghost = last.ghost
+    assert ghost.highest == 100 * MIB and ghost.parts[ALLOCATED] == 50 * MIB
+    assert ghost.steps == 2
+
+
+def test_other_arguments_another_folder_a_change_and_an_attached_process_are_other_programs(tmp_path: Path) -> None:
+    recorded(
+        tmp_path / "a.gpudash",
+        run(1.0, WatchRequest((*TRAIN.command, "--x"), folder=TRAIN.folder)),
+        run(5.0, WatchRequest(TRAIN.command, folder=Path("/other"))),
+        run(10.0, edit="--- a"),
+        run(15.0, pid=4711),
+    )
+    assert found(tmp_path) is None
+
+
+def test_a_run_that_held_nothing_of_a_gpu_says_nothing_and_the_one_before_it_does(tmp_path: Path) -> None:
+    recorded(tmp_path / "a.gpudash", run(1.0), run(5.0, device="cpu"), run(9.0, peak=0))
+    last = found(tmp_path)
+    assert last is not None and last.peak_bytes == 100 * MIB
+
+
+def test_of_several_devices_the_fullest_is_drawn_and_it_is_known_of_how_many(tmp_path: Path) -> None:
+    both = [*run(1.0), *[one for one in run(1.0, peak=200 * MIB, device="sim:1") if isinstance(one, Sample)]]
+    recorded(tmp_path / "a.gpudash", both)
+    last = found(tmp_path)
+    assert last is not None
+    assert (last.device, last.devices, last.peak_bytes) == ("sim:1", 2, 200 * MIB)
+
+
+def test_a_folder_that_is_not_there_and_files_that_are_no_recordings_are_no_answer(tmp_path: Path) -> None:
+    assert found(tmp_path / "nowhere") is None
+    (tmp_path / "b.gpudash").write_bytes(b"no recording")
+    recorded(tmp_path / "a.gpudash", run(1.0))
+    assert found(tmp_path) is not None
+
+
+def test_a_long_run_keeps_its_peak_and_what_lasts_between_two_readings() -> None:
+    times = np.linspace(0.0, 1000.0, 50_000)
+    allocated = np.full(50_000, 10.0)
+    allocated[31_234] = 99.0
+    ghost = drawn(times, allocated, allocated + 1, [])
+    assert ghost.requests == COLUMNS and ghost.highest == 100.0
+    sparse = drawn(np.array([0.0, 1.0, 100.0]), np.array([1.0, 5.0, 2.0]), np.array([1.0, 5.0, 2.0]), [100.0])
+    assert sparse.total.tolist() == [5.0, 5.0, 2.0]
