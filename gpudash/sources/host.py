@@ -112,8 +112,10 @@ class HostReader:
         """
         slow = self._slow_due_s is None or now_s >= self._slow_due_s
         if slow:
+            # Groups without a limit are left out of the fast ticks until then, for one may be set at any time.
             self._limited = self._groups
         values: dict[str, Value] = dict(self._choose(self._system.memory()))
+        # Read once a tick, since its memory and its CPU time are of one moment.
         hosted = None if (pid := self.hosted) is None else read_process(pid)
         if self.program is not None:
             values["process_bytes"] = sum(self.program().values())
@@ -140,11 +142,14 @@ class HostReader:
             if memory is None:
                 continue
             limited.append(group)
+            # Capacity and availability may come from different groups: the smallest limit bounds the one, the
+            # tightest group the other.
             if memory.limit < total:
                 total, source = memory.limit, f"cgroup limit of {group.name}"
             if memory.available < available:
                 available, free = memory.available, memory.free
         self._limited = limited
+        # A group of others above us may have less left than its limit says.
         available = min(available, total)
         free = min(free, available)
         self._capacity, self._source = total, source
@@ -159,6 +164,7 @@ class HostReader:
     def _read_slow(self, values: dict[str, Value], hosted: Process | None) -> None:
         values["swap_used_bytes"], values["swap_total_bytes"] = self._system.swap()
         busy, whole = self._system.cpu_seconds()
+        # The counters stand still between two looks that are too close.
         if self._previous_cpu is not None and whole > self._previous_cpu[1]:
             share = (busy - self._previous_cpu[0]) / (whole - self._previous_cpu[1])
             values["cpu_utilisation"] = min(1.0, max(0.0, share))
@@ -166,6 +172,7 @@ class HostReader:
         ours, clock, pid = time.process_time(), time.monotonic(), None
         if hosted is not None:
             ours, pid = ours + hosted.cpu_s, hosted.pid
+        # Another process than before began at another time: a difference would be of two of them.
         if self._previous_process is not None and self._previous_process[0] == pid:
             _, before, since = self._previous_process
             if clock > since:
@@ -174,6 +181,7 @@ class HostReader:
 
 
 def _read_group(group: ControlGroup, below: int) -> GroupMemory | None:
+    # A group can go at any time, as when a container moves: then it bounds nothing any more.
     try:
         return group.read(below)
     except (OSError, ValueError):
@@ -192,10 +200,12 @@ class _Proc:
 
     def memory(self) -> HostMemory:
         # MemTotal, MemFree and MemAvailable are the first three lines since Linux 3.14.
+        # Only the first words are split: the file has fifty more lines, and is read at every tick.
         fields = self._meminfo.read().split(None, 9)
         total, free, available = (int(fields[at]) * KIB for at in (1, 4, 7))
         for node in self._gpu_nodes:
             text = node.read()
+            # The node's memory is the GPU's and is read there; counted here as well, it would look like RAM.
             total -= _kib(text, b"MemTotal:")
             free -= _kib(text, b"MemFree:")
             available -= sum(_kib(text, field) for field in _NODE_AVAILABLE)
@@ -211,6 +221,7 @@ class _Proc:
 
     def cpu_seconds(self) -> tuple[float, float]:
         """(busy, whole) time of all cores in ticks: user, nice, system, idle, iowait, irq, softirq, steal (proc(5))."""
+        # guest and guest_nice, the last two, are contained in user and nice (proc(5)).
         ticks = [int(word) for word in self._stat.read().split(b"\n", 1)[0].split()[1:9]]
         whole = sum(ticks)
         return whole - ticks[3] - ticks[4], whole
@@ -249,6 +260,7 @@ class _Psutil:
 
     def cpu_seconds(self) -> tuple[float, float]:
         times = psutil.cpu_times()
+        # psutil has guest time in user time as well, as the kernel.
         whole = float(sum(times)) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
         return whole - times.idle - getattr(times, "iowait", 0.0), whole
 
@@ -258,6 +270,7 @@ class _Psutil:
 
 def _kib(text: bytes, field: bytes) -> int:
     at = text.find(field)
+    # A field that is missing, as on a kernel built without it, adds nothing.
     if at >= 0:
         return int(text[at + len(field) :].split(None, 1)[0]) * KIB
     return 0
@@ -300,10 +313,12 @@ class ControlGroup:
         if text.startswith(b"max"):
             limit = below
         else:
+            # Version 1 states "no limit" as a huge number, version 2 as "max"; either way it bounds nothing.
             limit = int(text)
         if limit >= below:
             return None
         usage = int(self._usage.read())
+        # Counters of the statistics lag behind the usage: more than is used cannot be taken back.
         return GroupMemory(limit, usage, min(usage, self._reclaimable()))
 
     def close(self) -> None:
@@ -311,6 +326,8 @@ class ControlGroup:
             file.close()
 
     def _reclaimable(self) -> int:
+        # The newline in front makes the first field one like the others, and keeps inactive_file from matching in
+        # total_inactive_file.
         text = b"\n" + self._stat.read()
         total = 0
         for field in self._fields:
@@ -330,10 +347,12 @@ def groups_above_us(root: Path = Path("/")) -> list[ControlGroup]:
     """
     found: list[ControlGroup] = []
     for version, mount, inside, name in _placements(root):
+        # From our own group outwards: each of them may have a limit of its own.
         for steps in range(len(inside.parts) + 1):
             parts = inside.parts[: len(inside.parts) - steps]
             folder = mount.joinpath(*parts)
             if all(os.access(folder / file, os.R_OK) for file in (*_FILES[version], "memory.stat")):
+                # In a namespace the mount hides what is above; only what its name shows can be named.
                 ended = PurePosixPath(name)
                 if 0 < steps <= len(ended.parents):
                     shown = ended.parents[steps - 1]
@@ -349,10 +368,12 @@ def _placements(root: Path) -> Iterator[tuple[int, Path, PurePosixPath, str]]:
     for line in text_of(root / "proc/self/cgroup").splitlines():
         number, _, rest = line.partition(":")
         controllers, _, name = rest.partition(":")
+        # Version 2 is the line with number 0 and no controller (cgroups(7)); both may be mounted at once.
         if number == "0" and not controllers:
             ours[2] = name
         elif "memory" in controllers.split(","):
             ours[1] = name
+    # Fields as of proc(5): mount id, parent, device, root, mount point; behind the hyphen type, source and options.
     for line in text_of(root / "proc/self/mountinfo").splitlines():
         left, _, right = line.partition(" - ")
         fields, kind = left.split(), right.split()
@@ -410,10 +431,12 @@ class PackageEnergy:
 
     def _since_last(self, zone: Path) -> float:
         now = int((zone / "energy_uj").read_text())
+        # A zone seen for the first time adds nothing: what it counted before is not ours.
         before = self._last.get(zone, now)
         self._last[zone] = now
         if now >= before:
             return (now - before) / 1e6
+        # One turn is counted: several between two readings could not be told from it.
         return (now - before + int((zone / "max_energy_range_uj").read_text())) / 1e6
 
 

@@ -133,17 +133,20 @@ class Lane:
         self._thread = threading.Thread(target=self._run, name=f"gpudash {name}", daemon=True)
 
     def start(self) -> None:
+        # The first tick is due at once; `_account` brings the later ones onto the multiples of the period.
         self._due_s = self._clock()
         self._thread.start()
 
     def stop(self) -> None:
         """Asks the lane to end; nothing is emitted after this returns."""
+        # With the lock held: a tick that is being emitted is through before this returns, and none begins after it.
         with self._wake:
             self._stopping = True
             self._wake.notify_all()
 
     def join(self, timeout_s: float) -> bool:
         """Whether the thread has ended within ``timeout_s``."""
+        # A thread that was never started cannot be joined.
         if self._thread.ident is None:
             return True
         self._thread.join(max(0.0, timeout_s))
@@ -153,6 +156,7 @@ class Lane:
         """Reads every ``period_s`` from now on."""
         with self._wake:
             self._period_s = period_s
+            # A slower period may leave the next tick where it is; a faster one must not wait for it.
             self._due_s = min(self._due_s, self._clock() + period_s)
             self._wake.notify_all()
 
@@ -181,6 +185,7 @@ class Lane:
                 name=self.name,
                 period_s=self._period_s,
                 readings=self._readings,
+                # Ticks that the present call has cost so far; they are counted for good once it returns.
                 missed=self._missed + (int(silence_s / self._period_s) if stuck else 0),
                 late=self._late,
                 worst_lateness_s=self._worst_lateness_s,
@@ -199,9 +204,11 @@ class Lane:
             silence_s = self._silence_s(now_s)
             if self._stopping or silence_s < self._silence_limit_s():
                 return
+            # At the lane's own pace: `check` is called as often as the host is read.
             if self._stale_reported_s is None or now_s - self._stale_reported_s >= self._period_s:
                 self._stale_reported_s = now_s
                 self._emit_all(self._stale(now_s))
+            # Later than the first gaps: a busy machine is no failure to tell in words.
             if silence_s >= self._patience_s:
                 self._fail(now_s, f"has not answered for {format_duration(silence_s)}")
 
@@ -219,6 +226,8 @@ class Lane:
 
     def _wait(self) -> bool:
         """Waits for the next tick; false when the lane is to end."""
+        # Read without the lock: a lane wakes up to 50 times a second, and a stop that is missed here is seen after
+        # the sleep.
         while not self._stopping:
             now_s = self._clock()
             remaining_s = self._due_s - now_s
@@ -230,19 +239,24 @@ class Lane:
                 continue
             with self._wake:
                 if not self._stopping:
+                    # Asked again under the lock, since `set_period` may have moved the tick.
                     self._wake.wait(self._due_s - self._clock())
         return False
 
     def _tick(self) -> None:
+        # Set by `_wait` in this thread.
         began_s = self._busy_since or 0.0
         try:
+            # All of them before the lock: a generator would read the driver while `stop` waits.
             records: Iterable[Record] = list(self._read(began_s))
             trouble = ""
         except Exception as error:  # a source's failure is a record, never the end of the lane
+            # With its traceback once; the lane may fail at every tick from now on.
             if not self._failed:
                 logger.warning("%s could not be read", self.source, exc_info=True)
             records = ()
             trouble = f"could not be read ({type(error).__name__}: {error})"
+        # One section with `check`, so that no gap is written behind the reading that ends the silence.
         with self._lock:
             self._busy_since = None
             if not self._stopping:
@@ -252,6 +266,7 @@ class Lane:
         now_s = self._clock()
         if trouble:
             self._fail(now_s, trouble)
+            # A failed tick has gaps in place of values, so that curves end where the readings do.
             records = self._stale(now_s)
         elif self._failed:
             self._failed = False
@@ -270,8 +285,12 @@ class Lane:
         self._late += lateness_s > self._period_s / 2
         self._worst_lateness_s = max(self._worst_lateness_s, lateness_s)
         self._busy_s += now_s - began_s
+        # Of this thread alone, whatever others do meanwhile.
         self._cpu_s = time.thread_time()
+        # The next multiple of the period from the tick that was due: the schedule does not drift with the time that
+        # reading takes.
         self._due_s = (round(self._due_s / self._period_s) + 1) * self._period_s
+        # Ticks that are over are not made up for: readings in a burst would all be of now.
         if now_s > self._due_s:
             skipped = int((now_s - self._due_s) / self._period_s)
             self._missed += skipped

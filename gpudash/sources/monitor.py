@@ -72,16 +72,19 @@ class Monitor:
             Whether all have ended. A lane inside a driver call that does not return is left behind as a daemon.
         """
         deadline = time.monotonic() + timeout_s
+        # First the flag: no lane may be begun behind the ones that are stopped below.
         with self._lock:
             self._stopping = True
         for source in self._sources:
             source.stop()
         lanes = self._lanes()
+        # All are asked to end before one is waited for, so that their last calls run at the same time.
         for lane in lanes:
             lane.stop()
         left = [lane for lane in lanes if not lane.join(deadline - time.monotonic())]
         if left or any(source.answers_owed for source in self._sources):
             return False  # closing the library under a call that has not returned would crash it
+        # On a thread: closing the library is a driver's call too, and may hang like any other.
         closing = threading.Thread(target=self._close, name="gpudash close nvml", daemon=True)
         closing.start()
         closing.join(max(0.0, deadline - time.monotonic()))
@@ -106,6 +109,7 @@ class Monitor:
             read, stale, title = self._cards.read, self._cards.stale, "The simulated GPU"
             lane = Lane("simulated", read, self._emit, self._clock, self._period_s, title=title, stale=stale)
             self._card_lane = lane
+            # Begun under the lock, with which `stop` collects what it ends.
             lane.start()
 
     def probe(self, device: str, read: Probe | None) -> None:
@@ -175,6 +179,7 @@ class Monitor:
         return [self._host_lane, self._process_lane, *lanes, *others]
 
     def _read_host(self, now_s: float) -> Iterable[Record]:
+        # The host's lane comes round most reliably, for it waits for no driver; a busy lane alone can be stuck.
         for lane in self._lanes():
             if lane.busy and lane is not self._host_lane:
                 lane.check()
@@ -184,6 +189,7 @@ class Monitor:
         """PIDs of this process and its descendants; a run's own process counts at once."""
         hosted, program = self._host.hosted, self._host.program
         watched = () if program is None else program()
+        # Without waiting for the next scan: a run's memory on a GPU must not be taken for a stranger's.
         return self._processes.family.union(watched, () if hosted is None else (hosted,))
 
     def _close(self) -> None:

@@ -70,6 +70,7 @@ class ProcessReader:
 
     def read(self, now_s: float) -> list[Sample]:
         """One row for each process that matters."""
+        # In between only those that were chosen are read, and a program's processes, which come and go.
         if self._scan_due_s is None or now_s >= self._scan_due_s:
             self._scan_due_s = now_s + SCAN_PERIOD_S
             found = self._scan()
@@ -77,12 +78,14 @@ class ProcessReader:
             watched = () if self.program is None else self.program()
             pids = dict.fromkeys([*self._chosen, *watched])
             found = [process for pid in pids if (process := self._read_one(pid)) is not None]
+        # Those that have gone are forgotten with the table.
         before, self._before = self._before, {}
         return [self._sample(now_s, process, before) for process in found]
 
     def _scan(self) -> list[Process]:
         everything = {pid: process for pid in psutil.pids() if (process := self._read_one(pid)) is not None}
         self._family = _descendants(self._pid, everything.values())
+        # All of our family, however small, and the largest of all others.
         largest = heapq.nlargest(LARGEST, everything.values(), key=lambda process: process.resident)
         pids = dict.fromkeys([*sorted(self._family), *(process.pid for process in largest)])
         self._chosen = tuple(pid for pid in pids if pid in everything)
@@ -96,6 +99,7 @@ class ProcessReader:
             "memory_bytes": process.resident,
             "container": container_of(process.pid, process.began),
         }
+        # A number may be used again by another process; with the time of its beginning it is one process.
         identity = process.pid, process.began
         previous = before.get(identity)
         if previous is not None and now_s > previous[0]:
@@ -143,6 +147,7 @@ def container_in(cgroup: str) -> str | None:
     Args:
         cgroup: of ``/proc/PID/cgroup``: a line a hierarchy, the path behind its second colon.
     """
+    # The last id in a path is the innermost container's.
     found, job = _ID.findall(cgroup), _JOB.search(cgroup) if "slurm" in cgroup else None
     pod = None
     if "kubepods" in cgroup:
@@ -167,6 +172,7 @@ def _descendants(root: int, processes: Iterable[Process]) -> frozenset[int]:
     for process in processes:
         children.setdefault(process.parent, []).append(process.pid)
     family, waiting = {root}, [root]
+    # A process may become its own ancestor in the list, where numbers were used again while it was read.
     while waiting:
         for pid in children.get(waiting.pop(), ()):
             if pid not in family:

@@ -58,6 +58,7 @@ class CardReader:
         self._left: deque[ShownCard] = deque()
         self._probes: dict[str, Probe] = {}
         self._busy: dict[str, tuple[int, float, float]] = {}
+        # Due at the first tick.
         self._sensors_due_s = self._processes_due_s = -math.inf
 
     def show(self, cards: Sequence[ShownCard]) -> None:
@@ -65,6 +66,7 @@ class CardReader:
         ended. Any thread may call.
         """
         there = {card.uuid for card in cards}
+        # Replaced as a whole: the lane's thread iterates over one tuple or the other, without a lock.
         before, self._cards = self._cards, tuple(cards)
         for card in before:
             if card.uuid not in there:
@@ -91,14 +93,19 @@ class CardReader:
         if sensors:
             self._sensors_due_s = now_s + SENSOR_PERIOD_S
         found: list[Record] = [
-            allocator_sample(now_s - AHEAD_S, device, probe) for device, probe in tuple(self._probes.items())
+            # A copy, for `attach` may come from another thread in between.
+            allocator_sample(now_s - AHEAD_S, device, probe)
+            for device, probe in tuple(self._probes.items())
         ]
+        # Each card is read once a tick, so that its rows are of one moment.
         cards = [(shown.uuid, shown.now()) for shown in self._cards]
         found += [self._sample(uuid, card, now_s, sensors=sensors) for uuid, card in cards]
+        # Rows of processes are many and change rarely.
         if now_s >= self._processes_due_s:
             self._processes_due_s = now_s + PROCESS_PERIOD_S
             for uuid, card in cards:
                 found += _processes(uuid, card, now_s)
+        # popleft by one thread and append by others need no lock.
         while self._left:
             left = self._left.popleft()
             found.append(self._sample(left.uuid, empty(left.index, left.capacity), now_s, sensors=True))
@@ -121,6 +128,7 @@ class CardReader:
             return Sample(now_s, "gpu", uuid, values)
         values.update(dict.fromkeys(NOT_SIMULATED))
         before, self._busy[uuid] = self._busy.get(uuid), (card.pid, now_s, card.busy_s)
+        # The counter of another program begins anew: no share can be told between two of them.
         if before is not None and before[0] == card.pid and now_s > before[1]:
             values[UTILISATION] = min(1.0, max(0.0, (card.busy_s - before[2]) / (now_s - before[1])))
         return Sample(now_s, "gpu", uuid, values, NOT_SIMULATED)
@@ -254,6 +262,7 @@ class MirroredCard:
             self._newest = CardFigures(
                 self.index,
                 capacity,
+                # Pushed figures of several processes are not of one moment and may add up to more than there is.
                 max(0, capacity - used),
                 reserved_bytes,
                 context_bytes,
@@ -323,6 +332,7 @@ class ShownCard:
 
     def now(self) -> CardFigures:
         """The figures to show; of a card that no program uses now, that it is empty."""
+        # Read once: the mirror may be taken away by another thread between two looks.
         mirror = self.mirror
         if mirror is not None:
             return mirror.now()

@@ -60,7 +60,9 @@ def read_address(text: str) -> ServerAddress:
     rest = text.strip().removeprefix(PREFIX)
     if not rest:
         raise ValueError(f"There is no address behind {PREFIX}; write for example {PREFIX}{EXAMPLE}.")
+    # By hand first: urlsplit takes nearly anything for an address.
     found = re.fullmatch(r"(https?)://([^/].*)", rest, re.IGNORECASE)
+    # Nothing of what stands before an @ is repeated, for a sentence ends up on screens and in logs.
     if found is None:
         if "@" in rest:
             raise ValueError(_no_user(rest))
@@ -80,6 +82,7 @@ def read_address(text: str) -> ServerAddress:
         rest = re.split("[?#]", rest)[0]  # what follows may be a key
         raise ValueError(f"{rest!r} goes on behind the server's address; leave out everything from ? or # on.")
     path = parts.path.rstrip("/")
+    # Pages that people copy from the browser's address.
     for page in ("/api/v1", "/graph", "/query"):
         path = path.removesuffix(page)
     return ServerAddress(parts.scheme, host, port or (443 if parts.scheme == "https" else 80), path)

@@ -67,6 +67,7 @@ def read_token(address: ServerAddress, environment: Mapping[str, str] = os.envir
     if token is None and (file := environment.get(TOKEN_FILE)):
         try:
             with open_regular(Path(file).expanduser()) as stream:
+                # Two bytes more than is allowed, so that a token that is too long is refused and not cut.
                 token = stream.read(LONGEST_TOKEN + 2).decode()
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "not text"
@@ -74,9 +75,12 @@ def read_token(address: ServerAddress, environment: Mapping[str, str] = os.envir
     token = (token or "").strip()
     if not token:
         return None
+    # Before anything else can happen to it: from here on no log shows it.
     hide(token)
+    # Visible ASCII alone: anything else could end the header and begin another.
     if len(token) > LONGEST_TOKEN or not re.fullmatch(r"[\x21-\x7e]+", token):
         raise ValueError(f"The token of {TOKEN} has characters or a length that no token has; set the right one.")
+    # On this machine nobody is in between.
     if address.scheme == "http" and not address.local:
         raise ValueError(f"A token sent to {address} could be read on the way; use https:// or unset {TOKEN}.")
     return token
@@ -99,6 +103,7 @@ class PrometheusError(Exception):
 
 def _of_failure(address: ServerAddress, error: BaseException, timeout_s: float) -> PrometheusError:
     """A connection that did not come about, or broke."""
+    # The order matters: each of these is an OSError, and the certificate's an SSLError as well.
     if isinstance(error, ssl.SSLCertVerificationError):
         why = error.verify_message or "not trusted"
         fix = "add its authority to the system's certificates, or name it in SSL_CERT_FILE"
@@ -109,6 +114,7 @@ def _of_failure(address: ServerAddress, error: BaseException, timeout_s: float) 
     if isinstance(error, TimeoutError):
         message = f"{address} did not answer within {timeout_s:g} s; look whether the server is overloaded or shielded."
         return PrometheusError("slow", message)
+    # A name that cannot be encoded for DNS is as good as one that nobody has.
     if isinstance(error, (socket.gaierror, UnicodeError)):
         return PrometheusError("down", f"No machine is called {address.host!r}; correct the address or the network.")
     if isinstance(error, ConnectionRefusedError):
@@ -125,6 +131,7 @@ def _of_failure(address: ServerAddress, error: BaseException, timeout_s: float) 
 def _of_status(address: ServerAddress, status: int, location: str, body: bytes, *, token: bool) -> PrometheusError:
     """An answer with an HTTP status that is not of the query API."""
     text = body[:4096].decode("utf-8", "replace").strip()
+    # A proxy that guards a server answers with its login page.
     if status in (401, 403) or (status in (301, 302, 303, 307, 308) and _asks_for_login(location)):
         held = "it asks for a token"
         if token:
@@ -135,6 +142,7 @@ def _of_status(address: ServerAddress, status: int, location: str, body: bytes, 
         return PrometheusError("protected", f"A proxy before {address} asks for a password; name the server itself.")
     if status in (301, 302, 303, 307, 308):
         return PrometheusError("other", f"{address} sends on to {_short(location)}; give that address if it is right.")
+    # Go's and nginx's own words to somebody who speaks plainly to a TLS port.
     if "HTTPS server" in text or "plain HTTP request was sent to HTTPS" in text:
         return PrometheusError("tls", f"{address} speaks TLS; write https:// instead.")
     if status in (429, 502, 503, 504):
@@ -146,6 +154,7 @@ def _of_other(address: ServerAddress, body: bytes, status: int = 200) -> Prometh
     """An answer that is not one of Prometheus's query API."""
     text = body[:4096].decode("utf-8", "replace").lstrip("\ufeff \r\n\t")
     example = f"give the server's own address, such as {EXAMPLE}"
+    # From the most telling mark to the least.
     if "grafana" in text.lower():
         return PrometheusError("other", f"{address} is Grafana, not a Prometheus server; {example}.")
     if text.startswith(EXPOSITION):
@@ -290,8 +299,10 @@ class Client:
         if major is not None and int(major[1]) < FIRST_VERSION:
             raise _too_old(self.address, version)
         try:
+            # A server without build information may yet answer queries: only the query decides.
             self.query("vector(1)")
         except PrometheusError as error:
+            # Only a foreign answer is worth a second look at what is there.
             if error.kind != "other":
                 raise
             self._raise_other(error)
@@ -299,10 +310,12 @@ class Client:
 
     def close(self) -> None:
         """Break off what is being asked, and ask nothing more."""
+        # The flag first: the thread that asks may be between two connections, and looks at it before it begins one.
         self._closed = True
         self._break_off()
 
     def _break_off(self) -> None:
+        # Read once: the other thread may let go of it meanwhile.
         sock = self._socket
         if sock is not None:
             with contextlib.suppress(OSError, ValueError):
@@ -329,6 +342,7 @@ class Client:
     def _ask(self, path: str, parameters: Mapping[str, str]) -> HttpAnswer:
         status, location, body = self._fetch(path, parameters)
         data = _object(body)
+        # Its own errors come with statuses such as 400 and 422; the body says more than the status.
         if data is not None and data.get("status") == "error" and "errorType" in data and status not in (401, 403):
             raise _of_query(self.address, data.get("errorType"), data.get("error"))
         if status != 200:
@@ -350,6 +364,8 @@ class Client:
         kept = self._connection is not None
         try:
             return self._exchange(path, parameters)
+        # A server may close a kept connection at any time; that is no failure of this question, which is asked once
+        # more.
         except _LOST as error:
             self.drop()
             if not kept or self._closed:
@@ -357,6 +373,7 @@ class Client:
         except (OSError, http.client.HTTPException, ValueError) as error:
             self.drop()
             raise self._failure(error) from None
+        # Whatever it was, what is left of this answer must not be taken for the next one's.
         except BaseException:
             self.drop()
             raise
@@ -381,6 +398,7 @@ class Client:
             passed.set()
             self._break_off()
 
+        # A thread of its own, for the socket's timeout counts from each byte anew.
         timer = threading.Timer(self._timeout_s, expire)
         timer.daemon = True
         timer.start()
@@ -388,10 +406,12 @@ class Client:
             answer = self._exchanged(path, parameters)
         except (OSError, http.client.HTTPException, ValueError):
             if passed.is_set():
+                # The break makes the read fail in any of these ways; it was the time that ran out.
                 raise TimeoutError from None
             raise
         finally:
             timer.cancel()
+            # Joined: a timer that fires now would break off the next question.
             timer.join()
         if passed.is_set():
             raise TimeoutError
@@ -409,6 +429,7 @@ class Client:
             connection.request("GET", f"{target}?{written}" if written else target, headers=self._headers)
         response = connection.getresponse()
         body = bytearray()
+        # In pieces, with a bound on size and time after each: what Content-Length says need not be true.
         while chunk := response.read1(CHUNK):
             body += chunk
             if len(body) > self._limit_bytes:
@@ -418,6 +439,7 @@ class Client:
             if left_s <= 0:
                 raise TimeoutError
             if connection.sock is not None:
+                # No read may wait longer than is left of the whole.
                 connection.sock.settimeout(left_s)
         if response.length:  # less came than was announced
             raise http.client.IncompleteRead(bytes(body[:1]), response.length)
@@ -433,6 +455,7 @@ class Client:
             address = self.address
             kind = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
             made = kind(address.host, address.port, timeout=self._timeout_s)
+            # Given to http.client ready made, which connects only where it has no socket.
             made.sock = self._opened()
             self._connection = made
         elif self._connection.sock is not None:
@@ -443,6 +466,7 @@ class Client:
         """A connected socket; `close` ends the connecting, too, which it could not if http.client did it."""
         address = self.address
         failure: Exception = OSError("it has no address")
+        # Every address of a name is tried in turn, as some are of a network that does not work.
         for family, kind, protocol, _name, where in socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM
         ):
@@ -457,11 +481,15 @@ class Client:
     def _begun(self, opened: socket.socket, where: Any) -> socket.socket:
         self._connect(opened, where)
         opened.settimeout(self._timeout_s)
+        # Questions are small and one at a time: waiting for more to send would only delay them.
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self.address.scheme == "https":
             context = ssl.create_default_context()
             self._socket = opened = context.wrap_socket(
-                opened, server_hostname=self.address.host, do_handshake_on_connect=False
+                # The handshake is put off until `close` could reach the socket.
+                opened,
+                server_hostname=self.address.host,
+                do_handshake_on_connect=False,
             )
         if self._closed:  # before anybody could break off what is begun now
             raise ConnectionAbortedError
@@ -471,6 +499,8 @@ class Client:
 
     def _connect(self, opened: socket.socket, where: Any) -> None:
         """Connect, and look in between whether that is still wanted."""
+        # Not blocking: a connection to a machine that swallows packets is noticed at the next look, not minutes
+        # later.
         opened.setblocking(False)
         until = time.monotonic() + self._timeout_s
         failure = opened.connect_ex(where)
@@ -482,6 +512,7 @@ class Client:
                 if time.monotonic() > until:
                     raise TimeoutError
                 if waiting.select(POLL_S):
+                    # Writable means decided, either way; the error says which (connect(2)).
                     failure = opened.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if failure:
             raise OSError(failure, os.strerror(failure))

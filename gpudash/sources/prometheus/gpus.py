@@ -64,6 +64,7 @@ def read_gpus(result: Iterable[Mapping[str, Any]]) -> ReportedGpus:
     for entry in result:
         try:
             reader.take(entry)
+        # One odd entry costs itself: exporters of all versions answer here.
         except (KeyError, TypeError, ValueError, IndexError, AttributeError):
             reader.found.odd += 1
     return reader.finished()
@@ -88,6 +89,7 @@ def read_intervals(result: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str],
 
 def identity(labels: Labels) -> tuple[str, str]:
     """Where a series comes from, and which of the GPUs there it is of."""
+    # gpudash and nvidia_gpu_exporter write uuid, dcgm-exporter UUID; where neither is there an index must do.
     uuid = labels.get("uuid") or labels.get("UUID") or labels.get("gpu") or labels.get("device") or ""
     part = labels.get(_MIG, "")
     return labels.get("instance", ""), f"{uuid}/{part}" if part else uuid
@@ -97,6 +99,7 @@ def machine_of(instance: str) -> str:
     """The machine in the server's label for what it scrapes: "node1" in "node1:9400"."""
     if not instance:
         return UNNAMED
+    # A port says which exporter answered, not which machine it is on.
     host, colon, port = instance.rpartition(":")
     if colon and port.isdecimal():
         return host.strip("[]")
@@ -126,6 +129,7 @@ class _Reader:
             return
         value = float(entry["value"][1])
         if name.kind == "gpu":
+            # The labels of the memory's series are kept, since the past is asked for by them.
             gpu = self._gpu(name.exporter, labels, known=text in _USED)
             if is_blank(name, value):
                 return
@@ -133,6 +137,7 @@ class _Reader:
                 gpu.impossible.append(f"{text}: {why}")
             else:
                 others = 0.0
+                # dcgm-exporter tells some figures in parts, in any order.
                 if name.part:
                     others = gpu.values.get(name.metric, 0.0)
                 total = others + value * name.scale
@@ -141,6 +146,7 @@ class _Reader:
             self._describe(self._gpu(name.exporter, labels), name.metric, labels, value)
         elif value == 1 and name.metric == "run":
             self._runs[labels.get("instance", "")][labels.get("device", "")] = labels.get("workload", "")
+        # Series that are 1 where they hold: only what holds counts.
         elif value == 1 and name.metric == "status" and labels.get("status") == "running":
             self._running[labels.get("instance", "")].add(labels.get("device", ""))
         elif value == 1 and name.metric == "warning" and labels.get("level") in _LEVELS:
@@ -148,6 +154,7 @@ class _Reader:
 
     def _gpu(self, exporter: Exporter, labels: Labels, *, known: bool = False) -> FleetGpu:
         instance, which = identity(labels)
+        # One entry for each exporter: two may tell of one GPU, and which of them is believed is decided elsewhere.
         gpu = self._gpus.get((exporter, instance, which))
         if gpu is None:
             uuid = labels.get("uuid") or labels.get("UUID") or ""
@@ -157,6 +164,7 @@ class _Reader:
             if instance:
                 alone = f"{machine_of(instance)}/{which}"
             key = alone
+            # A UUID of NVIDIA's is one in all the world; a simulated one is the same on every machine.
             if uuid.startswith(("GPU-", "MIG-")):
                 key = same_gpu(which)
             host = labels.get("Hostname") or machine_of(instance)
@@ -171,6 +179,7 @@ class _Reader:
     @staticmethod
     def _describe(gpu: FleetGpu, fact: str, labels: Labels, value: float) -> None:
         if fact == "forecast":
+            # Infinite stands for "never".
             if 0 <= value < 1e308:
                 gpu.forecast_s = value
             else:
@@ -191,16 +200,19 @@ class _Reader:
     def finished(self) -> ReportedGpus:
         for (exporter, instance, which), gpu in self._gpus.items():
             _complete(gpu)
+            # Its labels alone are no GPU that is there now, as where the exporter lists what it does not read.
             if not gpu.values and not gpu.impossible:
                 continue  # it is named, and nothing is told of it
             if exporter == "gpudash":
                 gpu.run = self._run(instance, gpu.torch_name)
                 gpu.warnings = _ordered(self._warned.get((instance, which), ()))
             self.found.gpus.append(gpu)
+        # There the GPU's own warning is the host's too.
         sharing = {instance for (_, instance, _), gpu in self._gpus.items() if gpu.shared_memory}
         for (instance, device), levels in self._warned.items():
             if device == "host" and instance not in sharing:
                 self.found.machines[instance] = _ordered(levels)
+        # The best exporter first, which is the one that is kept of several.
         self.found.gpus.sort(key=lambda gpu: EXPORTERS.index(gpu.exporter))
         return self.found
 

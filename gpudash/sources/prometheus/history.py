@@ -65,6 +65,8 @@ class Subject:
     @property
     def matchers(self) -> str:
         """The PromQL matchers of its own series, whatever scraped them: an identity outlives addresses."""
+        # By UUID alone, since a machine may have got another address meanwhile; without one, and of a simulated one,
+        # by place.
         found = [f"{name}={quoted(self.labels[name])}" for name in ("uuid", "UUID", "GPU_I_ID") if name in self.labels]
         alone = not found or self.labels.get("uuid", "").startswith("SIM-")
         if alone:
@@ -109,6 +111,7 @@ def read_past(client: Client, subject: Subject, began_s: float, ended_s: float, 
     window = f"[{_milliseconds(length_s)}]"
     series = names(subject.exporter, "gpu", metrics=["used_bytes", "gpu_utilisation"])
     counted = " or ".join(f"count_over_time({name}{{{subject.matchers}}}{window})" for name in series)
+    # Counted first: the cheapest question decides whether the samples themselves may be asked for.
     found = client.query(f"max({counted})", ended_s)
     count = max((float(entry["value"][1]) for entry in found.result), default=0.0)
     if count <= points:
@@ -116,6 +119,8 @@ def read_past(client: Client, subject: Subject, began_s: float, ended_s: float, 
         step_s = _spacing(moments)
         past = Past(step_s, exact=True, requested_points=int(count), warnings=warnings)
     else:
+        # Rounded up to milliseconds, as PromQL has durations: rounded down, the last step would end before the range
+        # does.
         step_s = math.ceil(length_s / (points // 2) * 1000) / 1000
         moments, warnings = _extremes(client, subject, began_s, ended_s, step_s)
         past = Past(step_s, exact=False, requested_points=2 * math.floor(length_s / step_s + 1e-9), warnings=warnings)
@@ -154,9 +159,11 @@ def _extremes(
     for chosen, matchers in _queried(subject):
         terms = []
         for name in chosen:
+            # Two names would collide in one answer, as *_over_time drops them: a label keeps them apart.
             for extreme in (HIGH,) if NAMES[name].metric in CONSTANT else (LOW, HIGH):
                 inner = f"{extreme}_over_time({name}{{{matchers}}}[{window}])"
                 terms.append(f'label_replace({inner},"{MARK}","{name}/{extreme}","","")')
+        # A step answers for what lies before its end, so that the first one ends a step after the beginning.
         answer = client.query_range(" or ".join(terms), began_s + step_s, ended_s, step_s)
         warnings |= dict.fromkeys(answer.warnings)
         for mark, labels, values in _series(answer.result, MARK):
@@ -171,6 +178,7 @@ def _extremes(
 
 def _put_extreme(rows: Moments, end_s: float, step_s: float, name: str, extreme: str, value: float | None) -> None:
     metric = NAMES[name].metric
+    # A quarter from each end: two points of one step keep their order, and those of neighbours their distance.
     low_s, high_s = end_s - 0.75 * step_s, end_s - 0.25 * step_s
     if metric in CONSTANT:
         rows[low_s][metric] = rows[high_s][metric] = value
@@ -184,6 +192,8 @@ def _queried(subject: Subject) -> Iterator[tuple[list[str], str]]:
     yield names(subject.exporter, "gpu", metrics=PAST), subject.matchers
     machine = names(subject.exporter, "host", "allocator", "run")
     if machine and subject.machine:
+        # Readings of the host, the allocator and a run have no UUID: they are found by the machine and told apart by
+        # device.
         yield machine, subject.machine
 
 
@@ -231,6 +241,7 @@ def _samples(moments: Mapping[Place, Moments], began_s: float, past: Past) -> It
         for time_s, row in rows.items():
             if table == "gpu" and "total_bytes" not in columns:
                 _add_total(row)
+            # Exporters read used and total at different moments.
             if (row.get("used_bytes") or 0.0) > (row.get("total_bytes") or math.inf):
                 row["used_bytes"] = None  # more than there is cannot be
             values: dict[str, Value] = {
@@ -255,6 +266,7 @@ def _add_total(row: dict[str, float | None]) -> None:
 def _add_curves(past: Past, rows: Moments, began_s: float) -> None:
     times = sorted({**rows, **dict.fromkeys(_gaps(rows, past))})
     for column in sorted({column for row in rows.values() for column in row}):
+        # Every column at every time: a curve breaks where its own value is missing.
         past.curves[column] = [(max(0.0, t - began_s), rows.get(t, {}).get(column)) for t in times]
 
 
@@ -264,8 +276,10 @@ def _gaps(rows: Moments, past: Past) -> Iterator[float]:
     if past.exact:
         step_s = past.step_s
     else:
+        # Two points a step.
         step_s = past.step_s / 2
     for before, after in pairwise(times):
+        # Longer than a scrape that was late, shorter than two that failed.
         if after - before > LATE * step_s:
             yield before + step_s
 

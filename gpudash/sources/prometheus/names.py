@@ -111,6 +111,7 @@ def any_of(chosen: Iterable[str], labels: str = "") -> str:
 
     What names have in common is written once: a query goes into an address, which has a bound.
     """
+    # The name is matched by a regular expression, anchored at both ends by Prometheus itself.
     shared: dict[str, list[str]] = {}
     for text in chosen:
         beginning = next((known for known in _BEGINNINGS if text.startswith(known)), "")
@@ -124,12 +125,14 @@ _BEGINNINGS = ("gpudash_gpu_", "gpudash_", "DCGM_FI_DEV_", "nvidia_smi_")
 
 def quoted(text: str) -> str:
     """``text`` as a PromQL string."""
+    # Go's rules of quoting, as PromQL has them.
     return '"' + re.sub(r'["\\\n]', lambda found: {"\n": "\\n"}.get(found[0], "\\" + found[0]), text) + '"'
 
 
 def is_blank(name: Name, value: float) -> bool:
     """Whether a sample says that there is no value: not a number, infinite, or a blank of DCGM's."""
     blank = DCGM_BLANK
+    # Figures that pass 32 bits have their marks in 64, and their true values may be above the ones of 32.
     if name.metric.endswith(_OF_64_BITS):
         blank = _DCGM_BLANK_64
     return not -1e308 < value < 1e308 or (name.exporter == "dcgm" and value >= blank)

@@ -95,6 +95,7 @@ class Connection:
     def __init__(self, host: SshHost, period_s: float, *, prompt: bool = False, asking: Asking | None = None) -> None:
         self._host = host
         self._asking, self._batch = asking, not (prompt or asking is not None or has_askpass(os.environ))
+        # The reader is sent with every connection: nothing is installed there.
         source = reader_source()
         batch = []
         if self._batch:
@@ -104,6 +105,7 @@ class Connection:
         else:
             asks = asking.environment
         if batch:
+            # BatchMode reaches only the ssh that is started here; a jump host's is told by the environment.
             asks = {"SSH_ASKPASS_REQUIRE": "never"}  # a jump host's ssh is not told of the batch mode
         command = [_ssh(), *_OPTIONS, *batch, *host.arguments, remote_command(len(source), period_s)]
         pipe = subprocess.PIPE
@@ -113,6 +115,8 @@ class Connection:
             stdout=pipe,
             stderr=pipe,
             bufsize=0,
+            # Without a prompt in a group of its own, so that Ctrl+C in the terminal reaches gpudash alone; with one,
+            # ssh needs the terminal.
             start_new_session=not prompt,
             env={**os.environ, **asks},
         )
@@ -125,6 +129,7 @@ class Connection:
         self._begun, self._too_long = b"", False
         self.left_out = 0
         for stream in (self._output, self._errors):
+            # Both are read in one thread: a read that waits for one would let the other fill its pipe, and ssh stop.
             os.set_blocking(stream.fileno(), False)
         with suppress(BrokenPipeError):
             self._input.write(source)  # less than a pipe holds, so that this does not wait
@@ -151,6 +156,7 @@ class Connection:
 
         Lines that are too long are counted in `left_out`.
         """
+        # Made anew for each read: the streams to listen to change while ssh asks.
         with selectors.DefaultSelector() as selector:
             for stream in (self._output, self._errors):
                 selector.register(stream, selectors.EVENT_READ)
@@ -162,17 +168,20 @@ class Connection:
         if self._errors in ready:
             self._take_problems()
         if self._output not in ready:
+            # Its output may have ended a moment before the process itself.
             if self._process.poll() is None:
                 return []
             return None
         data = _available(self._output.fileno())
         if data == b"":
             return None
+        # The last part is no whole line yet, and waits for the rest.
         *whole, self._begun = (self._begun + (data or b"")).split(b"\n")
         if whole and self._too_long:
             del whole[0]
             self._too_long = False
             self.left_out += 1
+        # Of a line without an end nothing is kept but that it was too long.
         if len(self._begun) > LONGEST_LINE:
             self._begun, self._too_long = b"", True
         kept = [line for line in whole if len(line) <= LONGEST_LINE]
@@ -182,6 +191,7 @@ class Connection:
     def stop(self) -> None:
         """Have ssh end now, with what it has started; any thread may call, and again."""
         with self._ending:
+            # Under the lock with `end`: a process that was waited for has a number that may be another's by now.
             self._signal(signal.SIGTERM)
 
     def end(self, *, greeted: bool) -> LinkFault:
@@ -191,6 +201,7 @@ class Connection:
             greeted: whether the reader there had begun.
         """
         by_itself = self._process.poll()
+        # Its own exit code says why; the one that a signal from here causes says nothing.
         if by_itself is None:
             with suppress(subprocess.TimeoutExpired):  # one that has closed its output is about to end by itself
                 by_itself = self._process.wait(ENDING_S / 4)
@@ -202,6 +213,7 @@ class Connection:
                 self._signal(signal.SIGKILL)
             self._process.wait()
         logger.info("process %d, ssh to ssh://%s, ended with code %s", self._process.pid, self._host.name, by_itself)
+        # After the process: what ssh writes last is the reason.
         self._take_problems()
         for stream in (self._input, self._output, self._errors):
             with suppress(OSError):
@@ -219,6 +231,7 @@ class Connection:
         return fault_of(self._host, problems, by_itself, greeted=greeted, answered=answered)
 
     def _signal(self, number: signal.Signals) -> None:
+        # Waited for already: its number may be another process's.
         if self._process.returncode is not None:
             return
         with suppress(ProcessLookupError, PermissionError):
@@ -243,6 +256,7 @@ def can_prompt() -> bool:
     except OSError:
         return False
     try:
+        # A program in the background that reads the terminal is stopped by the kernel.
         return os.tcgetpgrp(terminal) == os.getpgrp()
     except OSError:
         return False
@@ -260,6 +274,7 @@ def fault_of(host: SshHost, problems: str, code: int | None, *, greeted: bool, a
         answered: whether somebody has answered what ssh asked.
     """
     last = _last_line(problems)
+    # Once the reader has begun, whatever follows is a loss, with ssh's last words.
     if greeted:
         return LinkFault(f"The link to {host.name} was lost{f' ({last})' if last else ''}")
     if _NO_PYTHON in problems:
@@ -268,10 +283,12 @@ def fault_of(host: SshHost, problems: str, code: int | None, *, greeted: bool, a
         version = _plain(problems.partition(_OLD_PYTHON)[2].split("\n")[0], 8) or "older than 3.4"
         return LinkFault(f"The python3 of {host.name} is {version}; the reader needs 3.8 or newer there", lasting=True)
     name, here = host.name, host.host
+    # The jump host's ssh writes to the same standard error, before the one that was started here.
     if _BEHIND in problems and _FORWARDED not in problems:  # the jump host's own ssh says why
         name, here = f"the jump host of {host.name}", "that jump host's name"
         if found := _UNRESOLVED.search(problems):
             here = _plain(found[1], 80)
+    # In order: the text of a changed key also says that verification failed.
     for mark, template, lasting in _FAULTS:
         if mark in problems:
             text = template.format(name=name, login=host.login, host=here, forget=_forgetting(host, problems))
@@ -279,6 +296,7 @@ def fault_of(host: SshHost, problems: str, code: int | None, *, greeted: bool, a
     if "Permission denied" in problems:
         text = _denied(host, name, problems, answered=answered)
         return LinkFault(text if name == host.name else text[0].upper() + text[1:], lasting=True)
+    # 255 is ssh's own (ssh(1)); any other code is that of the command there.
     if code == 255 or code is None:
         return LinkFault(f"ssh cannot reach {host.name}{f': {last}' if last else ''}; see what {host.login} says")
     return LinkFault(
