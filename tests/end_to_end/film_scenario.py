@@ -86,22 +86,37 @@ def film(player: Player) -> Steps:
     camera = Camera(window, player.folder)
     window.move(0, 0)
     window.resize(1280, 800)
+    screen = dashboard.first_screen
+    assert screen is not None
     yield lambda: session.torch_ready and "sim:0" in {device.name for device in session.devices()}
+    yield lambda: bool(screen.program.list.shown) and window.isActiveWindow()
+    yield _steady(player)
+    camera.roll()
+    yield from _move(screen.model)
+    yield camera.held(6)
+    yield from hand(_middle(screen.form), ["click", "1"])
+    yield lambda: not screen.isVisible()
+    camera.rest()
     panel.take_device("sim:0")
     panel.change_fields(FIELDS)
-    yield lambda: fit.estimate is not None and fit.estimate.fits is True and window.isActiveWindow()
+    yield lambda: fit.estimate is not None and fit.estimate.fits is True
     yield from _move(panel.form.control("sequence"))
     yield _steady(player)
     camera.roll()
     yield camera.held(6)
     batch = panel.form.control("batch")
     yield from hand(_middle(batch), ["click", "--repeat", "2", "1", "type", "--delay", "150", TOO_MANY])
+    yield lambda: str(panel.form.values()["batch"]) == TOO_MANY
+    yield camera.held(3)
+    camera.rest()
     yield lambda: fit.estimate is not None and fit.estimate.fits is False
-    yield camera.held(9)
+    camera.roll()
+    yield camera.held(10)
     camera.rest()
     fit.open_details()
     yield lambda: _applicable(fit.alternatives) is not None
     yield _steady(player)
+    yield lambda: _applicable(fit.alternatives) is not None
     camera.roll()
     row = _applicable(fit.alternatives)
     assert row is not None and row.button is not None
@@ -109,7 +124,10 @@ def film(player: Player) -> Steps:
     yield from _move(row)
     yield camera.held(10)
     yield from hand(_middle(row.button), ["click", "1"])
+    yield camera.held(3)
+    camera.rest()
     yield lambda: fit.estimate is not None and fit.estimate.fits is True
+    camera.roll()
     yield camera.held(10)
     camera.rest()
     yield _steady(player)

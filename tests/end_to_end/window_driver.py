@@ -427,7 +427,7 @@ SCENARIOS: dict[str, Callable[[Player], Steps]] = {
     )
 }
 
-FROM_THE_FIRST_SCREEN = {"first_screen", "default_run", "look"}
+FROM_THE_FIRST_SCREEN = {"first_screen", "default_run", "film", "look"}
 """Scenarios that begin where a user does; the others where "All workloads" leads."""
 
 

@@ -27,10 +27,11 @@ LEAST_TARGET = 24
 """Logical pixels of what is clicked, or of the room that it has for itself (WCAG 2.2, 2.5.8)."""
 
 
-@pytest.fixture
-def window(open_window: OpenWindow) -> MainWindow:
+@pytest.fixture(params=["first screen", "form"])
+def window(open_window: OpenWindow, request: pytest.FixtureRequest) -> MainWindow:
+    """The window as it opens, and with the form of the default workload."""
     session = FakeSession([simulated_gpu(0, 8 * GIB)]).feed(5.0)
-    opened = open_window(session, size=(1280, 800))
+    opened = open_window(session, size=(1280, 800), first_screen=request.param == "first screen")
     settle(opened)
     return opened
 
@@ -69,7 +70,7 @@ def test_the_tab_key_has_few_stops_and_each_has_a_name_and_a_role(window: MainWi
 
 def test_no_list_is_named_by_its_value(window: MainWindow) -> None:
     choices = [widget for widget in window.findChildren(QComboBox) if widget.isVisible()]
-    assert len(choices) > 3
+    assert choices
     assert [choice.currentText() for choice in choices if name_of(choice) in ("", choice.currentText())] == []
 
 
@@ -88,7 +89,10 @@ def test_every_target_is_as_large_as_a_finger_needs_or_stands_alone(window: Main
 
 def _targets(window: MainWindow) -> Iterator[QWidget]:
     for kind in (QAbstractButton, QComboBox, QLineEdit):
-        yield from (widget for widget in window.findChildren(kind) if not widget.visibleRegion().isEmpty())
+        for widget in window.findChildren(kind):
+            inside = isinstance(widget.parent(), QComboBox)  # a list that is typed into
+            if not inside and not widget.visibleRegion().isEmpty():
+                yield widget
 
 
 def _place(window: MainWindow, widget: QWidget) -> QRect:
