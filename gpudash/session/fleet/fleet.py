@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from gpudash.session.fleet.overview import FleetWatch, Overview, odd_entries, of_server, silent_before
+from gpudash.session.fleet.overview import AnyFleet, FleetWatch, Overview, odd_entries, of_server, silent_before
 from gpudash.session.fleet.view import FleetView
 from gpudash.sources.prometheus import gpus as asking
 from gpudash.sources.prometheus.address import ServerAddress
@@ -42,7 +42,7 @@ JOIN_S = 2.0
 TRYING = "It is asked again by itself; nothing has to be done here once it answers."
 
 
-class Fleet:
+class Fleet(AnyFleet):
     """A fleet. Any thread may read it; `poll` belongs to the one that `start` begins.
 
     Args:
@@ -55,14 +55,9 @@ class Fleet:
         ValueError: one sentence, when the token cannot be sent.
 
     Attributes:
-        address: of the server, as it is shown.
-        version: grows with every poll that brought something new.
-        problem: one sentence while the server does not answer, or knows no GPU; ``None`` when all is well.
         empty: whether the server answers, and knows no GPU.
         answered: whether it has answered at all.
         server_version: what it is, such as "2.42.0"; empty where it does not tell.
-        asking: what is said until it answers.
-        trying: what is said beside what is wrong.
     """
 
     trying = TRYING
@@ -76,11 +71,11 @@ class Fleet:
         clock: Callable[[], float] = time.monotonic,
         environment: Mapping[str, str] = os.environ,
     ) -> None:
+        super().__init__()
         self._token = read_token(address, environment)
         self.address = str(address)
         self.asking = f"Asking {self.address} which GPUs it knows…"
-        self.version = 0
-        self.problem: str | None = None
+        self._problem: str | None = None
         self.empty = self.answered = False
         self.server_version = ""
         self._period_s = max(period_s, SHORTEST_PERIOD_S)
@@ -88,7 +83,6 @@ class Fleet:
         self._client = Client(address, self._token)
         self._overview = Overview()
         self._watch = FleetWatch(load_settings()[0] if settings is None else settings, self._overview)
-        self._shown: tuple[tuple[FleetGpu, ...], tuple[Warning, ...]] = ((), ())
         self._machines: Mapping[str, tuple[str, ...]] = {}
         self._server_warnings: list[Warning] = []
         self._at: tuple[float, float] = (0.0, 0.0)
@@ -113,13 +107,10 @@ class Fleet:
         thread.join(JOIN_S)
         return not thread.is_alive()
 
-    def gpus(self) -> tuple[FleetGpu, ...]:
-        """Every GPU, fullest first; those whose memory is not known come last."""
-        return self._shown[0]
-
-    def warnings(self) -> tuple[Warning, ...]:
-        """What is to be looked at over all GPUs, critical first."""
-        return self._shown[1]
+    @property
+    def problem(self) -> str | None:
+        """One sentence while the server does not answer, or knows no GPU."""
+        return self._problem
 
     def gpu(self, key: str) -> FleetGpu:
         """The GPU with this key.
@@ -185,10 +176,10 @@ class Fleet:
         self._server_warnings = [*silent, *of_server(answer.warnings), *odd_entries(reported)]
         self.empty = not shown
         if self.empty:
-            self.problem = self._nothing()
+            self._problem = self._nothing()
         else:
-            self.problem = None
-        self._show(shown, now_s)
+            self._problem = None
+        self._take(shown, now_s)
         return self._period_s
 
     def _ask(self) -> tuple[asking.ReportedGpus, dict[tuple[str, str], float], HttpAnswer]:
@@ -201,20 +192,17 @@ class Fleet:
         answer = client.query(asking.QUERY)
         return asking.read_gpus(answer.result), asking.read_times(client.query(asking.TIMES_QUERY).result), answer
 
-    def _show(self, gpus: tuple[FleetGpu, ...], now_s: float) -> None:
-        shown = gpus, (*self._watch.over(gpus, self._machines, now_s), *self._server_warnings)
-        if shown != self._shown:
-            self._shown = shown
-            self.version += 1
+    def _take(self, gpus: tuple[FleetGpu, ...], now_s: float) -> None:
+        self._show(gpus, (*self._watch.over(gpus, self._machines, now_s), *self._server_warnings))
 
     def _fail(self, problem: str) -> None:
         if problem != self.problem:  # a server that is away is asked for hours
             logger.warning("fleet of %s: %s", self.address, problem)
         self._failures += 1
-        self.problem = problem
+        self._problem = problem
         if self.answered:
             now_s = self.now_s()
-            self._show(self._overview.marked(now_s), now_s)
+            self._take(self._overview.marked(now_s), now_s)
         self._checked = False  # another server may answer there next
 
     def _wait_s(self) -> float:

@@ -4,6 +4,7 @@ warnings of memory and hardware, gpudash's own, machines that fell silent. Nothi
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -145,6 +146,68 @@ def fullest_first(gpu: FleetGpu) -> tuple[bool, float, str, int, int]:
     """A key that sorts GPUs by how full they are, those last of which that is not known."""
     fullness = gpu.fullness
     return fullness is None, -(fullness or 0.0), gpu.host, -1 if gpu.index is None else gpu.index, gpu.instance or 0
+
+
+class AnyFleet:
+    """What a fleet shows, whoever reports its GPUs: a server, or machines over ssh.
+
+    Attributes:
+        address: what it is called.
+        asking: what is said until somebody has answered.
+        trying: what is said beside what is wrong.
+        days: whether the past of a GPU is known, to compare it with another day.
+    """
+
+    address: str
+    asking: str
+    trying: str
+    days = True
+
+    def __init__(self) -> None:
+        self._version = 0
+        self._gpus: tuple[FleetGpu, ...] = ()
+        self._warnings: tuple[Warning, ...] = ()
+
+    @property
+    def version(self) -> int:
+        """Grows with everything new."""
+        return self._version
+
+    @property
+    def problem(self) -> str | None:
+        """What is wrong, in sentences; ``None`` when all is well."""
+        raise NotImplementedError
+
+    def gpus(self) -> tuple[FleetGpu, ...]:
+        """Every GPU, fullest first; those whose memory is not known come last."""
+        return self._gpus
+
+    def warnings(self) -> tuple[Warning, ...]:
+        """What is to be looked at over all GPUs, critical first."""
+        return self._warnings
+
+    def now_s(self) -> float:
+        """The fleet's time, in seconds since the epoch."""
+        return time.time()
+
+    @property
+    def unlinked(self) -> tuple[str, ...] | None:
+        """Names of machines that were tried and are not linked; ``None`` where nothing has to be."""
+        return None
+
+    def link_again(self) -> None:
+        """Try every machine that is not linked at once."""
+
+    def close(self) -> bool:
+        """End the polling; false when that took too long."""
+        raise NotImplementedError
+
+    def _show(self, gpus: tuple[FleetGpu, ...], warnings: Iterable[Warning]) -> None:
+        found = tuple(warnings)
+        if (gpus, found) != (self._gpus, self._warnings):
+            self._gpus = gpus
+            self._warnings = found
+            self._version += 1
 
 
 class FleetWatch:

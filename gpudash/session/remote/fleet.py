@@ -10,7 +10,14 @@ from pathlib import Path
 
 from gpudash.devices.names import Gpu
 from gpudash.memory.watching.levels import HOST
-from gpudash.session.fleet.overview import EnergyMeter, as_grave_as_near, fleet_warning, fullest_first, gravest_first
+from gpudash.session.fleet.overview import (
+    AnyFleet,
+    EnergyMeter,
+    as_grave_as_near,
+    fleet_warning,
+    fullest_first,
+    gravest_first,
+)
 from gpudash.session.remote.machine import QUIET_S, RemoteMachine
 from gpudash.session.remote.memory_views import memory_entry
 from gpudash.sources.ssh.address import PREFIX, SshHost, read_host
@@ -30,7 +37,7 @@ MOST_HOSTS = 64
 AGAIN = "What was lost is linked again by itself; what needs something done is tried again by Reconnect."
 
 
-class SshFleet:
+class SshFleet(AnyFleet):
     """The machines, each with a thread of its own, and what is shown of them. Belongs to the window's thread.
 
     Args:
@@ -44,14 +51,12 @@ class SshFleet:
         RecordingError, OSError: when the files that they are recorded in cannot be written.
 
     Attributes:
-        address: what the fleet is called: the machine's name, or how many there are.
         hosts: as given.
         machines: one for each.
-        asking: what is said until the first has told something.
-        trying: what is said beside what is wrong.
     """
 
     trying = AGAIN
+    days = False
 
     def __init__(
         self,
@@ -61,6 +66,7 @@ class SshFleet:
         recordings: Sequence[Path] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__()
         if len(hosts) > MOST_HOSTS:
             raise ValueError(f"{len(hosts)} machines are too many to be read over ssh; {MOST_HOSTS} are the most.")
         self.hosts = tuple(hosts)
@@ -72,9 +78,7 @@ class SshFleet:
         self.machines: list[RemoteMachine] = []
         self._clock = clock
         self._energy = EnergyMeter()
-        self._version = 0
         self._polled_s = -PERIOD_S
-        self._shown: tuple[tuple[FleetGpu, ...], tuple[Warning, ...]] = ((), ())
         self._closed = False
         try:
             files: Sequence[Path | None] = recordings or [None] * len(hosts)
@@ -105,7 +109,7 @@ class SshFleet:
                 machine.settled.wait()
 
     @property
-    def unlinked(self) -> tuple[str, ...]:
+    def unlinked(self) -> tuple[str, ...] | None:
         """The machines that were tried and are not linked."""
         return tuple(machine.name for machine in self.machines if machine.problem is not None)
 
@@ -144,25 +148,13 @@ class SshFleet:
     @property
     def problem(self) -> str | None:
         """Why nothing is shown, a line each; ``None`` while something is: then links that fail are warnings."""
-        if self._shown[0]:
+        if self._gpus:
             return None
         return "\n".join(machine.problem for machine in self.machines if machine.problem) or None
-
-    def gpus(self) -> tuple[FleetGpu, ...]:
-        """Every GPU, fullest first."""
-        return self._shown[0]
-
-    def warnings(self) -> tuple[Warning, ...]:
-        """What is to be looked at, critical first."""
-        return self._shown[1]
 
     def machine_of(self, key: str) -> RemoteMachine | None:
         """The machine that has the GPU with this key; ``None`` where none has."""
         return next((machine for machine in self.machines if key.startswith(f"{machine.host}/")), None)
-
-    def now_s(self) -> float:
-        """Seconds since the epoch."""
-        return time.time()
 
     def close(self) -> bool:
         """End every link at once, but those of machines that somebody else holds; false when one took too long."""
@@ -181,10 +173,7 @@ class SshFleet:
         warnings = [warning for gpu in gpus if not gpu.stale for warning in self._of(gpu)]
         if gpus:
             warnings += _of_hosts(self.machines)  # without any, `problem` says it
-        shown = gpus, tuple(gravest_first(warnings))
-        if shown != self._shown:
-            self._shown = shown
-            self._version += 1
+        self._show(gpus, gravest_first(warnings))
 
     def _of(self, gpu: FleetGpu) -> Iterator[Warning]:
         """What its machine warns of."""

@@ -153,7 +153,6 @@ def open_fleet(workspace: Workspace, address: ServerAddress) -> FleetDocument | 
         workspace.colours,
         open_gpu=lambda gpu: open_gpu(workspace, fleet, gpu),
         compare=lambda gpus: compare_gpus(workspace, fleet, gpus),
-        wall_clock=fleet.now_s,
     )
     fleet.start()
     workspace.add(document, key, document.title)
@@ -222,10 +221,7 @@ def show_machines(workspace: Workspace, fleet: SshFleet) -> FleetDocument | None
         workspace.colours,
         open_gpu=lambda gpu: open_machine(workspace, fleet, gpu),
         compare=lambda gpus: compare_machines(workspace, fleet, gpus),
-        days=False,
-        links=fleet,
         save=lambda: save_machines(workspace, fleet),
-        wall_clock=fleet.now_s,
     )
     workspace.add(document, key, document.title)
     Logins(workspace, fleet.machines)

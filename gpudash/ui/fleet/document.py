@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, get_args
+from typing import TYPE_CHECKING, get_args
 
 from PySide6.QtCore import QPoint, QSignalBlocker, QSize, Qt, Signal
 from PySide6.QtGui import QGuiApplication, QKeyEvent
@@ -48,6 +48,7 @@ from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip, without_mnemonics
 
 if TYPE_CHECKING:
+    from gpudash.session.fleet.overview import AnyFleet
     from gpudash.telemetry.fleet_gpu import FleetGpu
     from gpudash.telemetry.records import Warning
     from gpudash.ui.colours import Palette
@@ -344,47 +345,10 @@ NO_WARNINGS = "No GPU has a warning."
 
 SERVERS = "Nothing of a Prometheus server is recorded here; open a GPU, and export its curves with File > Export."
 
-HINT = "Enter or a double click opens a GPU · {}typing searches"
-TO_COMPARE = "Ctrl and a click chooses two to compare · "
+HINT = "Enter or a double click opens a GPU · Ctrl and a click chooses two to compare · typing searches"
 
 AGE_S = 1.0
 """How often the ages in words are brought up to date while no answer comes."""
-
-
-class FleetSource(Protocol):
-    """What the overview needs of a `gpudash.session.fleet.Fleet`, or of machines over ssh."""
-
-    address: str
-    asking: str
-    trying: str
-
-    @property
-    def version(self) -> int:
-        """Grows with everything new."""
-
-    @property
-    def problem(self) -> str | None:
-        """What is wrong, in sentences; ``None`` when all is well."""
-
-    def gpus(self) -> tuple[FleetGpu, ...]:
-        """Every GPU, fullest first."""
-
-    def warnings(self) -> tuple[Warning, ...]:
-        """Every warning."""
-
-    def close(self) -> bool:
-        """End the polling."""
-
-
-class Links(Protocol):
-    """What the overview needs of machines that may not be linked."""
-
-    @property
-    def unlinked(self) -> tuple[str, ...]:
-        """Names of those that were tried and are not."""
-
-    def link_again(self) -> None:
-        """Try them now."""
 
 
 class FleetDocument(Document):
@@ -396,34 +360,27 @@ class FleetDocument(Document):
         fleet: which is polled, and closed with the document.
         palette: colours in force.
         open_gpu: shows the past of a GPU.
-        compare: lays two GPUs over one another, or one over another day of its own; ``None`` where that cannot be.
-        days: whether one GPU can be compared with a day of its own.
-        links: what Reconnect acts on; ``None`` where nothing is linked.
+        compare: lays two GPUs over one another, or one over another day of its own.
         save: asks where, and saves what was recorded of every machine; ``None`` where nothing is recorded.
-        wall_clock: seconds since the epoch.
         clock: any clock, in seconds.
     """
 
     def __init__(
         self,
-        fleet: FleetSource,
+        fleet: AnyFleet,
         palette: Palette,
         *,
         open_gpu: Callable[[FleetGpu], object],
-        compare: Callable[[Sequence[FleetGpu]], object] | None = None,
-        days: bool = True,
-        links: Links | None = None,
+        compare: Callable[[Sequence[FleetGpu]], object],
         save: Callable[[], object] | None = None,
-        wall_clock: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
         self.title = fleet.address
         self.fleet = fleet
         self._open_gpu, self._compare = open_gpu, compare
-        self._links, self.save = links, save
-        self._hint = HINT.format("" if compare is None else TO_COMPARE)
-        self._wall_clock, self._clock = wall_clock, clock
+        self.save = save
+        self._clock = clock
         self._version = -1
         self._drawn_s = -AGE_S
         self._gpus: dict[str, FleetGpu] = {}
@@ -433,8 +390,7 @@ class FleetDocument(Document):
         self.header = FleetHeader()
         self.strip = WarningsStrip()
         self.controls = FleetControls()
-        self.controls.compare.setVisible(compare is not None)
-        self.controls.days = days
+        self.controls.days = fleet.days
         self.controls.save.setVisible(save is not None)
         self.controls.show_choice(0)
         self.grid = FleetGrid(palette, clock)
@@ -459,7 +415,7 @@ class FleetDocument(Document):
             middle.addWidget(button, 0, Qt.AlignmentFlag.AlignHCenter)
         middle.addStretch(1)
         self._nothing = nothing
-        self.detail = PlainLabel(self._hint, role="muted")
+        self.detail = PlainLabel(HINT, role="muted")
         self.detail.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         self._layers = QStackedWidget()
         self._layers.addWidget(nothing)
@@ -512,7 +468,7 @@ class FleetDocument(Document):
         self._gpus = {gpu.key: gpu for gpu in gpus}
         self._warnings = self.fleet.warnings()
         self._levels = levels(self._warnings)
-        now_s = self._wall_clock()
+        now_s = self.fleet.now_s()
         self.grid.show_cells({gpu.key: cell_of(gpu, self._levels.get(gpu.key, ""), now_s) for gpu in gpus})
         self.strip.show_warnings(self._warnings)
         self.header.show_size(summary(gpus) if gpus else "No GPU yet")
@@ -530,7 +486,7 @@ class FleetDocument(Document):
             self.grid.show_titles(titles)
         shown = len(self.grid.layout_.keys)
         self.controls.show_found(shown, len(self._gpus))
-        age = self._wall_clock() - (self._clock() - self.order.taken_s)
+        age = self.fleet.now_s() - (self._clock() - self.order.taken_s)
         self.controls.show_old(clock_text(age) if self.order.old and self.grid.busy else "")
         self._show_layer(shown)
 
@@ -553,7 +509,7 @@ class FleetDocument(Document):
             self.label.setText(f"{problem}\n\n{self.fleet.trying}" if problem else self.fleet.asking)
             self._show_layer(0)
             return
-        self.header.show_source(f"{address} · newest reading {format_age(self._wall_clock() - newest)} old")
+        self.header.show_source(f"{address} · newest reading {format_age(self.fleet.now_s() - newest)} old")
         moment = f"What is shown is of {clock_text(newest)}"
         self.header.show_problem(*((problem, moment, self.fleet.trying) if problem else ()))
 
@@ -577,14 +533,11 @@ class FleetDocument(Document):
 
     @property
     def unlinked(self) -> tuple[str, ...] | None:
-        if self._links is None:
-            return None
-        return self._links.unlinked
+        return self.fleet.unlinked
 
     def link_again(self) -> None:
-        if self._links is not None:
-            self._links.link_again()
-            self._show_state()
+        self.fleet.link_again()
+        self._show_state()
 
     def _group_titles(self) -> dict[str, str]:
         group = self.controls.arrangement.group
@@ -628,13 +581,13 @@ class FleetDocument(Document):
 
     def _show_detail(self) -> None:
         gpu = self._gpus.get(self.grid.current)
-        self.detail.setText(self._hint if gpu is None else one_line(gpu))
+        self.detail.setText(HINT if gpu is None else one_line(gpu))
 
     def _tip(self, key: str) -> str:
         gpu = self._gpus.get(key)
         if gpu is None:
             return ""
-        return details(gpu, self._warnings, self._wall_clock())
+        return details(gpu, self._warnings, self.fleet.now_s())
 
     def go_to(self, key: str) -> None:
         """Choose a GPU and bring it into sight, also where the search or a filter leaves it out."""
@@ -655,7 +608,7 @@ class FleetDocument(Document):
     def compare(self) -> None:
         """Compare the chosen GPUs: two with one another, one with another day of its own."""
         chosen = [self._gpus[key] for key in self.grid.chosen if key in self._gpus]
-        if self._compare is not None and len(chosen) in self.controls.comparable:
+        if len(chosen) in self.controls.comparable:
             self._compare(chosen)
 
     def _show_menu(self, key: str, place: QPoint) -> None:
@@ -663,11 +616,10 @@ class FleetDocument(Document):
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         menu.addAction("Open", lambda: self.open(key))
         count = len(self.grid.chosen)
-        if self._compare is not None:
-            compare = menu.addAction(
-                "Compare with another day" if count != 2 and self.controls.days else "Compare", self.compare
-            )
-            compare.setEnabled(count in self.controls.comparable)
+        compare = menu.addAction(
+            "Compare with another day" if count != 2 and self.controls.days else "Compare", self.compare
+        )
+        compare.setEnabled(count in self.controls.comparable)
         menu.addSeparator()
         menu.addAction("Copy values", self.copy_values)
         menu.popup(place)

@@ -28,12 +28,12 @@ class Overview:
         self.opened: list[FleetGpu] = []
         self.compared: list[list[FleetGpu]] = []
         self.fleet = fleet
+        fleet.clock = lambda: NOW_S + self.now_s - 1000.0
         self.document = FleetDocument(
             fleet,
             palette,
             open_gpu=self.opened.append,
             compare=lambda gpus: self.compared.append(list(gpus)),
-            wall_clock=lambda: NOW_S + self.now_s - 1000.0,
             clock=lambda: self.now_s,
         )
         self.grid = self.document.grid

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from collections.abc import Callable
 from typing import Literal
 
 from gpudash.session.fleet.fleet import TRYING
-from gpudash.session.fleet.overview import fleet_warning
+from gpudash.session.fleet.overview import AnyFleet, fleet_warning
 from gpudash.telemetry.fleet_gpu import FleetGpu
 from gpudash.telemetry.records import Warning
 from gpudash.units import GIB, format_percent
@@ -102,43 +103,41 @@ def warnings_of(gpus: tuple[FleetGpu, ...]) -> tuple[Warning, ...]:
     return tuple(sorted(found, key=lambda warning: warning.level != "critical"))
 
 
-class FakeFleet:
-    """What the overview needs of a fleet; `tell` is a poll.
+class FakeFleet(AnyFleet):
+    """What the overview needs of a fleet; `report` is a poll.
 
     Attributes:
+        problem: what is wrong with it.
+        clock: seconds since the epoch.
         closings: how often it was closed.
     """
 
+    address = ADDRESS
+    asking = f"Asking {ADDRESS} which GPUs it knows…"
+    trying = TRYING
+    problem: str | None = None
+
     def __init__(self, gpus: tuple[FleetGpu, ...] = (), problem: str | None = None) -> None:
-        self.address = ADDRESS
-        self.asking = f"Asking {ADDRESS} which GPUs it knows…"
-        self.trying = TRYING
-        self.version = 0
+        super().__init__()
         self.problem = problem
         self.closings = 0
-        self._gpus: tuple[FleetGpu, ...] = ()
-        self._warnings: tuple[Warning, ...] = ()
+        self.clock: Callable[[], float] = lambda: NOW_S
         if gpus:
             self.report(gpus)
 
     def report(self, gpus: tuple[FleetGpu, ...], warnings: tuple[Warning, ...] | None = None) -> None:
         """Another answer has come."""
-        self._gpus = gpus
-        self._warnings = warnings_of(gpus) if warnings is None else warnings
-        self.version += 1
+        self._show(gpus, warnings_of(gpus) if warnings is None else warnings)
 
     def change(self, key: str, full: float) -> None:
         """One GPU is so full from now on."""
-        told = {found.key: found for found in self._gpus}
+        told = {found.key: found for found in self.gpus()}
         values = {**told[key].values, "used_bytes": round(full * (told[key].total_bytes or 0))}
         told[key] = dataclasses.replace(told[key], values=values)
         self.report(by_fullness([*told.values()]))
 
-    def gpus(self) -> tuple[FleetGpu, ...]:
-        return self._gpus
-
-    def warnings(self) -> tuple[Warning, ...]:
-        return self._warnings
+    def now_s(self) -> float:
+        return self.clock()
 
     def close(self) -> bool:
         self.closings += 1
