@@ -179,13 +179,13 @@ class SshFleet:
         found = (gpu for machine in self.machines for gpu in _gpus(machine))
         metered = (replace(gpu, drawn_j=self._energy.drawn_j(gpu.key, gpu.health)) for gpu in found)
         gpus = tuple(sorted(metered, key=fullest_first))
-        ahead = {
-            gpu.key: forecast.seconds
-            for machine in self.machines
-            for gpu in gpus
-            if gpu.key.startswith(f"{machine.host}/")
-            and (forecast := machine.forecast("host" if gpu.is_host else gpu.uuid)) is not None
-        }
+        ahead = {}
+        for machine in self.machines:
+            for gpu in gpus:
+                if gpu.key.startswith(f"{machine.host}/"):
+                    forecast = machine.forecast("host" if gpu.is_host else gpu.uuid)
+                    if forecast is not None:
+                        ahead[gpu.key] = forecast.seconds
         fresh = [gpu for gpu in gpus if not gpu.stale]
         of_hosts = _of_hosts(self.machines) if gpus else ()  # without any, `problem` says it
         warnings = (*self._warned.over(fresh, {}, {}, self.now_s(), ahead), *of_hosts)

@@ -297,13 +297,11 @@ class RunsModel(RowsModel[LibraryRow]):
 
     def arrange(self) -> None:
         """Put the rows in order."""
-        rows = [
-            LibraryRow(entry, run)
-            for entry in self._entries
+        rows: list[LibraryRow] = []
+        for entry in self._entries:
             # A session without runs has a row of its own.
-            for run in (runs_of(entry) or (None,))
-            if self._found(LibraryRow(entry, run))
-        ]
+            own = [LibraryRow(entry, run) for run in (runs_of(entry) or (None,))]
+            rows += filter(self._found, own)
         value = COLUMNS[self._column].value
         # What is unknown stands last in either order.
         known = [row for row in rows if value(row) is not None]

@@ -123,8 +123,8 @@ class RowsModel(QAbstractTableModel, Generic[R]):
         if changed:
             self.dataChanged.emit(self.index(changed[0], 0), self.index(changed[-1], len(self.columns) - 1))
 
-    # Rows have no rows of their own.
     def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008  # Qt's own default
+        # Rows have no rows of their own.
         if parent.isValid():
             return 0
         return len(self.rows)
