@@ -103,10 +103,12 @@ def parse_target(text: str) -> Recipient:
         if not re.fullmatch(r"[-_A-Za-z0-9]{1,64}", topic):
             raise ValueError(f"{topic!r} is no topic of ntfy: up to 64 letters, digits, - and _.")
         server = server or NTFY
+        # The name of a topic is all that protects it, and so it is kept out of the log.
         hide(topic)
         return Recipient(f"ntfy at {_host(server)}", server, topic)
     if re.match(r"[a-z]+://", text, re.IGNORECASE):
         host = _host(text)
+        # A webhook's path is its secret.
         hide(text.partition("://")[2].partition("/")[2])
         return Recipient(host, text)
     try:
@@ -167,12 +169,14 @@ class Notifier:
     def _notice(self, record: Record) -> Notification | None:
         if isinstance(record, Warning):
             if record.level == "passed":
+                # A level that has passed may be told of again; before that once for each memory.
                 self._notified -= {notified for notified in self._notified if notified[0] == record.device}
             key = record.device, record.level
             if record.level in ("note", "passed") or key in self._notified:
                 return None
             self._notified.add(key)
             return Notification(record.level, record.text)
+        # The end of a run does not say what it was.
         if isinstance(record, RunStarted):
             self._run = f"{record.workload} on {record.device}"
         if not isinstance(record, RunEnd):
@@ -200,6 +204,7 @@ class _Outlet:
 
     def put(self, notice: Notification) -> None:
         """Let the target be told, unless too much waits for it already."""
+        # qsize may be late by one; the limit is a bound, not a promise.
         if self._waiting.qsize() < WAITING:
             self._waiting.put(notice)
             self._is_full = False
@@ -232,6 +237,7 @@ class _Outlet:
 
     def _began(self, end: Callable[[], object]) -> None:
         self._end = end
+        # It was given up between the start and now.
         if self._is_given_up:
             end()
 
@@ -275,6 +281,7 @@ def deliver(target: Recipient, notice: Notification, began: Began | None = None)
         if began is not None:
             began(lambda: end_group(started, dying_s=ENDING_S))
         try:
+            # A command that takes longer is ended with all that it has started.
             code = started.wait(LIMIT_S)
         except subprocess.TimeoutExpired:
             end_group(started, dying_s=ENDING_S)
@@ -290,6 +297,7 @@ def deliver(target: Recipient, notice: Notification, began: Began | None = None)
     headers = {"Content-Type": "application/json"}
     if token := os.environ.get(TOKEN):
         hide(token)
+        # As for Prometheus: a token goes out in plain text only on this machine.
         if target.url.lower().startswith("http:") and urlsplit(target.url).hostname not in ("localhost", "127.0.0.1"):
             raise ValueError(f"a token sent over http could be read on the way; use https, or unset {TOKEN}")
         headers["Authorization"] = f"Bearer {token}"
@@ -321,6 +329,7 @@ class _Posting(threading.Thread):
             with opener.open(self._request, timeout=LIMIT_S):
                 pass
         except urllib.error.HTTPError as error:
+            # An answer with an error has a body, which holds the connection open.
             error.close()
             self._error = error
         except Exception as error:  # raised by `finish`, where it is waited for
@@ -347,6 +356,7 @@ class _Posting(threading.Thread):
             opened = None
             if connection is not None:
                 opened = connection.sock
+            # Its socket is there only once it is connected; before that the timeout of connecting ends it.
             if opened is not None:
                 with suppress(OSError):
                     opened.shutdown(socket.SHUT_RDWR)

@@ -34,11 +34,10 @@ class PciDisplay:
 
     def driver_facts(self) -> tuple[str | None, str | None]:
         """(product, UUID) from NVIDIA's /proc file, which answers without waking the card."""
-        facts = {
-            key.strip(): value.strip()
-            for line in text_of(self.root / f"proc/driver/nvidia/gpus/{self.address}/information").splitlines()
-            for key, _, value in [line.partition(":")]
-        }
+        facts = {}
+        for line in text_of(self.root / f"proc/driver/nvidia/gpus/{self.address}/information").splitlines():
+            key, _, value = line.partition(":")
+            facts[key.strip()] = value.strip()
         uuid = facts.get("GPU UUID", "")
         return facts.get("Model") or None, uuid if uuid.startswith("GPU-") and "?" not in uuid else None
 

@@ -443,11 +443,12 @@ def _check(hint: Any) -> _Check:
     return _CHECKS[origin or hint]
 
 
-_FIELDS = {
-    kind: {f.name: (_check(hints[f.name]), "float" in str(f.type)) for f in dataclasses.fields(kind)}
-    for kind in EVENTS.values()
-    for hints in (get_type_hints(kind),)
-}
+def _fields_of(kind: type[Event]) -> dict[str, tuple[_Check, bool]]:
+    hints = get_type_hints(kind)
+    return {f.name: (_check(hints[f.name]), "float" in str(f.type)) for f in dataclasses.fields(kind)}
+
+
+_FIELDS = {kind: _fields_of(kind) for kind in EVENTS.values()}
 """Fields of each kind of event: what each may be, and whether that is numbers, of which JSON has some as text."""
 
 

@@ -341,11 +341,12 @@ class CudaBlocks:
         return self._state(None, total, free)
 
     def sites(self) -> Sequence[AllocationGroup]:
-        return [
-            AllocationGroup(found.bytes, found.count, step=found.step, stack=() if site is None else (site,))
-            for found in self.now().groups
-            for site in (site_of(found.stack),)
-        ]
+        groups = []
+        for found in self.now().groups:
+            site = site_of(found.stack)
+            stack = () if site is None else (site,)
+            groups.append(AllocationGroup(found.bytes, found.count, step=found.step, stack=stack))
+        return groups
 
     def trace(self) -> None:
         """None: torch's history begins in the midst of things once it is full."""

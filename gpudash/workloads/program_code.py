@@ -382,17 +382,22 @@ def _transfer_code(spec: TransferSpec, device: str) -> list[str]:
 def _paths(spec: TransferSpec, device: str) -> list[tuple[str, str, str, bool]]:
     """The ways that can be measured: source, target, the host's memory, and whether beside a computation."""
     ends = {"h2d": ("cpu", device), "d2h": (device, "cpu"), "h2h": ("cpu", "cpu")}
-    return [
-        (source, target, memory, overlapped)
-        for name, (source, target) in ends.items()
-        if spec.directions in ("all", name) and (device != "cpu" or name == "h2h")
-        for memory in ("pageable", "pinned")
-        if spec.memory in ("both", memory) and (memory == "pageable" or device.startswith("cuda"))
-        for overlapped in (False, True)
-        if spec.blocking in ("both", "overlapped" if overlapped else "blocking")
-        # Beside a computation only what does not block can be copied: pinned memory, and never host to host.
-        and not (overlapped and (name == "h2h" or memory == "pageable"))
-    ]
+    memories = ["pageable"]
+    if device.startswith("cuda"):
+        memories.append("pinned")
+    paths = []
+    for name, (source, target) in ends.items():
+        if spec.directions not in ("all", name) or (device == "cpu" and name != "h2h"):
+            continue
+        for memory in memories:
+            if spec.memory not in ("both", memory):
+                continue
+            if spec.blocking in ("both", "blocking"):
+                paths.append((source, target, memory, False))
+            # Beside a computation only what does not block can be copied: pinned memory, and never host to host.
+            if spec.blocking in ("both", "overlapped") and memory == "pinned" and name != "h2h":
+                paths.append((source, target, memory, True))
+    return paths
 
 
 def _buffer(cuda: bool, place: str) -> str:

@@ -84,6 +84,7 @@ class JoinedRecording:
         self._folder: PrivateFolder | None = None
         with ExitStack() as opened:
             nodes = [_node(opened.enter_context(open_recording(path))) for path in paths]
+            # The node with the lowest rank leads: its session is the time axis.
             nodes.sort(key=lambda node: min(node.ranks, default=0))
             _check(nodes)
             self._folder = PrivateFolder(runtime_folder(), "gpudash-joined-")
@@ -110,6 +111,7 @@ def _node(recording: Recording) -> _Node:
     last = None
     if notes:
         last = notes[-1]
+    # The last run that told of ranks, for a session may hold several.
     run = next((run for run in reversed(recording.runs) if last is not None and run.id == last.run_id), None)
     if last is None or run is None:
         raise ValueError(f"{recording.path.name} holds no run with ranks, so that there is nothing to join it by.")
@@ -127,6 +129,7 @@ def _check(nodes: Sequence[_Node]) -> None:
     for place, node in enumerate(nodes):
         here = {key: first.about.get(key) for key in ("run", "world_size")}
         there = {key: node.about.get(key) for key in here}
+        # Without an id nothing says that they are of one run.
         if here != there or not here["run"]:
             raise ValueError(
                 f"{first.name} and {node.name} are of different runs ({_describe(here)}; {_describe(there)}); "
@@ -139,6 +142,7 @@ def _check(nodes: Sequence[_Node]) -> None:
                 else:
                     text = f"ranks {shared[0]} to {shared[-1]}"
                 raise ValueError(f"{other.name} and {node.name} both hold {text}; open one of them.")
+            # The same id may be used again another day.
             if not _overlap(other, node):
                 raise ValueError(f"{other.name} and {node.name} are of different times; they cannot be one run.")
 
@@ -196,10 +200,12 @@ class _Joining:
         """Call ``put`` with every record of the joined recording."""
         streams = [self._of(node, own=node is self._first) for node in self._nodes]
         newest_s = 0.0
+        # Each stream is in order of its own time; merged they are in order of the joined one.
         for record in heapq.merge(*streams, key=lambda record: record.time_s):
             newest_s = max(newest_s, record.time_s)
             for one in self._joined(record):
                 put(one)
+        # Without an end of the first node's run there is nothing to sum up.
         if self._ending is None:
             return
         for finding in RankFindings(newest_s).at_end(self._ranks):
@@ -209,11 +215,13 @@ class _Joining:
                     time_s=newest_s, run_id=self._first.run.id, topic=finding.topic, text=finding.text, details=details
                 )
             )
+        # Findings of the nodes alone are replaced: they knew only their own ranks.
         result = {**self._ending.result, "ranks": self._summary(), **findings(self._ranks)}
         put(replace(self._ending, time_s=max(newest_s, self._ending.time_s), result=result))
 
     def _of(self, node: _Node, *, own: bool) -> Iterator[Record]:
         """What a node brings: the first all but what is told anew, the others their ranks and how they ended."""
+        # Session times count from each recording's own beginning.
         shift_s = node.began_wall_s - self._first.began_wall_s
         if own:
             yield from node.recording.records()
@@ -245,6 +253,7 @@ class _Joining:
 
     def _joined(self, record: Record) -> Iterator[Record]:
         if isinstance(record, Sample):
+            # A node's own envelopes are of its own ranks; those of all are computed anew below.
             if record.table == "rank":
                 with suppress(ValueError):  # an envelope, or a rank that nobody has introduced
                     yield from self._rank_row(record)
@@ -264,6 +273,7 @@ class _Joining:
     def _rank_row(self, sample: Sample) -> Iterator[Sample]:
         number, values = int(sample.device or ""), sample.values
         step, seconds = values.get("step"), _number(values.get("step_s"))
+        # A row without a step is a reading of memory alone.
         if not isinstance(step, int) or seconds is None:
             sizes = {name: _size(values.get(name)) for name in ("used_bytes", "allocated_bytes", "reserved_bytes")}
             yield from self._ranks.take_memory(RankMemory(number, sample.time_s, **sizes))
@@ -275,6 +285,7 @@ class _Joining:
             sample.time_s,
             seconds,
             compute_s=_number(values.get("compute_s")),
+            # What a rank was blocked in comes as two figures, which were told apart by the ranks that its node knew.
             blocked_s=None if communication_s is None or waiting_s is None else communication_s + waiting_s,
             loss=_number(values.get("loss")),
             accuracy=_number(values.get("accuracy")),
@@ -287,6 +298,7 @@ class _Joining:
     def _ranks_note(self, note: Note) -> Note:
         """The note about the ranks, of all nodes."""
         again = note.details.get("restarts")
+        # After a restart steps begin anew, and must not be joined with those of before.
         if isinstance(again, int) and again > self._again:
             self._again = again
             self._ranks.begin_again()
@@ -304,6 +316,7 @@ class _Joining:
     def _summary(self) -> list[dict[str, Any]]:
         """One row a rank, with the peaks that its node has told: exact where those of the rows are readings."""
         return [
+            # In this order: what the joining computed overrides the row, and the exact peaks both.
             {**self._rows.get(row["rank"], {}), **row, **_peaks(self._results.get(row["rank"], {}))}
             for row in self._ranks.summary()
         ]

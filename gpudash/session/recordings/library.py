@@ -162,6 +162,7 @@ class LibraryWatcher:
 
     def include(self, path: Path) -> None:
         """List the recording at ``path`` as well, which lies elsewhere."""
+        # The folder's own are listed anyhow.
         if path.parent != self.folder and path not in self._elsewhere:
             self._elsewhere = (*self._elsewhere, path)
             self.scan()
@@ -206,6 +207,7 @@ class LibraryWatcher:
             raise RecordingError(f"{path.name} is not there any more.") from None
         except OSError as error:
             raise RecordingError(f"{path.name} cannot be deleted ({error.strerror or error}).") from None
+        # Also after a failure: the picture that is shown was not true.
         finally:
             self.scan()
 
@@ -232,6 +234,7 @@ class LibraryWatcher:
     def scan(self) -> None:
         """Look at the folder now."""
         with self._condition:
+            # A command that does nothing and answers "" wakes the thread.
             self._commands.append(str)
             self._condition.notify()
 
@@ -246,6 +249,7 @@ class LibraryWatcher:
     def _locked(self, path: Path) -> bool:
         """Whether the recording is locked, as far as it has been read; else it is opened."""
         entry = next((entry for entry in self.library.entries if entry.path == path), None)
+        # A thread that has ended brings nothing up to date any more.
         if entry is None or entry.facts is None or self._closed:
             return is_locked(path)
         return entry.facts.locked
@@ -256,6 +260,7 @@ class LibraryWatcher:
         Raises:
             RecordingError: when the thread has ended and it cannot be done.
         """
+        # At the end of the window the thread may be gone; what is still wanted is done by the caller.
         if self._closed:
             act()
             return
@@ -287,9 +292,11 @@ class LibraryWatcher:
             while not self._closed:
                 self._refresh()
                 with self._condition:
+                    # Commands that came while files were read are done without a wait.
                     if not self._commands and not self._closed:
                         self._condition.wait(POLL_S if self._watched else None)
                 self._drain()
+            # What was wanted before the end is done.
             self._drain()
         except Exception as error:
             logger.exception("the recordings are not watched any more")
@@ -301,6 +308,7 @@ class LibraryWatcher:
 
     def _drain(self) -> None:
         """Do what is wanted."""
+        # Taken under the lock and done without it: locking a recording may wait for its writer.
         with self._condition:
             commands, self._commands = self._commands, []
         answers = [answer for command in commands if (answer := command())]
@@ -311,6 +319,7 @@ class LibraryWatcher:
         """Bring `library` up to date: at once with what is known, then file by file, newest first."""
         found = [*self._listed(self.folder, trashed=False), *self._listed(self.trash, trashed=True)]
         unread = [item for item in found if not self._is_read(*item)]
+        # Nothing changed outside and nothing is unread: the usual look, each second, costs one listing.
         if found == self._found and not unread:
             return
         self._found = found
@@ -322,10 +331,12 @@ class LibraryWatcher:
             if kept is not None and self._is_read(path, stamp, entry):
                 now = replace(entry, facts=kept.facts)
             else:
+                # Until it is read anew, what it was about the last time is shown.
                 now = replace(entry, facts=None if before is None else before.facts)
             if now != before:  # else the same object stays, so that who shows many of them sees soon what is new
                 known[path, entry.trashed] = now
         places = [(path, entry.trashed) for path, _stamp, entry in found]
+        # At once with what is known; files that are large are read behind it.
         self._show([known[place] for place in places], reading=bool(unread))
         shown_at = time.monotonic()
         for number, (path, stamp, entry) in enumerate(unread, 1):
@@ -333,8 +344,10 @@ class LibraryWatcher:
             if self._closed:
                 return
             known[path, entry.trashed] = replace(entry, facts=facts)
+            # One that is being written changes with every look, and is not kept.
             if not entry.written:
                 self._cache[path] = Kept(stamp, facts)
+            # Not for each of hundreds: the window would draw the whole table anew each time.
             if number == len(unread) or time.monotonic() - shown_at >= SHOWN_S:
                 self._show([known[place] for place in places], reading=number < len(unread))
                 shown_at = time.monotonic()
@@ -353,6 +366,7 @@ class LibraryWatcher:
     def _show(self, entries: list[LibraryEntry], *, reading: bool) -> None:
         there = tuple(entry for entry in entries if not entry.trashed)
         library = Library(there, tuple(entry for entry in entries if entry.trashed), reading)
+        # The object is replaced only where something changed, which is how the window notices.
         if library != self.library:
             self.library = library
 
@@ -363,6 +377,7 @@ class LibraryWatcher:
             for file in found:
                 with suppress(OSError):
                     there[file.name] = file.stat()
+        # Searching for traces costs a listing for each recording; most folders have none.
         traced = any(name.endswith(TRACE_SUFFIX) for name in there)
         listed = []
         for name, status in there.items():
@@ -453,6 +468,7 @@ def load_cache() -> dict[Path, Kept]:
     """
     try:
         version, *lines = read_regular(_file(), MOST_CACHE_BYTES).splitlines()
+        # Another version may have changed what facts are, even where JSON still fits.
         if json.loads(version) != _version():
             return {}
         found = (_in_json().validate_json(line) for line in lines)

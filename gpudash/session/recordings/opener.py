@@ -184,6 +184,7 @@ class Incoming(Replay):
         self._ended = ""
         self._stop = threading.Event()
         try:
+            # The private file first: the replay follows it like any other recording that is being written.
             self._recorder = Recorder(Path(self._folder.name) / "stream.gpudash", meta={})
             try:
                 super().__init__(self._recorder.path)
@@ -208,6 +209,7 @@ class Incoming(Replay):
         """Read nothing more and remove the private file; false when a thread did not end in time."""
         self._stop.set()
         self._thread.join(JOIN_S)
+        # The thread before the file: it may still write.
         ended = super().close() and not self._thread.is_alive()
         if ended:
             self._folder.cleanup()
@@ -215,6 +217,7 @@ class Incoming(Replay):
 
     def _pump(self) -> None:
         store = Store()
+        # A store of its own for the recorder's summaries; the one that is shown follows the file.
         self._recorder.summarise(store)
         try:
             for line in self._lines():
@@ -231,8 +234,10 @@ class Incoming(Replay):
     def _line(self, line: bytes, store: Store) -> None:
         try:
             record = record_from_line(line)
+            # A stream may name any number of devices, each of which would be a table of curves.
             if isinstance(record, Sample) and not self._known_devices.admits(record.table, record.device):
                 raise ValueError("one device too many")
+            # Applied before it is recorded: what the store refuses does not get into the file.
             store.apply(record)
         except Exception:  # whatever the other end sends
             if not self._bad:
@@ -259,6 +264,7 @@ class Incoming(Replay):
             if data is None:
                 yield None
                 continue
+            # The last part waits for its end.
             *whole, begun = (begun + data).split(b"\n")
             for line in whole:
                 if too_long:
@@ -273,6 +279,7 @@ class Incoming(Replay):
 
     def _chunks(self) -> Iterator[bytes | None]:
         try:
+            # Duplicated, so that closing here leaves the caller's stream open.
             descriptor = os.dup(self._stream.fileno())
         except (OSError, ValueError):  # not a file of the system
             while not self._stop.is_set() and (data := self._stream.read(CHUNK)):
@@ -280,6 +287,7 @@ class Incoming(Replay):
             return
         with closing(os.fdopen(descriptor, "rb", buffering=0)) as file:
             while not self._stop.is_set():
+                # With a time limit: the thread must notice the end, and the recorder commit.
                 if not select.select([descriptor], [], [], WAIT_S)[0]:
                     yield None
                 elif data := file.read(CHUNK):
@@ -298,6 +306,7 @@ def record_from_line(line: bytes) -> Record:
     if not isinstance(data, dict):
         raise ValueError("not an object")
     time_s = data.get("time_s")
+    # Times beyond this would make axes and summaries of any length.
     if not isinstance(time_s, int | float) or not 0 <= time_s < LONGEST_S:
         raise ValueError("no time")
     if "table" not in data:
@@ -317,9 +326,11 @@ def record_from_line(line: bytes) -> Record:
         value = data.get(metric.name)
         if isinstance(value, str) if metric.type == "TEXT" else _fits(value):
             values[metric.name] = value
+        # What is there and no value is a gap, not a reading that was never made.
         elif metric.name in data:
             values[metric.name] = None
             states.setdefault(metric.name, State.STALE)
+    # A state says why a value is missing; beside a value it would contradict it.
     known = {name: state for name, state in states.items() if name in values and values[name] is None}
     return Sample(float(time_s), table, device, values, known)
 

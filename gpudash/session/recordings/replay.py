@@ -65,6 +65,7 @@ class Replay:
         self.settings = Settings()
         self.output = OutputLog()
         self._following: Following | None = None
+        # Asked before it is read: one that ends in between is followed all the same, and its last rows are taken.
         written = being_written(recording)
         self._backend = RecordingBackend(recording, lambda: self.following)
         opened = self._backend.opened
@@ -84,6 +85,7 @@ class Replay:
         self.store = loaded.store
         self._news(loaded.news)
         if written:
+            # Kept open, the file could not be left tidy by its writer.
             self._backend.release()
             self._following = Following(recording, loaded.rows, self._take)
 
@@ -124,6 +126,7 @@ class Replay:
 
         Takes some milliseconds, whatever the recording's length.
         """
+        # The end is None and not a time: it moves on while the recording grows.
         low, high = self.extent_s
         try:
             self.store.seek(None if time_s is None or time_s >= high else max(time_s, low))
@@ -166,6 +169,7 @@ class Replay:
             except (TypeError, AttributeError):
                 self._odd += 1
         known = {gpu.uuid: gpu for gpu in (*self.gpus, *found)}  # a program's simulated card may be listed no more
+        # A damaged recording may list any number.
         self.gpus = tuple(known.values())[:MOST_GPUS]
         take_links(self.store, note)
 
@@ -289,6 +293,7 @@ class Following:
     def _follow(self) -> None:
         try:
             while not self._stop.wait(POLL_S):
+                # Before the look: a writer that ends behind it has its last rows taken by the next one.
                 written = being_written(self._path)
                 self._poll()
                 if not written:
@@ -305,10 +310,12 @@ class Following:
         with open_recording(self._path) as recording:
             last = recording.last_rows()
             waiting: list[Record] = []
+            # Handed on in portions, so that the store is never locked for long.
             for record in recording.records(self._rows, last):
                 waiting.append(record)
                 if len(waiting) >= MOST_RECORDS:
                     self._take(waiting, last)
                     waiting = []
             self._rows = last
+            # Also when there is nothing new: rows up to which the recording is known may have moved on.
             self._take(waiting, last)

@@ -116,6 +116,7 @@ class RemoteMachine:
         self.began_wall_s, self._origin = time.time(), time.monotonic()
         self._readings = Readings()
         self._watch = MemoryWatch(settings.warn_ratio, settings.critical_ratio, settings.hysteresis_ratio)
+        # Advice about a watched GPU may name programs; on another machine none of them is ours.
         self._watch.is_here = False
         self._watch.describe = self.memory_name
         self._watch.pool_of = lambda memory: pool_of(memory, self.gpus)
@@ -141,6 +142,7 @@ class RemoteMachine:
         except BaseException:
             self._folder.close()
             raise
+        # Summaries go by the store, from the first record on.
         self._recorder.summarise(self.store)
 
     @property
@@ -252,6 +254,7 @@ class RemoteMachine:
             prompt: ssh may ask in the terminal, the first time.
             asks: ssh may ask by `question`, the first time.
         """
+        # Taken by the first attempt only: nobody sits there when a link is tried again by itself.
         self._prompt, self._asks = prompt, asks
         self._thread = threading.Thread(target=self._run, name=f"gpudash ssh {self.name}", daemon=True)
         self._thread.start()
@@ -267,8 +270,10 @@ class RemoteMachine:
     def link_again(self) -> None:
         """Try it now, where there is no link; ssh may ask by `question`. What was told before stays."""
         with self._lock:
+            # One that asks already is left to its questions.
             if self.state == "linked" or self._asking:
                 return
+            # What was told stays in the store; the sentence of the last attempt goes, since another one begins.
             self._asks, self.problem = True, None
             if self._connection is not None:
                 self._connection.stop()  # one that may not ask
@@ -303,6 +308,7 @@ class RemoteMachine:
         self._holders -= 1
         if self._holders > 0:
             return True
+        # The thread leaves its loop by the flag, and its read by the end of ssh.
         self.stop()
         thread = self._thread
         if thread is not None:
@@ -310,6 +316,7 @@ class RemoteMachine:
             if thread.is_alive():
                 return False
         else:
+            # Without a thread nobody has closed the recorder.
             self._recorder.close("closed")
         self._folder.close()
         return True
@@ -321,6 +328,7 @@ class RemoteMachine:
 
     def _run(self) -> None:
         try:
+            # A link that ends is followed by a pause, and the next attempt; only `stop` ends the thread.
             while not self._stop.is_set():
                 try:
                     fault = self._link()
@@ -332,6 +340,7 @@ class RemoteMachine:
                     break
                 self._lost(fault)
                 self.settled.set()  # whoever waits for it asks why there is no link
+                # Doubling up to a minute; a lasting fault waits for `link_again` alone.
                 wait_s = min(FIRST_WAIT_S * 2 ** min(self._failures - 1, 10), LONGEST_WAIT_S)
                 self._pause(math.inf if fault.lasting else wait_s)
         finally:
@@ -341,6 +350,7 @@ class RemoteMachine:
     def _link(self) -> LinkFault:
         """One connection from its beginning to its end; why it ended."""
         with self._lock:
+            # Taken and cleared in one go: what is asked for from now on is for the attempt after this one.
             self.state = "linking"
             prompt, self._prompt = self._prompt, False
             self._asking, self._asks = self._asks, False
@@ -364,6 +374,7 @@ class RemoteMachine:
         finally:
             with self._lock:
                 self._connection, self._asking = None, False
+            # Failures are 0 only once this attempt was greeted: what ended is then a link, and no attempt at one.
             fault = connection.end(greeted=self._failures == 0 and self.greeting is not None)
         if silence is None:
             return fault
@@ -383,8 +394,10 @@ class RemoteMachine:
             if lines is None or connection.cancelled:
                 break
             now_s = self.clock()
+            # While somebody is asked, the time to answer is that somebody's.
             if not greeted and connection.question is not None:
                 heard_s = now_s
+            # What a login shell prints comes before the reader's first line and is passed over.
             for line in lines:
                 if not greeted:
                     before += 1
@@ -393,6 +406,7 @@ class RemoteMachine:
                         return None
                 else:
                     self._line(line, now_s)
+            # Any whole line is a sign of life; before the greeting only the reader's own counts.
             if lines and greeted:
                 heard_s, gap = now_s, False
             elif greeted and now_s - heard_s > GAP_S and not gap:
@@ -403,6 +417,7 @@ class RemoteMachine:
             if not greeted and now_s - heard_s > quiet_s:
                 waited = format_duration(quiet_s)
                 return f"{self.name} has not told anything within {waited}; see what {self.host.login} says"
+            # Within the loop: the recorder commits by the clock, also while nothing comes.
             self._recorder.tick()
         return None
 
@@ -413,6 +428,7 @@ class RemoteMachine:
             return False
         self.greeting = found
         again, self._failures = self._failures > 0, 0
+        # Linked: the next attempt asks nobody unless somebody wants it again.
         self._asks = False
         facts = {
             "host_product": found.processor,
@@ -433,6 +449,7 @@ class RemoteMachine:
             return
         self._take(found)
         if isinstance(found, Sample):
+            # Warnings stand behind the reading that they are of.
             for event in (*self._watch.observe(found), *self._hardware.observe(found)):
                 self._take(event)
 
@@ -440,6 +457,7 @@ class RemoteMachine:
         """Tell that there is no link, once; what was read is a gap from now on."""
         now_s = self.clock()
         was_linked = self.state == "linked"
+        # An attempt that fails again is no news, and would fill the log.
         if was_linked or self._failures == 0 or fault.lasting:
             logger.warning("no link to ssh://%s: %s", self.name, fault.text)
         self._failures += 1
@@ -453,7 +471,9 @@ class RemoteMachine:
         else:
             self.problem = f"{fault.text}; it is tried again."
         if was_linked:
+            # From now on, not from the last reading: what came until now was true.
             self._gap(now_s)
+        # A machine that was never linked has no readings that could end.
         if self.greeting is not None and (was_linked or fault.lasting):
             self._take(SourceFailed(time_s=now_s, source=SSH, text=self.problem))
         self._recorder.tick()
@@ -464,6 +484,7 @@ class RemoteMachine:
         for table, device in _tables(self.gpus):
             with self.store.lock:
                 names = (metric.name for metric in METRICS[table])
+                # Only what was read before can be a gap now.
                 metrics = [name for name in names if self.store.latest(table, name, device) is not NEVER_READ]
             states = dict.fromkeys(metrics, State.LOST)
             self._take(Sample(now_s, table, device, dict.fromkeys(metrics), states))
@@ -475,11 +496,13 @@ class RemoteMachine:
             self._recorder.tick()
             if self._awake.wait(min(left, WAIT_S)):
                 break
+        # Left set while stopping, so that every later pause ends at once.
         if not self._stop.is_set():
             self._awake.clear()
 
     def _take(self, record: Record) -> None:
         log_record(record, f"ssh://{self.name}")
+        # The store first: summaries that the recorder writes are taken from it.
         self.store.apply(record)
         self._recorder.add(record)
         if self.on_record is not None:

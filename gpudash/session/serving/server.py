@@ -77,9 +77,12 @@ def _checked_request(line: str, fields: Message) -> HttpRequest:
         raise BadRequestError(431, "There are too many header fields.")
     headers: dict[str, str] = {}
     for name, value in fields.items():
+        # The standard library joins folded lines and takes odd characters; both are ways to smuggle a field past a
+        # proxy.
         if not (_NAME.fullmatch(name) and _VALUE.fullmatch(value)):  # a folded value holds line ends
             raise BadRequestError(400, "A header field cannot be read.")
         name = name.lower()
+        # Two of these would be read differently by two servers.
         if name in headers and name in ("host", "authorization", "content-length"):
             raise BadRequestError(400, "A header field stands there twice.")
         if name in headers:
@@ -90,6 +93,7 @@ def _checked_request(line: str, fields: Message) -> HttpRequest:
         raise BadRequestError(400, "A header field cannot be read.")
     if match[3] == "1" and "host" not in headers:
         raise BadRequestError(400, "The Host field is missing.")
+    # A query after ? changes nothing here.
     return HttpRequest(match[1], match[2].partition("?")[0], headers)
 
 
@@ -151,6 +155,7 @@ class Server(ThreadingMixIn, TCPServer):
         limits: ServerLimits | None = None,
     ) -> None:
         super().__init__(listener.getsockname(), _Client, bind_and_activate=False)
+        # The base class has made a socket of its own, which is replaced by the one that listens.
         self.socket.close()
         self.socket = listener
         self.timeout = TURN_S
@@ -173,9 +178,11 @@ class Server(ThreadingMixIn, TCPServer):
     def close(self) -> bool:
         """End every connection and thread, within `JOIN_S`; false when one is still running then."""
         until = time.monotonic() + JOIN_S
+        # First the flag, for the shutdown wakes the thread that looks at it.
         self._closing.set()
         with suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
+        # One that was never started cannot be joined.
         if self._thread.ident is not None:
             self._thread.join(JOIN_S)
         with self._changed:
@@ -190,6 +197,7 @@ class Server(ThreadingMixIn, TCPServer):
         Raises:
             OSError: when there is none after all.
         """
+        # Counted by whole seconds, which bounds the rate without a clock for each connection.
         second = int(time.monotonic())
         if second != self._second:
             self._second, self._taken = second, 0
@@ -213,6 +221,7 @@ class Server(ThreadingMixIn, TCPServer):
                 taken = self._encrypted(plain, self._tls)
         except ValueError as error:
             raise OSError from error
+        # Known from its beginning, so that it is cut off even if it never sends anything.
         with self._changed:
             self._open[taken] = time.monotonic() + self._limits.seconds
         return taken, address
@@ -220,6 +229,7 @@ class Server(ThreadingMixIn, TCPServer):
     def shutdown_request(self, request: Any) -> None:
         """Close a connection, on the thread that served it."""
         with self._changed:
+            # Closed under the lock: cutting off must not hit a descriptor that belongs to the next connection by now.
             request.close()
             self._open.pop(request, None)
             self._changed.notify_all()
@@ -236,6 +246,7 @@ class Server(ThreadingMixIn, TCPServer):
         try:
             if isinstance(request, BadRequestError):
                 raise request
+            # One reply at a time: gathering the figures takes the store's lock, and its cost is bounded by this.
             with self._replying:
                 answer = self._reply(request)
         except BadRequestError as error:
@@ -244,6 +255,7 @@ class Server(ThreadingMixIn, TCPServer):
             logger.exception("the figures could not be gathered")
             self._on_trouble(error)
             answer = HttpResponse(500, b"The figures could not be gathered.\n")
+        # Counted before it is sent: what is on its way was answered.
         with self._changed:
             self.answers[answer.code] += 1
         return answer
@@ -280,10 +292,12 @@ class Server(ThreadingMixIn, TCPServer):
         with self._changed:
             if self._open and len(self._open) >= connections:
                 _cut_off(next(iter(self._open)))
+                # Its own thread takes it out; waited for with a limit, lest a thread that hangs stop the server.
                 self._changed.wait_for(lambda: len(self._open) < connections, JOIN_S)
 
     def _encrypted(self, plain: socket.socket, tls: ssl.SSLContext) -> ssl.SSLSocket:
         try:
+            # The handshake belongs to the connection's thread, since it waits for the client.
             return tls.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
         except BaseException:
             plain.close()
@@ -341,7 +355,9 @@ class _Client(BaseHTTPRequestHandler):
     def _request(self) -> HttpRequest:
         """What is asked for, read as far as the blank line that ends the head."""
         head = bytearray()
+        # Either kind of line end, as RFC 9112 lets a server take a bare line feed.
         while not (b"\n\r\n" in head or b"\n\n" in head):
+            # Looked at after each piece, so that what is no HTTP is refused at once and not after the time is over.
             if not _begins_like_one(bytes(head[:17])):
                 raise BadRequestError(400, "This is no HTTP request.")
             if len(head) > HEAD_BYTES:
@@ -357,6 +373,7 @@ class _Client(BaseHTTPRequestHandler):
             raise BadRequestError(400, "A header field cannot be read.")
         self.rfile = io.BytesIO(lines + b"\n\n")
         self.raw_requestline = self.rfile.readline()
+        # The standard library reads the head, more leniently; `_checked_request` is strict.
         if not self.parse_request():
             raise BadRequestError(400, "This is no HTTP request.")
         return _checked_request(self.requestline, self.headers)
@@ -376,6 +393,7 @@ class _Client(BaseHTTPRequestHandler):
         for name, value in fields:
             self.send_header(name, value)
         self.end_headers()
+        # A HEAD has the length of the body and no body.
         if self.command != "HEAD":
             self.wfile.write(answer.body)
         self.connection.sendall(self._written.getbuffer())
@@ -385,6 +403,7 @@ class _Client(BaseHTTPRequestHandler):
         unread takes back the answer on its way."""
         self.server.let_leave(self.connection)
         with suppress(OSError, ValueError):
+            # The library's unwrap waits for the client's farewell, for as long as `let_leave` gives.
             if isinstance(self.connection, ssl.SSLSocket):
                 self.connection.unwrap()  # says farewell
         with suppress(OSError):

@@ -244,10 +244,12 @@ def _samples(moments: Mapping[Place, Moments], began_s: float, past: Past) -> It
             # Exporters read used and total at different moments.
             if (row.get("used_bytes") or 0.0) > (row.get("total_bytes") or math.inf):
                 row["used_bytes"] = None  # more than there is cannot be
-            values: dict[str, Value] = {
-                column: round(value) if (value := row.get(column)) is not None and column.endswith("_bytes") else value
-                for column in (*columns, *(name for name in row if name not in columns))
-            }
+            values: dict[str, Value] = {}
+            for column in dict.fromkeys((*columns, *row)):
+                value = row.get(column)
+                if value is not None and column.endswith("_bytes"):
+                    value = round(value)
+                values[column] = value
             yield _sample(time_s - began_s, table, device, values)
 
 

@@ -105,7 +105,6 @@ class Connection:
         else:
             asks = asking.environment
         if batch:
-            # BatchMode reaches only the ssh that is started here; a jump host's is told by the environment.
             asks = {"SSH_ASKPASS_REQUIRE": "never"}  # a jump host's ssh is not told of the batch mode
         command = [_ssh(), *_OPTIONS, *batch, *host.arguments, remote_command(len(source), period_s)]
         pipe = subprocess.PIPE

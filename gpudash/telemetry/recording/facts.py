@@ -371,12 +371,11 @@ def _spec(spec: object, *, nested: bool = False) -> dict[str, Any]:
 
 
 def _duration(recording: Recording) -> float | None:
-    ends = [
-        float(row[0])
-        for table in _LENGTHS
-        for row in recording.select(f"SELECT time_s FROM {table} ORDER BY rowid DESC LIMIT 1")
-        if isinstance(row[0], int | float) and row[0] < LONGEST_S
-    ]
+    ends = []
+    for table in _LENGTHS:
+        for (time_s,) in recording.select(f"SELECT time_s FROM {table} ORDER BY rowid DESC LIMIT 1"):
+            if isinstance(time_s, int | float) and time_s < LONGEST_S:
+                ends.append(float(time_s))
     return max(ends, default=None)
 
 

@@ -116,6 +116,7 @@ class Controls(QWidget):
         """Offer what these runs can be aligned by; steps at first, since they lie over one another."""
         boxes = (self.alignment, self.mark, self.compared)
         for box in boxes:
+            # Filling a box changes its choice, which would lay everything out anew, each time.
             box.blockSignals(True)
         mark, fresh = self.mark.currentText(), self.compared.count() == 0
         self.mark.clear()
@@ -126,6 +127,7 @@ class Controls(QWidget):
             self._choice(place).setEnabled(available)
         self.compared.clear()
         self.compared.addItems([f"{letter}: {run.label}" for letter, run in zip(LETTERS[1:], runs[1:], strict=False)])
+        # What the user chose stays as long as it can be.
         if fresh or not self._choice(self.alignment.currentIndex()).isEnabled():
             self.alignment.setCurrentIndex(1 if stepped else 0)
         for box in boxes:
@@ -157,6 +159,7 @@ class Controls(QWidget):
 
     def _alignment_changed(self) -> None:
         self._show_unit()
+        # Blocked: one change, of which the move is a part.
         self.offset.blockSignals(True)
         self.offset.setValue(0.0)
         self.offset.blockSignals(False)
@@ -208,6 +211,7 @@ class FigureColours(QStyledItemDelegate):
             return
         else:
             colour = figure_colour(difference, self.palette)
+        # Both roles, or a selected row would lose what its colour says.
         roles = option.palette
         roles.setColor(QPalette.ColorRole.Text, colour)
         roles.setColor(QPalette.ColorRole.HighlightedText, colour)
@@ -260,6 +264,7 @@ class ChangedMarks(QStyledItemDelegate):
         if self.palette is None or index.row() >= len(self.fields):
             return
         differs = self.fields[index.row()].differs
+        # In bold as well: colour alone must not carry it.
         option.font.setBold(differs)
         colour = QColor(self.palette.text if differs else self.palette.muted)
         option.palette.setColor(QPalette.ColorRole.Text, colour)
@@ -277,6 +282,7 @@ class SpecsTable(Table):
 
     def show_runs(self, runs: Sequence[ComparedRun]) -> None:
         """Show what was asked of the runs, and where they ran."""
+        # sorted() keeps the order among equals: those that differ first, each part as it was.
         fields = sorted((*spec_fields(runs), *machines(runs)), key=lambda field: not field.differs)
         self.marks.fields = fields
         self.begin_again(_spec_columns(len(runs)))
@@ -290,6 +296,7 @@ class SpecsTable(Table):
 
     def _fit_columns(self) -> None:
         """Let the runs share the room beside the names of the fields; what is cut is whole in its tooltip."""
+        # Without the columns of names and of marks.
         runs = len(self.model.columns) - 2
         self.view.setColumnHidden(1, runs > MOST_MARKED)
         room = self.view.viewport().width() - sum(self.view.columnWidth(column) for column in (0, 1))
@@ -339,6 +346,7 @@ class LoadingRuns(threading.Thread):
     @property
     def done(self) -> bool:
         """Whether there is an answer: runs, or a problem."""
+        # The thread has ended with either; `run` leaves no third way.
         return not self.is_alive()
 
     def cancel(self, timeout_s: float) -> None:
@@ -356,6 +364,7 @@ class LoadingRuns(threading.Thread):
             return
         except RecordingError as error:
             self.problem = f"{error}."
+        # Some errors have no words of the system's.
         except OSError as error:
             self.problem = f"{self.reading} cannot be read: {error.strerror or error}."
         except Exception as error:  # whatever a file's content leads to is told, not raised into nothing
@@ -370,11 +379,13 @@ def distinguished(runs: Sequence[ComparedRun], paths: Sequence[Path]) -> list[Co
     labels = [run.label for run in runs]
     for name in {run.label for run in runs}:
         places = [place for place, run in enumerate(runs) if run.label == name]
+        # A name that only one run has needs nothing more.
         if len(places) == 1:
             continue
         began = [runs[place].began_wall_s for place in places]
         moments = format_dates([moment for moment in began if moment is not None])
         for number, place in enumerate(places):
+            # Without a time, or where times are equal too, the file's name tells them apart.
             if moments is None or None in began:
                 labels[place] = f"{name} ({paths[place].name.replace('.gpudash', '')})"
             else:
@@ -408,6 +419,7 @@ def short_title(names: Sequence[str], longest: int) -> str:
     What both names begin and end with is said once, as much of it as there is room for; of what has no room in whole
     words at all, only that. What stands in brackets at the end is said where nothing else tells the two apart.
     """
+    # What stands in brackets is said only where the rest is the same.
     alone = [name.rpartition(" (")[0] if name.endswith(")") else name for name in names[:2]]
     a, b = (name.split() for name in (alone if alone[0] != alone[1] else names[:2]))
     begin = _common(a, b)
@@ -421,6 +433,7 @@ def short_title(names: Sequence[str], longest: int) -> str:
         ends = [before[0], "…", before[-1]]
     else:
         ends = before
+    # From the most words to the fewest; the first that has room is taken.
     for left, right in ((before, after), (before, []), (ends, []), (before[-1:], []), ([], [])):
         text = f"{' '.join([*left, apart[0], 'vs', apart[1], *right])}{others}"
         if len(text) <= longest:
@@ -428,6 +441,7 @@ def short_title(names: Sequence[str], longest: int) -> str:
     if before:  # only the names of their files tell them apart, which say less
         both = f" ×2{others}"
         return f"{_cut(' '.join(before), longest - len(both))}{both}"
+    # Each gets half of what the word between them leaves.
     room = (longest - len(f" vs {others}")) // 2
     return f"{_cut(apart[0], room)} vs {_cut(apart[1], room)}{others}"
 
@@ -466,6 +480,7 @@ class CompareDocument(Document):
         self.comparison: Comparison | None = None
         self.runs: list[ComparedRun] = []
         self._palette = palette
+        # A height that was chosen by hand stays, whatever the figures need.
         self._dragged = False
         self._build(palette)
         self.label.setText("Reading…")
@@ -557,6 +572,7 @@ class CompareDocument(Document):
             self.overlay.refresh()
 
     def _take(self, loading: LoadingRuns) -> None:
+        # It has ended, and returns at once.
         loading.join()
         self._loading = None
         if loading.runs:
@@ -564,6 +580,7 @@ class CompareDocument(Document):
         else:
             self.label.setText(loading.problem)
             self.label.setProperty("role", "error")
+            # A property that a style sheet asks for takes effect when the style is told anew.
             self.label.style().polish(self.label)
             self.close_button.show()
 
@@ -572,6 +589,7 @@ class CompareDocument(Document):
         self.runs = list(runs)
         self.legend.show_rows([run_row(run) for run in self.runs])
         self.overlay.set_runs(self.runs)
+        # Plots are made anew with the runs.
         for plot in self.overlay.plots.values():
             plot.gestures.moved.connect(self.controls.move_by)
         self.controls.set_runs(self.runs)
@@ -590,6 +608,7 @@ class CompareDocument(Document):
         """A becomes B and B becomes A; what was moved is moved the other way."""
         if self.comparison is None:
             return
+        # Read before the runs are shown, which sets the move to nothing where the alignment changes.
         offset = self.controls.offset.value()
         self.show_runs([self.runs[1], self.runs[0], *self.runs[2:]])
         self.controls.offset.setValue(-offset)
@@ -604,6 +623,7 @@ class CompareDocument(Document):
     def _laying_changed(self) -> None:
         laying = self.controls.laying
         a, b = self.runs[:2]
+        # Moving and aligning lay the curves otherwise; the figures stay those of the same two runs.
         if self.comparison is None or (self.comparison.a, self.comparison.b) != (a, b):
             self.comparison = compare(a, b)
             self._show_comparison(self.comparison)

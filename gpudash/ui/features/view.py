@@ -168,19 +168,20 @@ def _selection_commands(workspace: Workspace) -> list[Command]:
 
 
 def _cursor_commands(workspace: Workspace) -> list[Command]:
-    return [
-        _plot_command(
-            workspace,
-            f"cursor.{steps * sign}",
-            f"{text} {'Earlier' if sign < 0 else 'Later'}",
-            f"Move the cursor {text.lower()} {'back' if sign < 0 else 'on'}",
-            lambda steps=sign * steps: workspace.target.plots.move_cursor(steps),
-            f"{modifier}{'Left' if sign < 0 else 'Right'}",
-            menu="View/Cursor",
-        )
-        for text, steps, modifier in (("One Reading", 1, ""), ("Ten Readings", 10, "Shift+"))
-        for sign in (-1, 1)
-    ]
+    commands = []
+    for text, steps, modifier in (("One Reading", 1, ""), ("Ten Readings", 10, "Shift+")):
+        for sign, when, way, key in ((-1, "Earlier", "back", "Left"), (1, "Later", "on", "Right")):
+            moved = _plot_command(
+                workspace,
+                f"cursor.{steps * sign}",
+                f"{text} {when}",
+                f"Move the cursor {text.lower()} {way}",
+                lambda steps=sign * steps: workspace.target.plots.move_cursor(steps),
+                f"{modifier}{key}",
+                menu="View/Cursor",
+            )
+            commands.append(moved)
+    return commands
 
 
 def _axis_commands(workspace: Workspace) -> list[Command]:

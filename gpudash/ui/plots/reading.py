@@ -267,17 +267,12 @@ def visible_rows(
     smoothing: Smoothing,
 ) -> list[Group]:
     """The readout: per plot a row for each curve that is not hidden. The caller holds ``store.lock``."""
-    return [
-        (
-            spec,
-            [
-                read_row(store, curve, time_s, smoothing)
-                for curve in spec.curves
-                if curve.name not in hidden.get(spec.id, frozenset())
-            ],
-        )
-        for spec in specs
-    ]
+    groups = []
+    for spec in specs:
+        out_of_sight = hidden.get(spec.id, frozenset())
+        shown = [curve for curve in spec.curves if curve.name not in out_of_sight]
+        groups.append((spec, [read_row(store, curve, time_s, smoothing) for curve in shown]))
+    return groups
 
 
 Floats = NDArray[np.float64]

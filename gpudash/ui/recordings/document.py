@@ -120,6 +120,7 @@ class ReplayBar(QWidget):
         self.play = QPushButton()
         self.play.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.play.clicked.connect(self.toggle)
+        # Wide enough for both of its texts, so that nothing moves when it changes.
         self.play.setMinimumWidth(QFontMetrics(self.play.font()).horizontalAdvance("❚❚  Pause") + 34)
         self.speed = ChoiceField()
         self.speed.setAccessibleName("Speed of playing")
@@ -152,6 +153,7 @@ class ReplayBar(QWidget):
 
     def toggle(self) -> None:
         """Play, or hold still."""
+        # Pausing what is live holds the view where it is; the recording grows on.
         if self.live:
             self._view.pause()
             self._played.seek(self._played.extent_s[1])
@@ -165,17 +167,20 @@ class ReplayBar(QWidget):
         """Play from the position; from the left edge of the view when that is the end."""
         start_s, end_s = self._played.extent_s
         place_s = self._played.position_s
+        # From the end there is nothing to play: what is in view is played again.
         if self._played.at_end or place_s >= end_s:
             left = self._view.range()[0]
             if start_s < left < end_s:
                 place_s = left
             else:
                 place_s = start_s
+        # In a view of hours the position would seem to stand still.
         if self._view.window_s > self._longest_window_s:
             self._view.set_window(self._longest_window_s)
         self._played.seek(place_s)
         self._view.set_now(place_s)
         self._view.follow()
+        # Counted from now: the time since the last frame was not played.
         self.playing, self._wanted, self._last_s = True, None, self._clock()
 
     def go_to_end(self) -> None:
@@ -194,8 +199,10 @@ class ReplayBar(QWidget):
     def refresh(self) -> None:
         """Play on, and show the place; called at every frame."""
         now_s = self._clock()
+        # A frame that comes late plays no more than `LONGEST_STEP_S`.
         passed_s, self._last_s = min(now_s - self._last_s, LONGEST_STEP_S), now_s
         start_s, end_s = self._played.extent_s
+        # Scrubbing goes before playing; dragging pauses nothing.
         if self._wanted is not None:
             self.go_to(start_s + (end_s - start_s) * self._wanted / PARTS)
             self._wanted = None
@@ -206,6 +213,7 @@ class ReplayBar(QWidget):
     def go_to(self, time_s: float) -> None:
         """Show the moment ``time_s``; a view that does not show it follows."""
         end_s = self._played.extent_s[1]
+        # At the end it holds still, and follows what is still written.
         if time_s >= end_s:
             self.playing = False
             self._played.seek(None)
@@ -213,25 +221,32 @@ class ReplayBar(QWidget):
             self._played.seek(time_s)
         left, right = self._view.range()
         self._view.set_now(min(time_s, end_s))
+        # A view that was moved by hand stays where it is as long as it shows the moment.
         if not left <= time_s <= right and not self._view.following:
             self._view.follow()
 
     def _scrubbed(self, place: int) -> None:
         """The user moved the slider; the next frame goes there."""
+        # Not at once: a drag makes many of these between two frames, and each seek costs milliseconds.
         self._wanted = place
 
     def _show(self) -> None:
         start_s, end_s = self._played.extent_s
         place_s = min(max(self._played.position_s, start_s), end_s)
         whole_s = max(end_s - start_s, 1e-9)
+        # While the slider is held, its handle is the user's.
         if self._wanted is None and not self.slider.isSliderDown():
+            # Blocked: setting the place is no scrubbing.
             with QSignalBlocker(self.slider):
+                # The arrows move by seconds, which is another share of each recording.
                 self.slider.setSingleStep(max(1, round(PARTS * min(1.0, ARROW_S / whole_s))))
                 self.slider.setValue(round(PARTS * (place_s - start_s) / whole_s))
         text = f"{place_text(place_s - start_s)} / {place_text(end_s - start_s)}"
+        # Only when it changed: setting a text lays the row out anew, at every frame.
         if self.time.text() != text:
             self.time.setText(text)
             self.slider.setAccessibleDescription(text.replace("/", "of"))
+            # Never narrower than it was, or the slider would jump with each digit.
             self._time_width = max(self._time_width, self.time.sizeHint().width())
             self.time.setMinimumWidth(self._time_width)
         running = self.playing or self.live
@@ -324,6 +339,7 @@ class RecordingDocument(Document):
         self._stack = QStackedWidget()
         self._stack.addWidget(self.opening)
         in_column(self._stack, parent=self, margins=(0, 0, 0, 0))
+        # Escape leaves the page of progress only: the dashboard has uses of its own for it.
         self._escape = QShortcut(QKeySequence(Qt.Key.Key_Escape), self)
         self._escape.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
         self._escape.activated.connect(self.closed)
@@ -340,6 +356,7 @@ class RecordingDocument(Document):
             return
         assert self.dashboard is not None
         self.bar.refresh()
+        # Words change slowly, curves do not.
         if self._frame % SLOW_REFRESH == 0:
             self._show_text(self.replay, self.dashboard)
         self.dashboard.refresh()
@@ -351,6 +368,7 @@ class RecordingDocument(Document):
         except RecordingError as error:
             self.refused.emit(str(error))
             return
+        # A generator: each slice of building the dashboard is one frame's work.
         if replay is not None:
             self._read, self._slices = replay, self._show(replay)
         else:
@@ -373,10 +391,13 @@ class RecordingDocument(Document):
         self._show_text(replay, dashboard)
         yield from dashboard.prepare()
         yield
+        # Set at the end: until now `refresh` goes on with the slices.
         self.replay, self.dashboard = replay, dashboard
+        # The theme may have changed while it was built.
         if dashboard.palette_ is not self._palette:
             dashboard.set_palette(self._palette)
         self._escape.setEnabled(False)
+        # The focus goes along only where it was on the page that leaves.
         focused = False
         if self.focusWidget() is not None:
             focused = self.opening.isAncestorOf(self.focusWidget())
@@ -397,6 +418,7 @@ class RecordingDocument(Document):
         if not 1 <= number <= len(runs):
             return
         run, later = runs[number - 1], runs[number:]
+        # A run that never ended goes up to the next one, or to the end of the recording.
         if run.ended_s is not None:
             end_s = run.ended_s
         elif later:
@@ -443,9 +465,11 @@ class RecordingDocument(Document):
         self.head.show_recording(place, replay.began_wall_s, run, seconds, unfinished, begun=begun)
         dashboard.panel.progress.unfinished = unfinished
         self.run_again.setEnabled(run is not None)
+        # The form is filled once for each run, since that costs a frame.
         if run is not None and run.run_id != self._shown_run:
             self._shown_run = run.run_id
             dashboard.panel.show_spec(run.workload, run.device, run.spec)
+        # A list that is the same is not reported again, or a notice that was closed would come back.
         notices = replay.notices
         if notices != self._notices:
             self._notices = notices
@@ -488,6 +512,7 @@ class RecordingDocument(Document):
             self.dashboard.copy_picture()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
+        # Space without modifiers; a button or field that has the focus took it before.
         if self.replay is not None and event.key() == Qt.Key.Key_Space and not event.modifiers():
             self.bar.toggle()
         else:
@@ -496,6 +521,7 @@ class RecordingDocument(Document):
     def close_document(self) -> None:
         """Let go of the file, and of what still reads it."""
         self._closed = True
+        # A generator that is half way through is dropped before what it builds on is closed.
         self._slices = iter(())
         self._opened.give_up()
         if self._read is not None:
@@ -524,6 +550,7 @@ class RecordingHead(QWidget):
         for label in (self.label, self.file):
             label.setProperty("role", "muted")
         self.file.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+        # The name takes what room there is, and asks for none.
         self.file.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         self.file.setMinimumWidth(FILE_LEAST_PX)
         row.addWidget(self.what)

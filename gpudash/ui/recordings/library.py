@@ -87,10 +87,12 @@ class LibraryDocument(Document):
         self._library_watcher = library_watcher
         self._undoing = undoing
         self._settings, self._open, self._compare, self._is_open = settings, open_recording, compare, is_open
+        # The object that is shown: the watcher makes a new one whenever anything changed.
         self._shown: Library | None = None
         self._offer = ""
         self.notice = Notice()
         self.search = QLineEdit()
+        # Runs that are to be ticked once their recording has been read.
         self._to_tick: list[Path] = []
         self.table = RunsTable(palette)
         self.details = Details()
@@ -194,6 +196,7 @@ class LibraryDocument(Document):
         self.details.set_narrow(self.width() < NARROW_WINDOW_PX)
 
     def showEvent(self, event: QShowEvent) -> None:
+        # Nobody looks at the folder while the tab is behind another one.
         self._library_watcher.watch(True)
 
     def hideEvent(self, event: QHideEvent) -> None:
@@ -206,6 +209,7 @@ class LibraryDocument(Document):
 
     def _show(self, *, force: bool = False) -> None:
         library = self._library_watcher.library
+        # Called at every frame: only another object is another picture.
         if library is self._shown and not force:
             return
         self._shown = library
@@ -214,6 +218,7 @@ class LibraryDocument(Document):
         else:
             entries = library.entries
         self.table.show_entries(entries)
+        # After the rows are there, before what depends on the ticks is shown.
         self._tick_newest()
         self.disk.show_library(library, self._settings())
         if library.problem:
@@ -223,6 +228,7 @@ class LibraryDocument(Document):
 
     def _show_text(self, library: Library, there: bool) -> None:
         found = bool(self.table.shown())
+        # The text stands in the table's place, and the search stays where it is.
         self._layers.setCurrentIndex(1 if found else 0)
         if there:
             text = NONE_FOUND
@@ -248,6 +254,7 @@ class LibraryDocument(Document):
     def _into_table(self) -> None:
         """Enter in the search box: to the first run that was found."""
         shown = self.table.shown()
+        # A heading is no run; it is taken only where nothing else was found.
         first = next((row for row in shown if row.run is not None), shown[0] if shown else None)
         if first is not None:
             self.table.setFocus()
@@ -294,6 +301,7 @@ class LibraryDocument(Document):
                 who = f"{len(chosen)} recordings lie"
             self.notice.report(f"{who} in the trash; restore first, then open.", "note")
             return
+        # Reversed, so that of several selected runs of one recording the first one stays in the dict.
         shown = {row.entry.path: row.run.number for row in reversed(self.table.selected()) if row.run is not None}
         for entry in chosen:
             self._open(entry.path, shown.get(entry.path))
@@ -311,11 +319,13 @@ class LibraryDocument(Document):
             LibraryRow(entry, run) for entry in entries for run in runs_of(entry) if (entry.path, run.number) in ticked
         ]
         if len(rows) < 2:
+            # Fewer than two ticks are none: the selection says what is meant.
             rows = [row for row in self.table.selected() if row.run is not None and not row.entry.trashed]
         return sorted(rows, key=lambda row: row.began_s)
 
     def offer_to_compare(self, paths: Sequence[Path]) -> None:
         """Tick the newest run of each of these recordings, which may lie anywhere, and say what to do."""
+        # In the trash nothing can be ticked.
         if self.in_trash:
             self.trash_button.click()
         self.search.clear()
@@ -337,6 +347,7 @@ class LibraryDocument(Document):
             if rows:
                 newest = max(rows, key=lambda row: row.began_s)
                 self._to_tick.remove(path)
+                # Ticked, selected and in view, since the list may be long.
                 self.table.runs.tick([newest.key], True)
                 self.table.select({newest.key})
                 self.table.scrollTo(self.table.currentIndex())
@@ -353,6 +364,7 @@ class LibraryDocument(Document):
         """Name, tag or note a run; a session can be named alone."""
         path, facts = row.entry.path, row.entry.facts
         if row.run is None:
+            # The value before is read now: undoing has to bring back this one, whatever is written meanwhile.
             before, say = facts.title if facts is not None else "", partial(self._library_watcher.rename, path)
         else:
             before, say = getattr(row.run.label, what), partial(self._library_watcher.say, path, row.run.number, what)
@@ -377,6 +389,7 @@ class LibraryDocument(Document):
             else:
                 who = f"“{text}”"
             said = f"{who} moved to the trash."
+            # Kept to recognise it: the offer is withdrawn when Undo no longer means this step.
             self._offer = " ".join([said, *problems])
             self.notice.report(self._offer, "note", button="Undo", run=self._undoing.undo)
             self.table.setFocus()
@@ -386,6 +399,7 @@ class LibraryDocument(Document):
 
     def _withdraw_offer(self) -> None:
         """Undo would mean something else than the notice says, once another step was made or taken back."""
+        # Only the offer: any other notice stays.
         if self.notice.text == self._offer:
             self.notice.dismiss()
 
@@ -404,6 +418,7 @@ class LibraryDocument(Document):
         Raises:
             RecordingError: one sentence, when it is in use or cannot be moved.
         """
+        # Checked again for each move, also of an undo: the tab may have been opened since.
         if self._is_open(path):
             raise RecordingError(f"{path.stem} is open in a tab; close it first.")
         return self._library_watcher.delete(path)
@@ -420,6 +435,8 @@ class LibraryDocument(Document):
             moves = _Moves(
                 self._move_to_trash, self._library_watcher.restore, [(entry, entry.path) for entry, _ in restored]
             )
+            # Restoring may have numbered a name that was taken meanwhile; from now on these are the places to go back
+            # to.
             moves.places = [place for _entry, place in restored]
             text = _named([entry for entry, _place in restored])
             self._undoing.push(f"Restore of {text}", moves.forward, moves.back)
@@ -434,6 +451,7 @@ class LibraryDocument(Document):
         text = f"{count} recording{'s' * (count != 1)} and any reports in the trash are deleted for good."
         box = message_box(self, QMessageBox.Icon.Warning, "Empty Trash", text)
         agree = box.addButton("Empty Trash", QMessageBox.ButtonRole.DestructiveRole)
+        # Cancel is the default, since this cannot be undone.
         box.setDefaultButton(box.addButton(QMessageBox.StandardButton.Cancel))
         agree.clicked.connect(self._library_watcher.empty_trash)
         box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
@@ -483,6 +501,7 @@ class DiskLine(QWidget):
     def show_library(self, library: Library, settings: Settings) -> None:
         """Show the figures of ``library`` against the limits in ``settings``."""
         limit = settings.recordings_bytes
+        # The limit that is nearer decides.
         share = max(library.bytes / limit if limit else 1.0, len(library.entries) / settings.recordings_count)
         self.bar.setValue(round(PARTS * min(share, 1.0)))
         size = f"{format_bytes(library.bytes)} of {format_bytes(limit)}"  # few MiB of GiB would read as none
@@ -523,6 +542,7 @@ class _Moves:
         Raises:
             RecordingError: a sentence for each of them that cannot be moved; the others are.
         """
+        # Places are of the last move, not of the first: each move may have numbered a name.
         trashed_places = zip(self._trashed, self.places, strict=True)
         self.places = _moved([partial(self._restore, trashed, place) for trashed, place in trashed_places])
 
@@ -537,6 +557,7 @@ class _Moves:
 
 def _moved(moves: Iterable[Callable[[], Path]]) -> list[Path]:
     """Make every move; returns the new places."""
+    # All are tried: what cannot be moved must not keep the others from it.
     places, problems = [], []
     for move in moves:
         try:

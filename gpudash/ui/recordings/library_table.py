@@ -279,6 +279,7 @@ class RunsModel(RowsModel[LibraryRow]):
     def show_entries(self, entries: Sequence[LibraryEntry]) -> None:
         """Show the runs of these."""
         self._entries = entries
+        # A recording that went takes its ticks with it.
         there = {(entry.path, run.number) for entry in entries for run in runs_of(entry)}
         if not self.ticked <= there:
             self.ticked &= there
@@ -296,21 +297,23 @@ class RunsModel(RowsModel[LibraryRow]):
 
     def arrange(self) -> None:
         """Put the rows in order."""
-        rows = [
-            LibraryRow(entry, run)
-            for entry in self._entries
-            for run in (runs_of(entry) or (None,))
-            if self._found(LibraryRow(entry, run))
-        ]
+        rows: list[LibraryRow] = []
+        for entry in self._entries:
+            # A session without runs has a row of its own.
+            own = [LibraryRow(entry, run) for run in (runs_of(entry) or (None,))]
+            rows += filter(self._found, own)
         value = COLUMNS[self._column].value
+        # What is unknown stands last in either order.
         known = [row for row in rows if value(row) is not None]
         known.sort(key=value, reverse=self._order is Qt.SortOrder.DescendingOrder)
         rows = [*known, *(row for row in rows if value(row) is None)]
+        # In the order of each session's first row, by whatever column the runs are sorted.
         if self.grouped:
             sessions: dict[Path, list[LibraryRow]] = {}
             for row in rows:
                 sessions.setdefault(row.entry.path, []).append(row)
             rows = [row for group in sessions.values() for row in _under_heading(group)]
+        # The same rows in the same order: the view keeps its place, selection and spans.
         if [row.key for row in rows] == [row.key for row in self.rows]:
             self.update_rows(rows)
         else:
@@ -321,6 +324,7 @@ class RunsModel(RowsModel[LibraryRow]):
             cells = []
         else:
             cells = [column.label(row) for column in COLUMNS]
+        # In one text, so that each word may stand in another column.
         text = " ".join((row.entry.path.name, date_of(row), session_text(row.entry), *cells)).lower()
         return all(word in text for word in self._searched)
 
@@ -382,6 +386,7 @@ class RunsModel(RowsModel[LibraryRow]):
 
 def _under_heading(group: list[LibraryRow]) -> list[LibraryRow]:
     if group[0].run is None:
+        # A row without a run is its own heading.
         return group
     return [LibraryRow(group[0].entry), *group]
 
@@ -407,9 +412,11 @@ class RunsTable(QTableView):
         header.setHighlightSections(False)
         header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
         self._chosen: set[RunKey] = set()
+        # Kept by key: a reset of the model loses the selection.
         self.selectionModel().selectionChanged.connect(self._remember)
         self.runs.modelReset.connect(self._lay_out)
         self.runs.dataChanged.connect(self._fit)
+        # Before sorting is enabled, which would sort by the first column.
         self.sortByColumn(BEGAN, Qt.SortOrder.DescendingOrder)
         self.setSortingEnabled(True)
         self.set_palette(palette)
@@ -426,6 +433,7 @@ class RunsTable(QTableView):
     def _lay_out(self) -> None:
         """A session's line goes across all columns; what was selected is again, once it is to be seen."""
         chosen = set(self._chosen)
+        # Selecting changes what is remembered, and rows that are filtered out must not be forgotten.
         self.select(chosen)
         self._chosen = chosen
         self.clearSpans()
@@ -437,12 +445,15 @@ class RunsTable(QTableView):
     def _fit(self) -> None:
         """Columns as wide as their words; where there is no room those that matter least are cut, and then left out."""
         metrics = self.fontMetrics()
+        # All rows have one height, so that ten thousand need not be measured.
         self.verticalHeader().setDefaultSectionSize(metrics.height() + 9)
+        # The first rows stand for all; measuring each of ten thousand would hold up the window.
         rows = [row for row in self.runs.rows if row.run is not None][:MEASURED_ROWS]
         cells = [(f"{column.column.title}{ARROW_ROOM}", *map(column.label, rows)) for column in COLUMNS]
         whole = [max(map(metrics.horizontalAdvance, text)) + ROOM_PX for text in cells]
         names_px = min(WIDEST_NAME_PX, whole[0] + ROOM_PX)
         widths = [px if position == NOTE else min(WIDEST_PX, px) for position, px in enumerate(whole)]
+        # A column that says nothing of any run is not there.
         shown = {
             position
             for position, column in enumerate(COLUMNS)
@@ -453,6 +464,7 @@ class RunsTable(QTableView):
         def missing(names_px: int) -> int:
             return names_px + sum(widths[place] for place in shown if place) - self.viewport().width()
 
+        # Two rounds: first everything is cut that may be, then it is left out, in the same order.
         for position in _CUT:
             least = COLUMNS[position].least * metrics.averageCharWidth() + ROOM_PX
             over = missing(names_px if position == NOTE else least_px)
@@ -460,8 +472,10 @@ class RunsTable(QTableView):
         for position in _CUT:
             if missing(least_px) > 0:
                 shown.discard(position)
+        # The names take what is left, within bounds.
         widths[0] = max(least_px, min(-missing(0), max(names_px, ROOMY_NAME_PX)))
         rest = max(0, -missing(widths[0]))  # a row ends where the table does
+        # A note has use for any room; otherwise all columns share it evenly.
         if NOTE in shown:
             widths[NOTE] += rest
         else:
@@ -484,6 +498,7 @@ class RunsTable(QTableView):
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Space:
             keys = [row.key for row in self.selected() if row.run is not None]
+            # Several at once are ticked where one of them is not.
             self.runs.tick(keys, not all(key in self.runs.ticked for key in keys))
             return
         super().keyPressEvent(event)
@@ -500,6 +515,7 @@ class RunsTable(QTableView):
             if row.key in keys:
                 index = self.runs.index(place, 0)
                 selection.select(index, flags.Select | flags.Rows)
+                # The current row is where the arrow keys go on.
                 selection.setCurrentIndex(index, flags.NoUpdate)
 
     def selected(self) -> list[LibraryRow]:

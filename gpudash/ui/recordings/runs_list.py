@@ -76,6 +76,7 @@ def rows_of(entries: Sequence[LibraryEntry]) -> list[LibraryRow]:
     """The runs of these, and those of them that cannot be read, the newest first."""
     rows = []
     for entry in entries:
+        # What cannot be read has no runs, and stands for itself.
         if unreadable(entry):
             rows.append(LibraryRow(entry))
             continue
@@ -145,10 +146,12 @@ class RunsListModel(QAbstractListModel):
         """Show these; what is ticked and gone is ticked no more."""
         before = self.rows
         new = len(rows) - len(self.rows)
+        # The same rows as the same objects, as at most calls.
         if rows == before:
             return
         keys = [row.key for row in rows]
         keys_before = [row.key for row in before]
+        # The same runs with other facts: the view keeps its place and its selection.
         if keys == keys_before:
             self.rows = rows
             self.dataChanged.emit(self.index(0), self.index(len(rows) - 1))
@@ -161,6 +164,7 @@ class RunsListModel(QAbstractListModel):
         self.beginResetModel()
         self.rows = rows
         self.endResetModel()
+        # A run whose recording is gone cannot be compared.
         if not self.ticked <= set(keys):
             self.ticked &= set(keys)
             self.ticked_changed.emit()
@@ -212,9 +216,11 @@ class RunDelegate(QStyledItemDelegate):
     def editorEvent(self, event: QEvent, model: QAbstractItemModel, option: QStyleOptionViewItem, index: Index) -> bool:
         if isinstance(event, QMouseEvent):
             state = index.data(Qt.ItemDataRole.CheckStateRole)
+            # The place of the tick alone: a click elsewhere selects the row.
             inside = event.position().x() - option.rect.left() < scaled(TICK_PX)
             if state is None or not inside:
                 return False
+            # On release, as a check box does; the press is taken too, so that it does not select.
             if event.type() is QEvent.Type.MouseButtonRelease:
                 ticked = Qt.CheckState(state) is Qt.CheckState.Checked
                 if ticked:
@@ -272,6 +278,7 @@ class RunDelegate(QStyledItemDelegate):
         width = inner.width()
         line = inner.height() // 3
         self._write(painter, bold, self.palette.text, QRect(left, inner.top(), width, line), name_of(row))
+        # Room for the outline, which begins below the name's line.
         width -= scaled(OUTLINE_PX[0]) + scaled(8)
         second = QRect(left, inner.top() + line, width, line)
         ending = ending_of(row)
@@ -297,6 +304,7 @@ class RunDelegate(QStyledItemDelegate):
         small.setPointSizeF(SMALL_PT * text_scale())
         painter.setFont(small)
         painter.setPen(QColor(self.palette.muted))
+        # Two lines at most, less what breaking them by words costs.
         text = QFontMetrics(small).elidedText(_reason(row.entry), Qt.TextElideMode.ElideRight, 2 * inner.width() - 40)
         below = QRect(inner.left(), inner.top() + line, inner.width(), inner.height() - line)
         painter.drawText(below, int(Qt.AlignmentFlag.AlignVCenter | Qt.TextFlag.TextWordWrap), text)
@@ -319,6 +327,7 @@ class RunDelegate(QStyledItemDelegate):
         for place, heights in _stretches(outline):
             line = QPolygonF()
             for number, value in enumerate(heights, place):
+                # A share in per cent of the run's own peak.
                 y = room.bottom() - room.height() * value / 100
                 line.append(QPointF(room.left() + number * step, y))
                 line.append(QPointF(room.left() + (number + 1) * step, y))
@@ -336,6 +345,7 @@ def _stretches(outline: Sequence[int | None]) -> Iterator[tuple[int, list[int]]]
     """The parts without a gap: where each begins, and its heights."""
     begin = 0
     heights = list[int]()
+    # The None behind the last value closes the last stretch.
     for place, value in enumerate((*outline, None)):
         if value is not None:
             heights.append(value)
@@ -374,11 +384,13 @@ class RunsList(QListView):
         current = self.current()
         place = self.verticalScrollBar().value()
         self.runs.show_rows(rows)
+        # Qt has kept the current row where rows were only changed or inserted.
         if current is None or self.currentIndex().isValid():
             return
         found = next((number for number, row in enumerate(rows) if row.key == current.key), None)
         if found is not None:
             self.setCurrentIndex(self.runs.index(found))
+            # Making a row the current one scrolls to it.
             self.verticalScrollBar().setValue(place)
 
     def current(self) -> LibraryRow | None:

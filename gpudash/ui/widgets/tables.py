@@ -118,11 +118,13 @@ class RowsModel(QAbstractTableModel, Generic[R]):
         self._emit_changes(before)
 
     def _emit_changes(self, before: Rows[R]) -> None:
+        # From the first to the last that changed in one signal: Qt redraws what is in view alone.
         changed = [place for place, (old, new) in enumerate(zip(before, self.rows, strict=False)) if old != new]
         if changed:
             self.dataChanged.emit(self.index(changed[0], 0), self.index(changed[-1], len(self.columns) - 1))
 
     def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008  # Qt's own default
+        # Rows have no rows of their own.
         if parent.isValid():
             return 0
         return len(self.rows)
@@ -146,6 +148,7 @@ class RowsModel(QAbstractTableModel, Generic[R]):
         if orientation is Qt.Orientation.Vertical:
             return None
         column = self.columns[section]
+        # A title at the right needs room for the arrow, which Qt draws over it.
         sorts = role == Qt.ItemDataRole.DisplayRole and section == self.sorted_column and column.right
         if sorts:
             return f"{column.heading(role)}{ARROW_ROOM}"
@@ -163,6 +166,7 @@ class TextModel(RowsModel[Sequence[str]]):
         if rows == self.rows:
             return
         before, after = len(self.rows), len(rows)
+        # Inserted or removed at the end: the view keeps its place, and a live table is not reset.
         if after > before:
             self.beginInsertRows(QModelIndex(), before, after - 1)
         elif after < before:
@@ -207,6 +211,7 @@ class Table(QWidget):
         header.setHighlightSections(False)
         header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
         header.setMinimumSectionSize(48)
+        # Spare width goes to the last column where none is meant to take it.
         header.setStretchLastSection(not any(column.wide for column in columns))
         for position, column in enumerate(columns):
             if column.wide:
@@ -256,6 +261,7 @@ class Table(QWidget):
         self.model.show_rows(rows)
         self._layers.setCurrentIndex(1 if rows else 0)
         for position in range(1, len(self.model.columns)):
+            # The first column names the row and is always there.
             self.view.setColumnHidden(position, bool(rows) and not any(row[position] for row in rows))
         metrics = self.view.fontMetrics()
         titles = [column.title for column in self.model.columns]
@@ -264,8 +270,10 @@ class Table(QWidget):
             for cells in zip(titles, *rows[:MEASURED_ROWS], strict=True)
         ]
         if not self._widths:
+            # Widths only grow; a new set of columns begins at nothing.
             self._widths = [0] * len(widths)
         for position, (width, before) in enumerate(zip(widths, self._widths, strict=True)):
+            # One long word must not push all others out of sight.
             width = min(width, 420)
             if width > before and not self.model.columns[position].wide:
                 self._widths[position] = width
@@ -281,6 +289,7 @@ class Table(QWidget):
         """
         wrapping = [position for position, column in enumerate(self.model.columns) if column.wraps]
         if not wrapping or resized not in (-1, *wrapping):
+            # Another column's width changes nothing of what wraps.
             return
         option, one_line = QStyleOptionViewItem(), scaled(ROW_PX)
         self.view.initViewItemOption(option)
@@ -295,6 +304,7 @@ class Table(QWidget):
     @property
     def height_of_all(self) -> int:
         """Logical pixels at which every row is seen."""
+        # Row heights as they are now, which for wrapped words differ.
         rows = max(self.view.verticalHeader().length(), self.view.verticalHeader().defaultSectionSize())
         return self.view.horizontalHeader().sizeHint().height() + rows + 2
 
@@ -317,8 +327,10 @@ class Table(QWidget):
         room = self.height() - self.view.horizontalHeader().sizeHint().height() - 2 * self.view.frameWidth()
         over = 0
         if rows.length() > max(0, room):
+            # The first row that is cut.
             last = next(row for row in range(rows.count()) if rows.sectionPosition(row) + rows.sectionSize(row) > room)
             over = room - rows.sectionPosition(last)
+            # A sliver of it, or nearly all, reads as a table that goes on; only half a row reads as a fault.
             whole = not last or not SLIVER_PX < over < rows.sectionSize(last) - SLIVER_PX
             if whole:
                 over = 0
@@ -328,6 +340,7 @@ class Table(QWidget):
         """Give rows and columns the room that words of another size need; while it is hidden nothing moves."""
         if self._scale != text_scale():
             self._scale = text_scale()
+            # The words are measured anew with the other size.
             self._widths = []
             self.view.verticalHeader().setDefaultSectionSize(scaled(ROW_PX))
             self.show_rows(list(self.model.rows))

@@ -539,9 +539,9 @@ def _placement_text(groups: dict[str, dict[str, dict[str, int]]], strays: list[s
         if len(strays) > 3:
             more = f" and {len(strays) - 3} more"
         return f"Not on {where}: {', '.join(strays[:3])}{more}."
-    there = [
-        f"{group} {format_bytes(sum(place['bytes'] for place in places.values()))}"
-        for group, places in groups.items()
-        if places
-    ]
+    there = []
+    for group, places in groups.items():
+        if places:
+            size = sum(place["bytes"] for place in places.values())
+            there.append(f"{group} {format_bytes(size)}")
     return f"All on {where}: {', '.join(there)}."

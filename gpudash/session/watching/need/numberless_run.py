@@ -175,18 +175,14 @@ class NumberlessRun(ProgramRerun):
         """Raises: NeedUnknownError: when that is not known."""
         others = self._found.part_bytes("process", "unattributed")
         context = self._found.part_bytes("context")
+        cards = []
         try:
-            cards = [
-                CardRequests.of_answer(
-                    card,
-                    str(answer["allocator"]),
+            for answer in followed.answers:
+                for card in answer["cards"]:
                     # What other processes hold is known of the card that was full, and of no other.
-                    context_bytes=context,
-                    others_bytes=others if int(card["index"]) == self._card.index else 0,
-                )
-                for answer in followed.answers
-                for card in answer["cards"]
-            ]
+                    held = others if int(card["index"]) == self._card.index else 0
+                    allocator = str(answer["allocator"])
+                    cards.append(CardRequests.of_answer(card, allocator, context_bytes=context, others_bytes=held))
         except (ValueError, KeyError, TypeError) as error:
             raise NeedUnknownError(unknown(f"what it asked for could not be read ({error})")) from None
         # Each process was followed by itself: their requests cannot be laid into one order in time.
