@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from gpudash.drawing.ghost import Ghost
 from gpudash.memory.predicting.estimate import Estimate
+from gpudash.memory.predicting.memory_timeline import MemoryTimeline
 from gpudash.session.predicting.ghosts import ghost_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,7 +75,7 @@ class Both:
             answer = self._predictor.read()
         assert "estimate" in answer, answer
         found: dict[str, Any] = answer["estimate"]
-        self.ghost = ghost_of(timeline, _estimate(found)) if timeline else None
+        self.ghost = ghost_of(MemoryTimeline.from_json(timeline), _estimate(found)) if timeline else None
         return found
 
     def changed(self, workload: str, spec: dict[str, Any], capacity: int) -> dict[str, tuple[int, float]]:
@@ -86,7 +87,8 @@ class Both:
             answer = self._predictor.read()
             if "timeline" in answer:
                 tried = answer["estimate"]["alternatives"][-1]
-                drawn = ghost_of(answer["timeline"], _estimate(answer["estimate"]))
+                timeline = MemoryTimeline.from_json(answer["timeline"])
+                drawn = ghost_of(timeline, _estimate(answer["estimate"]))
                 found[tried["change"]] = tried["needed_bytes"], drawn.highest
         return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +13,11 @@ from gpudash.devices.names import Device, Gpu, SimulatedCard, shown_name, simula
 from gpudash.devices.simulated_cards import program_card_name
 from gpudash.memory.watching.growth import Forecast
 from gpudash.memory.watching.watch import MemoryWatch
-from gpudash.session import Status
+from gpudash.session import Answer, Status
 from gpudash.session.live.machine import program_of
 from gpudash.session.predicting.measured import MeasuredRun
 from gpudash.session.predicting.remedies import SoFar
+from gpudash.session.predicting.script_predictions import Following
 from gpudash.session.watching.output.log import OutputLog
 from gpudash.session.watching.program import SentSignal, Stopping, StopProgress
 from gpudash.session.watching.request import WatchRequest
@@ -81,6 +83,33 @@ class FakeMeasured:
         return self.found
 
 
+class FakeScripts:
+    """Answers a script with what a test puts into `answer`, as the real one does from a thread."""
+
+    def __init__(self) -> None:
+        self.following: Following | None = None
+        self.answer: Answer | None = None
+        self.begun: list[WatchRequest] = []
+        self.refusal = ""
+        self.stopped = False
+
+    def begin(self, request: WatchRequest, cards: Sequence[SimulatedCard] = ()) -> None:
+        if self.refusal:
+            raise ValueError(self.refusal)
+        self.begun.append(request)
+        self.following = Following(request, "train.py", time.monotonic())
+
+    def request(self, request: WatchRequest, cards: Sequence[SimulatedCard] = ()) -> None:
+        pass
+
+    def stop(self) -> None:
+        self.stopped = True
+        self.following = None
+
+    def of(self, request: WatchRequest) -> Answer | None:
+        return self.answer
+
+
 class FakeSession:
     """What the window needs of a session, and nothing behind it.
 
@@ -123,6 +152,7 @@ class FakeSession:
         self.refusal: str | None = None
         self.remedies = FakeRemedies()
         self.measured = FakeMeasured()
+        self.scripts = FakeScripts()
         for device in self.devices():
             if device.uuid is not None:
                 self.store.link(device.name, device.uuid)

@@ -80,10 +80,7 @@ def test_my_script_is_a_workload_of_its_own_kind(window: MainWindow) -> None:
         and not window.workspace.dashboard.panel.device.isVisible()
         and not window.workspace.dashboard.panel.fit.isVisible()
     )
-    assert (
-        window.workspace.dashboard.panel._not_predicted.isVisible()
-        and "--callable" in window.workspace.dashboard.panel._not_predicted.text()
-    )
+    assert window.workspace.dashboard.panel.prediction.isVisible()
     assert window.workspace.dashboard.panel.spec() is None
     window.workspace.dashboard.panel.workload.setCurrentIndex(
         window.workspace.dashboard.panel.workload.findData("training")

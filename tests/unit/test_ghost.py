@@ -100,7 +100,7 @@ def test_a_course_comes_over_as_columns_and_its_highest_point_is_what_is_needed(
     target = Target("sim:0", GIB, GIB - 100 * MIB, 50 * MIB)
     found = judge(trace(), target, "training")
     written = json.loads(json.dumps(timeline_of(trace(), target, found).to_json()))
-    drawn = ghost_of(written, found)
+    drawn = ghost_of(MemoryTimeline.from_json(written), found)
     assert drawn.names == ("in use already", "context", "weights", "activations", "idle in the allocator")
     assert drawn.highest == 100 * MIB + (found.needed_bytes or 0)
     assert drawn.edges[drawn.top].max() == (100 + 50) * MIB + (found.peak_allocated_bytes or 0)
@@ -111,7 +111,7 @@ def test_a_course_comes_over_as_columns_and_its_highest_point_is_what_is_needed(
 def test_of_a_run_that_does_not_fit_what_is_above_the_limit_is_what_is_short() -> None:
     target = Target("sim:0", 140 * MIB, 120 * MIB, 50 * MIB)
     found = judge(trace(), target, "training")
-    drawn = ghost_of(timeline_of(trace(), target, found).to_json(), found)
+    drawn = ghost_of(timeline_of(trace(), target, found), found)
     assert found.fits is False and drawn.limit is not None
     assert drawn.limit - drawn.highest == found.spare_bytes
 
@@ -119,7 +119,7 @@ def test_of_a_run_that_does_not_fit_what_is_above_the_limit_is_what_is_short() -
 def test_on_the_cpu_nothing_is_kept_and_nothing_lies_beneath() -> None:
     target = Target("cpu", GIB, GIB // 2)
     found = judge(trace(), target, "training")
-    drawn = ghost_of(timeline_of(trace(), target, found).to_json(), found)
+    drawn = ghost_of(timeline_of(trace(), target, found), found)
     assert drawn.names == ("weights", "activations")
     assert drawn.highest == found.peak_allocated_bytes
 

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from gpudash.session.predicting.estimates import Estimates
     from gpudash.session.predicting.measured import MeasuredRuns
     from gpudash.session.predicting.remedies import Remedies
+    from gpudash.session.predicting.script_predictions import ScriptPredictions
 
 logger = logging.getLogger(__name__)
 
@@ -149,6 +150,7 @@ class Session:
         self._estimates: Estimates | None = None
         self._remedies: Remedies | None = None
         self._measured: MeasuredRuns | None = None
+        self._scripts: ScriptPredictions | None = None
         self._watch = MemoryWatch(
             warn_ratio=self.settings.warn_ratio,
             critical_ratio=self.settings.critical_ratio,
@@ -190,6 +192,17 @@ class Session:
 
                 self._measured = MeasuredRuns(recordings_folder, lambda: self.recording)
             return self._measured
+
+    @property
+    def scripts(self) -> ScriptPredictions:
+        """Predicts the user's script before it runs; made like `estimates`."""
+        estimates = self.estimates
+        with self._predicting:
+            if self._scripts is None:
+                from gpudash.session.predicting.script_predictions import ScriptPredictions
+
+                self._scripts = ScriptPredictions(estimates)
+            return self._scripts
 
     @property
     def live(self) -> Session:
@@ -484,7 +497,8 @@ class Session:
         deadline = time.monotonic() + CLOSE_TIMEOUT_S
         lanes_until = deadline - RECORDING_SHARE_S
         with self._predicting:
-            made = [one for one in (self._estimates, self._remedies, self._measured) if one is not None]
+            predicting = (self._scripts, self._estimates, self._remedies, self._measured)
+            made = [one for one in predicting if one is not None]
         ended = [one.close() for one in made]  # the second also behind one that took too long
         predicted = all(ended)
         # Before the run is ended: its process takes the context along, and with nothing reserved none is remembered.

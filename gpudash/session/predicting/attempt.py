@@ -15,10 +15,12 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,12 @@ KILLED_S = 3.0
 
 STACK_S = 2.0
 """How long a process has for writing where it stands."""
+
+MOST_PRINTED_BYTES = 4096
+"""Of the end of what a quiet program prints."""
+
+PRINTED_S = 1.0
+"""How long the rest of what it printed is waited for, once it has ended."""
 
 MOST_MESSAGE_BYTES = 2**31
 """Of one answer: a trace of a long run has some hundred MB."""
@@ -109,6 +117,7 @@ class Launch:
         environment: its variables; ``None``: those of this process.
         is_aside: whether it runs beside the user's work, who did not ask for it: without output or network, at the
             lowest priority.
+        is_quiet: whether what it prints is shown to nobody; the last line of it stands in what is said of a failure.
         whole_s: processor time in seconds, from its start on, in which the program may come to its own end before its
             data loaders are ended early.
         edit: a diff that is applied in its folder first, "" for none.
@@ -122,6 +131,7 @@ class Launch:
     folder: Path | None = None
     environment: Mapping[str, str] | None = None
     is_aside: bool = False
+    is_quiet: bool = False
     whole_s: float = 0.0
     edit: str = ""
 
@@ -141,6 +151,31 @@ class _Process:
     answer: Mapping[str, Any] | None = None
     furthest: int = 0
     cpu_steps: int = 0
+
+
+class _Printed:
+    """Takes what a program prints, so that it is never held up, and keeps the end of it.
+
+    Args:
+        stream: the end of its pipe; closed when the program and all that it started have closed theirs.
+    """
+
+    def __init__(self, stream: BufferedReader) -> None:
+        self._stream = stream
+        self._end = b""
+        self._thread = threading.Thread(target=self._read, name="gpudash-printed", daemon=True)
+        self._thread.start()
+
+    def last_line(self) -> str:
+        """The last line that has something in it, "nothing" where there is none."""
+        self._thread.join(PRINTED_S)
+        lines = [line.strip() for line in self._end.decode(errors="replace").splitlines()]
+        return next((line for line in reversed(lines) if line), "nothing")
+
+    def _read(self) -> None:
+        with self._stream:
+            while part := self._stream.read1(MOST_PRINTED_BYTES):
+                self._end = (self._end + part)[-MOST_PRINTED_BYTES:]
 
 
 @dataclass(frozen=True)
@@ -182,6 +217,7 @@ class Attempt:
         self._failure: NotFollowed | None = None
         self._unwinds = False
         self._scratch: PrivateFolder | None = None
+        self._printed: _Printed | None = None
 
     def run(self, interrupted: Callable[[], bool]) -> FollowedRun | NotFollowed:
         """Start the program, wait for its answers, end it.
@@ -258,24 +294,21 @@ class Attempt:
             environment |= {name: value.format(scratch=written) for name, value in TRACKERS_ELSEWHERE.items()}
         if launch.is_aside:
             environment |= OFFLINE
-        quiet = None
+        # Its output is not what the user asked for: it goes to standard error, the prediction to standard output.
+        streams: dict[str, Any] = {"stdin": None, "stdout": 2, "stderr": None}
         if launch.is_aside:
-            quiet = subprocess.DEVNULL
+            streams = dict.fromkeys(streams, subprocess.DEVNULL)
+        elif launch.is_quiet:
+            streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         try:
             program = subprocess.Popen(
-                self._command(environment),
-                cwd=launch.folder,
-                env=environment,
-                stdin=quiet,
-                # Its output is not what the user asked for: it goes to standard error, beside the prediction on
-                # standard output.
-                stdout=2 if quiet is None else quiet,
-                stderr=quiet,
-                start_new_session=True,
+                self._command(environment), cwd=launch.folder, env=environment, start_new_session=True, **streams
             )
         except OSError as error:
             raise ValueError(f"{launch.command[0]} could not be started ({error.strerror or error}).") from None
         logger.info("process %d began: the program that is predicted", program.pid)
+        if isinstance(program.stdout, BufferedReader):
+            self._printed = _Printed(program.stdout)
         return program
 
     def _command(self, environment: dict[str, str]) -> list[str]:
@@ -441,7 +474,10 @@ class Attempt:
             return NotFollowed(Problem("unavailable", f"What {name} writes could not be held back."))
         how = f"{name} {exit_text(code)}"
         if code:
-            return NotFollowed(Problem("raised", f"{how} before it was followed.", "Its reason is in what it printed."))
+            reason = "Its reason is in what it printed."
+            if self._printed is not None:
+                reason = f"It printed last: {self._printed.last_line()}"
+            return NotFollowed(Problem("raised", f"{how} before it was followed.", reason))
         what = NEVER[self._furthest()]
         remedy = "Predict a program that uses CUDA, and in a Python that is the program's own."
         return NotFollowed(Problem("left_the_device", f"{how} and {what}.", remedy))

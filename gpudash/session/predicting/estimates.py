@@ -13,7 +13,7 @@ from gpudash.devices.simulated_cards import exact_text
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.allocator.settings import allocator_text
 from gpudash.memory.predicting.architecture import Architecture
-from gpudash.memory.predicting.estimate import Target
+from gpudash.memory.predicting.estimate import CardRequest, Target
 from gpudash.memory.predicting.rank_estimates import ranks_on
 from gpudash.memory.watching.levels import HOST
 from gpudash.session.live.machine import Machine, measured_context
@@ -203,18 +203,21 @@ class Estimates:
         }
         return self._estimator.ask(whole, time_limit_s, command, longest_s=longest_s)
 
-    def _cards(self, device: str, cards: Sequence[SimulatedCard] | None) -> dict[str, Any]:
+    def card_requests(self, device: str, cards: Sequence[SimulatedCard]) -> list[CardRequest]:
         """The cards beside ``device`` that are asked about: devices by their names, others as `exact_text` has them."""
-        if cards is None:
-            return {}
         requested = {}
         for other in self._machine.devices():
             if other.name != device:
                 with suppress(ValueError):
                     requested[other.name] = self.target(other.name)
-        settings = self._machine.simulated.settings
-        requested |= {exact_text(card): _empty(card, settings) for card in cards}
-        return {"cards": [{"key": key, "target": _plain(target)} for key, target in requested.items()]}
+        requested |= {exact_text(card): self.empty_target(card) for card in cards}
+        return [CardRequest(key, target) for key, target in requested.items()]
+
+    def _cards(self, device: str, cards: Sequence[SimulatedCard] | None) -> dict[str, Any]:
+        if cards is None:
+            return {}
+        requested = self.card_requests(device, cards)
+        return {"cards": [{"key": one.key, "target": _plain(one.target)} for one in requested]}
 
     def _elsewhere(self, device: str) -> Iterator[Target]:
         """What there is room for on every other device that a run can use; simulated ones help simulated ones only."""

@@ -71,9 +71,11 @@ def _ghost(message: Mapping[str, Any], estimate: Estimate) -> Ghost | None:
     """The run's memory as a drawing, made here so that whoever shows it need not."""
     if not message.get("timeline"):
         return None
-    from gpudash.session.predicting.ghosts import ghost_of  # only windows ask for it
+    # Only windows ask for it.
+    from gpudash.memory.predicting.memory_timeline import MemoryTimeline
+    from gpudash.session.predicting.ghosts import ghost_of
 
-    return ghost_of(message["timeline"], estimate)
+    return ghost_of(MemoryTimeline.from_json(message["timeline"]), estimate)
 
 
 @dataclass(frozen=True)

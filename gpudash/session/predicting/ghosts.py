@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from gpudash.drawing.ghost import Ghost
@@ -28,17 +25,8 @@ BY_LIFE = (WEIGHTS, OPTIMIZER_STATE, GRADIENTS, INPUTS, ACTIVATIONS, WORKSPACE, 
 """The categories as they lie upon one another: what lives longest is lowest, so that its edge stays level."""
 
 
-def ghost_of(written: Mapping[str, Any], estimate: Estimate) -> Ghost:
-    """The drawing of what another process has told.
-
-    Args:
-        written: as of `MemoryTimeline.to_json`.
-        estimate: what was predicted of the run.
-
-    Raises:
-        KeyError, TypeError, ValueError: when ``written`` is no timeline.
-    """
-    timeline = MemoryTimeline.from_json(written)
+def ghost_of(timeline: MemoryTimeline, estimate: Estimate) -> Ghost:
+    """The drawing of what a run holds, of which ``estimate`` was predicted."""
     level = np.ones(len(timeline.changes))
     allocated = timeline.allocated()
     inside = np.sum([*allocated.values(), level * 0], axis=0)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 import psutil
 
+from gpudash.drawing.ghost import Ghost
 from gpudash.memory.allocator.trace import Trace
-from gpudash.memory.predicting.estimate import Estimate, Target, judge
+from gpudash.memory.predicting.architecture import Architecture
+from gpudash.memory.predicting.estimate import CardEstimate, CardRequest, Estimate, Target, judge, judge_card
+from gpudash.memory.predicting.fit import Peaks, peaks
 from gpudash.memory.predicting.rank_estimates import of_halves, ranks_on
 from gpudash.session.predicting.attempt import (
     HELD_BY_PYTHON,
@@ -24,6 +27,7 @@ from gpudash.session.predicting.attempt import (
 )
 from gpudash.session.predicting.estimator import Problem
 from gpudash.session.watching.request import WatchRequest, check_request
+from gpudash.workloads.predicting.card_fits import BORROWED_RATIO
 from gpudash.workloads.predicting.device_fit import unchanged
 
 WITH_NUMBERS_RATIO = 2.0
@@ -52,6 +56,9 @@ class ProgramQuestion:
         time_limit_s: processor time that it has, with what it starts, in seconds; by the clock three times as many.
         lets_write: whether it may write files.
         alternatives: whether to look for what would let it fit as it is.
+        folder, environment, is_quiet: as of `Launch`.
+        cards: that are asked about beside those, of a program on one card.
+        draws: whether the answer is to have `ProgramAnswer.ghost`.
     """
 
     command: Sequence[str]
@@ -61,14 +68,28 @@ class ProgramQuestion:
     time_limit_s: float = 60.0
     lets_write: bool = False
     alternatives: bool = True
+    folder: Path | None = None
+    environment: Mapping[str, str] | None = None
+    is_quiet: bool = False
+    cards: Sequence[CardRequest] = ()
+    draws: bool = False
 
 
 @dataclass(frozen=True)
 class ProgramAnswer:
-    """What came of a question: an estimate, or why there is none."""
+    """What came of a question.
+
+    Attributes:
+        estimate: what the program takes.
+        problem: why there is no estimate.
+        ghost: what it holds, as a drawing; of several cards the one of which it needs most.
+        cards: what is known of the cards that were asked about beside its own, by their keys.
+    """
 
     estimate: Estimate | None = None
     problem: Problem | None = None
+    ghost: Ghost | None = None
+    cards: Mapping[str, CardEstimate] = field(default_factory=dict)
 
 
 def predict_program(
@@ -85,15 +106,30 @@ def predict_program(
         ValueError: one sentence, when it cannot be started.
         KeyboardInterrupt: when ``interrupted``.
     """
-    check_request(WatchRequest(command=question.command))
-    check_options(question.command)
     began = time.perf_counter()
+    found = follow_program(question, interrupted, notice)
+    if isinstance(found, NotFollowed):
+        return ProgramAnswer(problem=found.problem)
+    answer = judge_program(question, found, question.target.architecture)
+    assert answer.estimate is not None
+    return replace(answer, estimate=replace(answer.estimate, seconds=time.perf_counter() - began))
+
+
+def follow_program(
+    question: ProgramQuestion, interrupted: Callable[[], bool], notice: Callable[[str], None]
+) -> FollowedRun | NotFollowed:
+    """Run a program until it is known what it asks of its cards, and end it; as `predict_program`."""
+    check_request(WatchRequest(command=question.command, folder=question.folder))
+    check_options(question.command)
     launch = Launch(
         question.command,
         (question.target, *question.others),
         steps=question.steps,
         time_limit_s=question.time_limit_s,
         lets_write=question.lets_write,
+        folder=question.folder,
+        environment=question.environment,
+        is_quiet=question.is_quiet,
     )
     found = Attempt(launch, "unknown").run(interrupted)
     if isinstance(found, NotFollowed) and found.because_of_numbers:
@@ -103,10 +139,7 @@ def predict_program(
             how = "with numbers, which takes longer"
         notice(f"{found.problem.message} The program is started again, {how}.")
         found = Attempt(launch, "computed" if computes else "guessed").run(interrupted)
-    if isinstance(found, NotFollowed):
-        return ProgramAnswer(problem=found.problem)
-    estimate = _judged(question, found)
-    return ProgramAnswer(replace(estimate, seconds=time.perf_counter() - began))
+    return found
 
 
 def check_options(command: Sequence[str]) -> None:
@@ -125,9 +158,15 @@ def check_options(command: Sequence[str]) -> None:
             raise ValueError(f"With {flag} Python does not load what predicts the program; leave {flag} out.")
 
 
-def _judged(question: ProgramQuestion, found: FollowedRun) -> Estimate:
-    """What the program comes to, by what its processes asked of their cards."""
-    targets = [question.target, *question.others]
+def judge_program(question: ProgramQuestion, found: FollowedRun, followed_on: Architecture) -> ProgramAnswer:
+    """What the program comes to, by what its processes asked of their cards.
+
+    Args:
+        question: what it is to fit.
+        found: what it asked for.
+        followed_on: the design of the card on which it was followed; of another design the scratch is another.
+    """
+    targets = [_as_known(target, followed_on) for target in (question.target, *question.others)]
     name = script_name(question.command)
     ranked = sorted(found.answers, key=lambda answer: answer["rank"] or 0)
     cards = [(answer, card) for answer in ranked for card in answer["cards"]]
@@ -135,8 +174,10 @@ def _judged(question: ProgramQuestion, found: FollowedRun) -> Estimate:
     if len(ranked) > 1:
         places = list(ranks_on(places))
     judged = []
+    traces = []
     for (answer, card), place in zip(cards, places, strict=True):
         trace = Trace.from_json(card["trace"])
+        traces.append(trace)
         one = judge(trace, place, name)
         if question.alternatives and place.room_bytes is not None and not one.has_room:
             one = replace(one, alternatives=tuple(unchanged(partial(_same, trace), place, one, ())))
@@ -154,7 +195,42 @@ def _judged(question: ProgramQuestion, found: FollowedRun) -> Estimate:
         method = method.replace("dry run on sizes alone", "run with numbers on a simulated GPU")
     first = ranked[0]
     remark = "; ".join(filter(None, (str(first["remark"]), HELD.get(found.held_by))))
-    return replace(estimate, assumptions=assumptions, method=method, torch=str(first["torch"]), remark=remark)
+    estimate = replace(estimate, assumptions=assumptions, method=method, torch=str(first["torch"]), remark=remark)
+    ghost = None
+    if question.draws:
+        # Only windows ask for it.
+        from gpudash.memory.predicting.memory_timeline import timeline_of
+        from gpudash.session.predicting.ghosts import ghost_of
+
+        fullest = max(range(len(judged)), key=lambda place: judged[place].needed_bytes or 0)
+        ghost = ghost_of(timeline_of(traces[fullest], places[fullest], judged[fullest]), judged[fullest])
+    cards_asked: Mapping[str, CardEstimate] = {}
+    if len(judged) == 1:
+        cards_asked = _on_cards(question, traces[0], followed_on)
+    return ProgramAnswer(estimate, ghost=ghost, cards=cards_asked)
+
+
+def _on_cards(question: ProgramQuestion, trace: Trace, followed_on: Architecture) -> dict[str, CardEstimate]:
+    """What a program that was followed on one card takes of others: what it asks for is taken to be the same."""
+    found = {}
+    spacious: dict[str, Peaks] = {}
+    for card in question.cards:
+        if card.target.device == "cpu":
+            continue
+        target = _as_known(card.target, followed_on)
+        settings = repr(target.settings)
+        if settings not in spacious:
+            spacious[settings] = peaks(trace, target.settings)
+        judged = judge_card(trace, replace(card, target=target), spacious[settings])
+        found[card.key] = replace(judged, borrowed=target is not card.target)
+    return found
+
+
+def _as_known(target: Target, followed_on: Architecture) -> Target:
+    """A card with the error that comes of another one's run being taken for its own."""
+    if target.architecture == followed_on:
+        return target
+    return replace(target, margin_ratio=max(target.margin_ratio, BORROWED_RATIO))
 
 
 def _same(trace: Trace, _where: Target) -> Trace:

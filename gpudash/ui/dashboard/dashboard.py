@@ -318,7 +318,10 @@ class Dashboard(PlotsPage):
         if self.first_screen is not None:
             answers = CardsAnswer()
         devices = [device for device in self.session.devices() if device.problem is None]
-        self.cards.show_answers(answers, {device.memory: device.name for device in devices})
+        asked = devices
+        if self.panel.watching:
+            asked = [device for device in devices if device.kind != "cpu"]  # a script is predicted on GPUs alone
+        self.cards.show_answers(answers, {device.memory: device.name for device in asked})
         made = live.machine.simulated.chosen
         by_key = {
             exact_text(simulated_card(device)): device
@@ -882,6 +885,8 @@ def _predicted(plot: PlotSpec, shown: GhostView) -> PlotSpec:
     if names:
         state = "predicted"
     title = f"{plot.title}, {state}"
+    if shown.card:
+        title = f"MEMORY {shown.card}, {state}"
     if shown.measured:
         title = f"MEMORY, as of {shown.measured}"
     return replace(plot, title=title, curves=curves, lines=(), stretch=GHOST_STRETCH)

@@ -9,7 +9,8 @@ from functools import partial
 
 import numpy as np
 
-from gpudash.devices.names import SimulatedCard
+from gpudash.devices.names import SimulatedCard, card_text
+from gpudash.devices.simulated_cards import exact_text
 from gpudash.drawing.ghost import Ghost, RunningGhost
 from gpudash.memory.allocator.trace import ACTIVATIONS, INPUTS, TEMPORARY
 from gpudash.memory.predicting.card_text import CardsAnswer
@@ -23,7 +24,7 @@ from gpudash.specs import Spec, TrainingSpec
 from gpudash.specs.changes import batch_fields, largest_size, size_field
 from gpudash.telemetry.plots import LineSpec
 from gpudash.telemetry.records import STEP_METRICS
-from gpudash.telemetry.runs import RunView
+from gpudash.telemetry.runs import WATCH, RunView
 from gpudash.ui.forms.fit_panel import PREDICTING
 from gpudash.ui.forms.workload_panel import WorkloadPanel
 from gpudash.ui.plots.prediction.ghost import GhostVerdict, GhostView
@@ -77,10 +78,13 @@ class FitFollower:
         self._deviations: tuple[object, tuple[Deviation, ...]] = (None, ())
         self._script: WatchRequest | None = None
         self._measured: MeasuredRun | None = None
+        self._refused: WatchRequest | None = None
         self.cards: Sequence[SimulatedCard] = ()
         self.on_cards = CardsAnswer()
         panel.changed.connect(self.form_changed)
         panel.fit.applied.connect(self._apply)
+        panel.prediction.requested.connect(self._predict_script)
+        panel.prediction.stopped.connect(lambda: session.scripts.stop())
 
     @property
     def device(self) -> str:
@@ -148,8 +152,7 @@ class FitFollower:
         if self._due is not None and self._clock() >= self._due:
             self._ask()
         elif self._due is None:
-            if self._script is not None:
-                self._show_measured(self._script)
+            self._show_script()
             # A question that raised (`_ask`) has no answer of its own.
             if self._requested:  # else the newest answer is to values that are in the form no more
                 self._show(self._session.estimates.newest())
@@ -176,20 +179,30 @@ class FitFollower:
 
     def _show_reached(self) -> None:
         """Hold the prediction against the run that it is of; a run of other values has nothing to do with it."""
-        store, spec = self._session.store, self._panel.spec()
-        if spec is None:
-            return
-        requested = (spec.name, self._requested_device, spec.model_dump(mode="json"))
+        store = self._session.store
         with store.lock:
             run = store.run
-            if run is None or (run.workload, run.device, run.spec) != requested:
+            if run is None or not self._is_of_form(run):
                 return
+            requested = run.workload, run.device, run.spec
             reserved = run.peak_reserved_bytes
         self._panel.fit.show_reached(reserved)
         answer = self._shown
         if answer is not None and answer.estimate is not None and answer.ghost is not None:
             # Kept with what it is of: the form may be changed once the run is over.
             self._of_run = _OfRun(requested, Prediction(answer.estimate), answer.ghost)
+
+    def _is_of_form(self, run: RunView) -> bool:
+        """Whether a run is of what is in the form."""
+        if self._script is not None:
+            began = WatchRequest.from_spec(run.spec)
+            asked = self._script
+            same = tuple(began.command) == tuple(asked.command) and began.folder == asked.folder
+            return run.workload == WATCH and same and began.simulate == tuple(asked.simulate) and not began.edit
+        spec = self._panel.spec()
+        if spec is None:
+            return False
+        return (run.workload, run.device, run.spec) == (spec.name, self._requested_device, spec.model_dump(mode="json"))
 
     def running_ghost_of(self, run: RunView, span: tuple[float, float]) -> RunningGhost | None:
         """The ghost of a run in its time, of the steps that end within ``span``; ``None`` where it has no steps, or
@@ -259,6 +272,7 @@ class FitFollower:
         if self._panel.watching and self._panel.script.ready:
             self._script = self._panel.script.request()
             self._session.measured.request(self._script)
+            self._session.scripts.request(self._script, self.cards)
         if spec is None:
             self._panel.fit.withdraw(self._panel.correction or PREDICTING)
             return
@@ -281,6 +295,8 @@ class FitFollower:
         self._shown = answer
         estimate, problem = answer.estimate, answer.problem
         self._ghost = _ghost_view(answer, self._panel.spec())
+        if self._ghost is not None and self._script is not None and self._script.simulate:
+            self._ghost = replace(self._ghost, card=card_text(self._script.simulate[0]))
         self._show_cards(answer)
         if estimate is not None and estimate.peak_allocated_bytes is not None:
             self._panel.fit.show_estimate(estimate, whole=answer.final)
@@ -290,6 +306,46 @@ class FitFollower:
             self._panel.fit.show_reason(problem.message, problem.remedy)
         elif estimate is not None:
             self._panel.fit.show_reason(estimate.reason, "")
+
+    def _predict_script(self) -> None:
+        if not self._panel.script.ready or self._running:
+            return
+        request = self._panel.script.request()
+        try:
+            self._session.scripts.begin(request, self.cards)
+        except (ValueError, RuntimeError) as error:
+            self._panel.prediction.show_problem(str(error), "")
+            self._refused = request
+            return
+        self._refused = None
+        self._panel.script.remember()
+
+    def _show_script(self) -> None:
+        """Show what is known of the user's script: what was predicted of it, else what it took when it ran before."""
+        if not self._panel.watching:
+            return
+        request, shown = self._script, self._panel.prediction
+        following = self._session.scripts.following
+        if following is not None:
+            shown.show_following(following.name, time.monotonic() - following.began_s)
+        if request is None:
+            if following is None:
+                shown.show_unasked(ready=False)
+            return
+        answer = self._session.scripts.of(request)
+        if answer is None:
+            self._panel.show_fit(False)
+            self._show_measured(request)
+            if following is None and request != self._refused:
+                shown.show_unasked(ready=not self._running)
+            return
+        if following is None and answer.problem is not None:
+            shown.show_problem(answer.problem.message, answer.problem.remedy)
+        elif following is None:
+            shown.show_answered(ready=not self._running)
+        if answer is not self._shown:
+            self._panel.show_fit(answer.estimate is not None)
+            self._show(answer)
 
     def _show_measured(self, request: WatchRequest) -> None:
         """Show what the script took when it ran before, as soon as that is found."""
@@ -314,7 +370,10 @@ class FitFollower:
         reason = ""
         if answer.estimate is not None:
             own = CardEstimate.of(answer.estimate)
-            known[self._requested_device] = replace(own, key=own.device)
+            key = own.device
+            if self._script is not None and self._script.simulate:
+                key = exact_text(self._script.simulate[0])
+            known[key] = replace(own, key=key)
         elif answer.problem is not None:
             reason = answer.problem.message
         self.on_cards = CardsAnswer(known, self.on_cards.before, True, not answer.final, reason)

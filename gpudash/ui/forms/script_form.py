@@ -34,10 +34,6 @@ from gpudash.ui.widgets.remembered import recall, remember
 TITLE = "My script"
 SUMMARY = "Your own program, unchanged, under the dashboard: its memory, its loss, its output."
 
-NOT_PREDICTED = (
-    "Before its first run, gpudash estimate -- COMMAND predicts what it takes. After one, the plot shows what it took."
-)
-
 TIPS: Mapping[str, str] = {
     "file": "The Python script to run; it needs no change",
     "arguments": "Arguments of the script, as they would be typed in a shell",

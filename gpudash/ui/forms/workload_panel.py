@@ -35,7 +35,8 @@ from gpudash.ui.forms.fit_panel import FitPanel
 from gpudash.ui.forms.model_form import ModelForm
 from gpudash.ui.forms.parallel_form import ParallelForm
 from gpudash.ui.forms.run_progress import WATCH, RunProgress, asks_nothing, stop_progress
-from gpudash.ui.forms.script_form import NOT_PREDICTED, SUMMARY, TITLE, Script, ScriptForm
+from gpudash.ui.forms.script_form import SUMMARY, TITLE, Script, ScriptForm
+from gpudash.ui.forms.script_prediction import ScriptPrediction
 from gpudash.ui.forms.spec_form import LABEL_WIDTH, SpecForm, StillScrollArea, preset_text
 from gpudash.ui.forms.start_button import StartButton, name_of_stop
 from gpudash.ui.widgets.fields import ChoiceField
@@ -159,8 +160,8 @@ class WorkloadPanel(QFrame):
         outer.addWidget(self._scroll, 1)
         self.fit = FitPanel()
         outer.addWidget(self.fit)
-        self._not_predicted = PlainLabel(NOT_PREDICTED, role="muted", wraps=True)
-        outer.addWidget(self._not_predicted)
+        self.prediction = ScriptPrediction()
+        outer.addWidget(self.prediction)
         self._caution = PlainLabel(role="warn", wraps=True)
         outer.addWidget(self._caution)
         outer.addStretch(0)
@@ -528,9 +529,13 @@ class WorkloadPanel(QFrame):
         if run is None:
             self._choose_workload()
         else:
-            for part in (self._presets, self._device_choice, self.fit, self._not_predicted, self._caution):
+            for part in (self._presets, self._device_choice, self.fit, self.prediction, self._caution):
                 part.hide()
             self.changed.emit()
+
+    def show_fit(self, shown: bool) -> None:
+        """Show the verdict, which the user's own program has only once it is predicted."""
+        self.fit.setVisible(shown and self._commanding and self.attached.isHidden())
 
     @property
     def offers_workload(self) -> bool:
@@ -541,8 +546,8 @@ class WorkloadPanel(QFrame):
         watching = self.watching
         self._device_choice.setVisible(not watching)
         self._presets.setVisible(self._commanding and not watching)
-        self.fit.setVisible(self._commanding and not watching)
-        self._not_predicted.setVisible(self._commanding and watching)
+        self.show_fit(not watching)
+        self.prediction.setVisible(self._commanding and watching)
         if watching:
             self._show_form(self.script)
             self._summarise(SUMMARY)

@@ -68,6 +68,7 @@ class GhostView:
         steps: that the run takes; 0 where that is not known.
         sized: what a drag of the peak changes; ``None`` for nothing.
         margin: by how much the prediction may be off, either way, where that decides, bytes; else 0.
+        card: of which card it is, where that is another than the one that is selected; else "".
         measured: of which run it was measured, "the run of today 14:05 on cuda:0"; "" where it is predicted.
     """
 
@@ -80,6 +81,7 @@ class GhostView:
     steps: int = 0
     sized: SizedPeak | None = None
     margin: float = 0.0
+    card: str = ""
     measured: str = ""
 
     @property

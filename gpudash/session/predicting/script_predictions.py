@@ -1,0 +1,206 @@
+"""The user's script, predicted before it runs, when somebody asks for it: one at a time, on a thread of its own.
+
+What a script asked of its card is kept, so that another card is answered without running it again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpudash.devices.names import SimulatedCard
+from gpudash.memory.predicting.architecture import Architecture
+from gpudash.memory.predicting.estimate import Target
+from gpudash.session.predicting.attempt import FollowedRun, NotFollowed, script_name
+from gpudash.session.predicting.estimates import Estimates
+from gpudash.session.predicting.estimator import Answer, Problem
+from gpudash.session.predicting.program import ProgramAnswer, ProgramQuestion, follow_program, judge_program
+from gpudash.session.watching.request import WatchRequest, script_of
+
+logger = logging.getLogger(__name__)
+
+TIME_LIMIT_S = 300.0
+"""Processor time of a script in seconds, with what it starts; in the window it can be stopped at any moment."""
+
+NO_CARD = "A script is predicted on a GPU, and there is none here; choose a card above."
+BUSY = "A script is being predicted; stop that first."
+
+_Version = tuple[object, ...]
+
+
+@dataclass(frozen=True)
+class Following:
+    """A script that is being predicted.
+
+    Attributes:
+        request: the script.
+        name: of its file.
+        began_s: when, of `time.monotonic`.
+    """
+
+    request: WatchRequest
+    name: str
+    began_s: float
+
+
+@dataclass(frozen=True)
+class _Followed:
+    """What a script asked of its cards, and the design of the first, on which its scratch depends."""
+
+    run: FollowedRun
+    architecture: Architecture
+
+
+class ScriptPredictions:
+    """Predicts scripts.
+
+    Args:
+        estimates: knows the cards and what is free on them.
+
+    Attributes:
+        following: the script that is being predicted; ``None`` while none is.
+    """
+
+    def __init__(self, estimates: Estimates) -> None:
+        self._estimates = estimates
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._numbers = itertools.count(1)
+        self._followed: dict[_Version, _Followed] = {}
+        self._answers: dict[_Version, Answer] = {}
+        self.following: Following | None = None
+
+    def begin(self, request: WatchRequest, cards: Sequence[SimulatedCard] = ()) -> None:
+        """Predict a script, also where it was predicted before; returns at once.
+
+        Args:
+            request: the script, and the cards that it is to run on.
+            cards: that are asked about beside them, as they are when empty.
+
+        Raises:
+            RuntimeError: one sentence, while a script is being predicted.
+            ValueError: one sentence, where there is no card to predict it for.
+        """
+        question = self._question(request, cards)
+        if not self._start(request, lambda stop: self._follow(request, question, stop)):
+            raise RuntimeError(BUSY)
+
+    def request(self, request: WatchRequest, cards: Sequence[SimulatedCard] = ()) -> None:
+        """Answer a script that was predicted for another card, by what it asked of that; returns at once.
+
+        Nothing is done where it was not predicted, or its file is another by now.
+        """
+        version = _version(request)
+        followed = self._followed.get(version)
+        if followed is None or (*version, *request.simulate) in self._answers:
+            return
+        try:
+            question = self._question(request, cards)
+        except ValueError:
+            return
+        self._start(request, lambda _stop: judge_program(question, followed.run, followed.architecture))
+
+    def stop(self) -> None:
+        """End the script that is being predicted; there is no answer then."""
+        self._stop.set()
+
+    def of(self, request: WatchRequest) -> Answer | None:
+        """What was predicted of a script as its file is now, for these cards; ``None`` where nothing was."""
+        return self._answers.get((*_version(request), *request.simulate))
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until nothing is being predicted; false when the time passed first."""
+        thread = self._thread
+        if thread is None:
+            return True
+        thread.join(timeout_s)
+        return not thread.is_alive()
+
+    def close(self, timeout_s: float = 2.0) -> bool:
+        """Predict nothing more; false when the thread has not ended in time."""
+        self.stop()
+        return self.wait(timeout_s)
+
+    def _question(self, request: WatchRequest, cards: Sequence[SimulatedCard]) -> ProgramQuestion:
+        targets = self._targets(request)
+        return ProgramQuestion(
+            request.command,
+            targets[0],
+            targets[1:],
+            time_limit_s=TIME_LIMIT_S,
+            folder=request.folder,
+            environment={**os.environ, **request.environment},
+            is_quiet=True,
+            cards=self._estimates.card_requests("" if request.simulate else targets[0].device, cards),
+            draws=True,
+        )
+
+    def _targets(self, request: WatchRequest) -> list[Target]:
+        """The cards that the script finds: those it is to simulate, else the GPU of this machine."""
+        if request.simulate:
+            return [self._estimates.empty_target(card) for card in request.simulate]
+        try:
+            return [self._estimates.target("cuda:0")]
+        except ValueError:
+            raise ValueError(NO_CARD) from None
+
+    def _follow(self, request: WatchRequest, question: ProgramQuestion, stop: threading.Event) -> ProgramAnswer:
+        version = _version(request)  # as it is started: it may be edited meanwhile
+        found = follow_program(question, stop.is_set, lambda text: logger.info("%s", text))
+        if isinstance(found, NotFollowed):
+            return ProgramAnswer(problem=found.problem)
+        architecture = question.target.architecture
+        self._followed[version] = _Followed(found, architecture)
+        return judge_program(question, found, architecture)
+
+    def _start(self, request: WatchRequest, answer: Callable[[threading.Event], ProgramAnswer]) -> bool:
+        """Have a script answered on a thread; false while another one is."""
+        with self._lock:
+            if self._thread is not None:
+                return False
+            self._stop = threading.Event()
+            self.following = Following(request, script_name(request.command), time.monotonic())
+            key = (*_version(request), *request.simulate)
+            self._thread = threading.Thread(
+                target=self._work, args=(key, answer, self._stop), name="gpudash-script", daemon=True
+            )
+            self._thread.start()
+        return True
+
+    def _work(self, key: _Version, answer: Callable[[threading.Event], ProgramAnswer], stop: threading.Event) -> None:
+        try:
+            found = answer(stop)
+        except KeyboardInterrupt:
+            found = None  # it was stopped
+        except ValueError as error:
+            found = ProgramAnswer(problem=Problem("command", str(error)))
+        except Exception as error:
+            logger.exception("a script could not be predicted")
+            message = f"The script could not be predicted ({type(error).__name__})."
+            found = ProgramAnswer(problem=Problem("crashed", message, "Help > Log has the details."))
+        if found is not None:
+            self._answers[key] = Answer(
+                next(self._numbers), found.estimate, found.problem, final=True, ghost=found.ghost, cards=found.cards
+            )
+        with self._lock:
+            self._thread = self.following = None
+
+
+def _version(request: WatchRequest) -> _Version:
+    """What an answer is of: the command where and as it is started, and its file as it is now."""
+    script = script_of(list(request.command))
+    state: tuple[object, ...] = ()
+    if script is not None:
+        try:
+            stat = (request.folder or Path.cwd()).joinpath(script).stat()
+            state = stat.st_mtime_ns, stat.st_size
+        except OSError:
+            pass  # it is gone, and will not start either
+    return tuple(request.command), str(request.folder), tuple(sorted(request.environment.items())), state

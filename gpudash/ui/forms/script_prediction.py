@@ -1,0 +1,76 @@
+"""Below the form of the user's script: the button that predicts it, what is going on, and why there is no answer."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QPushButton, QWidget
+
+from gpudash.ui.widgets.layouts import in_column, in_row
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
+
+PREDICT = "Predict"
+AGAIN = "Predict again"
+STOP = "Stop predicting"
+UNASKED = "See what it takes before it runs: without a GPU, without its numbers, and nothing it writes stays."
+TIP = (
+    "Run the script on tensors without numbers, with a card that is not there answering for CUDA, until three steps of "
+    "its optimizer or the batches of an inference have passed. What it writes is held back."
+)
+
+
+class ScriptPrediction(QWidget):
+    """Offers a prediction, and shows how far it is.
+
+    Signals:
+        requested: the script is to be predicted.
+        stopped: it is to be predicted no longer.
+    """
+
+    requested = Signal()
+    stopped = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._following = False
+        self.text = PlainLabel(UNASKED, role="muted", wraps=True)
+        self.button = QPushButton(PREDICT)
+        self.button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.button.setToolTip(plain_tip(TIP))
+        self.button.clicked.connect(self._press)
+        row = in_row(self.button, 1, margins=(0, 0, 0, 0))
+        in_column(self.text, row, parent=self, margins=(0, 0, 0, 0), spacing=4)
+
+    def show_unasked(self, *, ready: bool) -> None:
+        """Offer it; ``ready`` is whether there is a script that can be run."""
+        self._show(UNASKED, "muted", ready=ready)
+
+    def show_following(self, name: str, seconds: float) -> None:
+        """Say that ``name`` is being predicted, and for how long."""
+        self._show(f"Predicting {name}: {seconds:.0f} s.", "muted", label=STOP)
+
+    def show_answered(self, *, ready: bool) -> None:
+        """The answer is shown elsewhere; it may be asked for again where ``ready``."""
+        self._show("", "muted", ready=ready, label=AGAIN)
+
+    def show_problem(self, message: str, remedy: str) -> None:
+        """Say why there is no answer."""
+        self._show(f"{message} {remedy}".strip(), "warn")
+
+    def _show(self, text: str, role: str, *, ready: bool = True, label: str = PREDICT) -> None:
+        self._following = label == STOP
+        if (self.text.text(), self.button.text(), self.button.isEnabled()) == (text, label, ready):
+            return
+        self.text.setText(text)
+        self.text.setVisible(bool(text))
+        if self.text.property("role") != role:
+            self.text.setProperty("role", role)
+            self.text.style().unpolish(self.text)
+            self.text.style().polish(self.text)
+        self.button.setText(label)
+        self.button.setEnabled(ready)
+
+    def _press(self) -> None:
+        if self._following:
+            self.stopped.emit()
+        else:
+            self.requested.emit()

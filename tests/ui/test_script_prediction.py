@@ -1,0 +1,90 @@
+"""The user's script predicted in the window, before it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpudash.devices.known_gpus import find
+from gpudash.devices.simulated_cards import exact_text
+from gpudash.memory.predicting.estimate import CardEstimate
+from gpudash.session import Answer
+from gpudash.session.predicting.estimator import Problem
+from gpudash.ui.window.main_window import MainWindow
+from tests.ui.conftest import OpenWindow, settle
+from tests.ui.estimates import SHORT
+from tests.ui.fake_session import FakeSession
+
+NO_CUDA = Problem("cuda", "train.py has asked nothing of a GPU in 60 s.", "Allow it more with --time-limit.")
+
+
+@pytest.fixture
+def session() -> FakeSession:
+    return FakeSession().feed(5.0)
+
+
+@pytest.fixture
+def window(open_window: OpenWindow, session: FakeSession, tmp_path: Path) -> MainWindow:
+    """My script chosen, for a card of 8 GiB."""
+    script = tmp_path / "train.py"
+    script.write_text("import torch\n")
+    window = open_window(session, size=(1280, 800))
+    panel = window.workspace.dashboard.panel
+    panel.take_script(script)
+    panel.script.simulate.setEditText("8 GiB")
+    refreshed(window, session)
+    return window
+
+
+def refreshed(window: MainWindow, session: FakeSession) -> None:
+    """Past the pause that follows a change of the form."""
+    fit = window.workspace.dashboard.fit
+    assert fit is not None
+    fit._due = None if fit._due is None else 0.0
+    settle(window)
+
+
+def test_it_is_predicted_when_asked_for_and_can_be_stopped(window: MainWindow, session: FakeSession) -> None:
+    panel = window.workspace.dashboard.panel
+    shown = panel.prediction
+    assert shown.button.text() == "Predict" and not panel.fit.isVisible() and session.scripts.begun == []
+    shown.button.click()
+    settle(window)
+    (request,) = session.scripts.begun
+    assert request == panel.script.request() and "Predicting train.py" in shown.text.text()
+    assert shown.button.text() == "Stop predicting"
+    shown.button.click()
+    settle(window)
+    assert session.scripts.stopped and shown.button.text() == "Predict"
+
+
+def test_the_answer_is_a_verdict_and_one_for_each_card(window: MainWindow, session: FakeSession) -> None:
+    dashboard = window.workspace.dashboard
+    card = find("rtx4090")
+    assert card is not None
+    there = CardEstimate(
+        device="sim:0", key=exact_text(card), free_bytes=2**34, peak_allocated_bytes=1, fits=True, spare_bytes=2**30
+    )
+    session.scripts.answer = Answer(1, SHORT, final=True, cards={there.key: there})
+    settle(window)
+    assert dashboard.panel.fit.isVisible() and "does not fit" in dashboard.panel.fit.headline
+    assert dashboard.panel.prediction.button.text() == "Predict again"
+    chips = {chip.content.card: chip.content.text for chip in dashboard.chooser.shown}
+    assert chips[card].standing == "fits"
+    dashboard.panel.workload.setCurrentIndex(dashboard.panel.workload.findData("training"))
+    settle(window)
+    assert not dashboard.panel.prediction.isVisible() and dashboard.panel.fit.isVisible()
+
+
+def test_why_there_is_no_answer_is_said_where_it_was_asked_for(window: MainWindow, session: FakeSession) -> None:
+    shown = window.workspace.dashboard.panel.prediction
+    session.scripts.answer = Answer(1, problem=NO_CUDA, final=True)
+    settle(window)
+    assert shown.text.text() == f"{NO_CUDA.message} {NO_CUDA.remedy}" and shown.button.text() == "Predict"
+    assert not window.workspace.dashboard.panel.fit.isVisible()
+    session.scripts.answer = None
+    session.scripts.refusal = "A script is predicted on a GPU, and there is none here; choose a card above."
+    shown.button.click()
+    settle(window)
+    assert shown.text.text() == session.scripts.refusal
