@@ -17,7 +17,7 @@ from gpudash.session import Answer, Status
 from gpudash.session.live.machine import program_of
 from gpudash.session.predicting.measured import MeasuredRun
 from gpudash.session.predicting.remedies import SoFar
-from gpudash.session.predicting.script_predictions import Following
+from gpudash.session.predicting.script_predictions import PredictedScript
 from gpudash.session.watching.output.log import OutputLog
 from gpudash.session.watching.program import SentSignal, Stopping, StopProgress
 from gpudash.session.watching.request import WatchRequest
@@ -87,7 +87,7 @@ class FakeScripts:
     """Answers a script with what a test puts into `answer`, as the real one does from a thread."""
 
     def __init__(self) -> None:
-        self.following: Following | None = None
+        self.following: PredictedScript | None = None
         self.answer: Answer | None = None
         self.begun: list[WatchRequest] = []
         self.refusal = ""
@@ -97,7 +97,7 @@ class FakeScripts:
         if self.refusal:
             raise ValueError(self.refusal)
         self.begun.append(request)
-        self.following = Following(request, "train.py", time.monotonic())
+        self.following = PredictedScript(request, "train.py", time.monotonic())
 
     def request(self, request: WatchRequest, cards: Sequence[SimulatedCard] = ()) -> None:
         pass

@@ -204,10 +204,10 @@ def judge_program(question: ProgramQuestion, found: FollowedRun, followed_on: Ar
 
         fullest = max(range(len(judged)), key=lambda place: judged[place].needed_bytes or 0)
         ghost = ghost_of(timeline_of(traces[fullest], places[fullest], judged[fullest]), judged[fullest])
-    cards_asked: Mapping[str, CardEstimate] = {}
+    on_cards: Mapping[str, CardEstimate] = {}
     if len(judged) == 1:
-        cards_asked = _on_cards(question, traces[0], followed_on)
-    return ProgramAnswer(estimate, ghost=ghost, cards=cards_asked)
+        on_cards = _on_cards(question, traces[0], followed_on)
+    return ProgramAnswer(estimate, ghost=ghost, cards=on_cards)
 
 
 def _on_cards(question: ProgramQuestion, trace: Trace, followed_on: Architecture) -> dict[str, CardEstimate]:

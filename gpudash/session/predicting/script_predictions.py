@@ -35,7 +35,7 @@ _Version = tuple[object, ...]
 
 
 @dataclass(frozen=True)
-class Following:
+class PredictedScript:
     """A script that is being predicted.
 
     Attributes:
@@ -75,7 +75,7 @@ class ScriptPredictions:
         self._numbers = itertools.count(1)
         self._followed: dict[_Version, _Followed] = {}
         self._answers: dict[_Version, Answer] = {}
-        self.following: Following | None = None
+        self.following: PredictedScript | None = None
 
     def begin(self, request: WatchRequest, cards: Sequence[SimulatedCard] = ()) -> None:
         """Predict a script, also where it was predicted before; returns at once.
@@ -166,7 +166,7 @@ class ScriptPredictions:
             if self._thread is not None:
                 return False
             self._stop = threading.Event()
-            self.following = Following(request, script_name(request.command), time.monotonic())
+            self.following = PredictedScript(request, script_name(request.command), time.monotonic())
             key = (*_version(request), *request.simulate)
             self._thread = threading.Thread(
                 target=self._work, args=(key, answer, self._stop), name="gpudash-script", daemon=True

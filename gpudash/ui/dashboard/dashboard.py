@@ -318,10 +318,10 @@ class Dashboard(PlotsPage):
         if self.first_screen is not None:
             answers = CardsAnswer()
         devices = [device for device in self.session.devices() if device.problem is None]
-        asked = devices
+        answered = devices
         if self.panel.watching:
-            asked = [device for device in devices if device.kind != "cpu"]  # a script is predicted on GPUs alone
-        self.cards.show_answers(answers, {device.memory: device.name for device in asked})
+            answered = [device for device in devices if device.kind != "cpu"]  # a script is predicted on GPUs alone
+        self.cards.show_answers(answers, {device.memory: device.name for device in answered})
         made = live.machine.simulated.chosen
         by_key = {
             exact_text(simulated_card(device)): device

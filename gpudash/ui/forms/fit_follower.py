@@ -196,9 +196,9 @@ class FitFollower:
         """Whether a run is of what is in the form."""
         if self._script is not None:
             began = WatchRequest.from_spec(run.spec)
-            asked = self._script
-            same = tuple(began.command) == tuple(asked.command) and began.folder == asked.folder
-            return run.workload == WATCH and same and began.simulate == tuple(asked.simulate) and not began.edit
+            script = self._script
+            same = tuple(began.command) == tuple(script.command) and began.folder == script.folder
+            return run.workload == WATCH and same and began.simulate == tuple(script.simulate) and not began.edit
         spec = self._panel.spec()
         if spec is None:
             return False
