@@ -43,7 +43,7 @@ EVERY_ON_CUDA = 20
 """Likewise on CUDA, where measuring keeps the program from running ahead of the GPU by more than an iteration."""
 
 EVERY_BY_ITSELF = 100
-"""Likewise where nobody asks (kDDPRuntimeLoggingSampleRate in torch/csrc/distributed/c10d/reducer.hpp)."""
+"""Likewise by default (kDDPRuntimeLoggingSampleRate in torch/csrc/distributed/c10d/reducer.hpp)."""
 
 DOES_NOT_BLOCK = ("nccl", "rccl", "xccl", "hccl")
 """In the names of backends whose waits return at once (torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp)."""
@@ -78,7 +78,7 @@ MEMORY_PERIOD_S = 0.5
 """Between two readings of the memory, unless a peak has risen: a rank that is killed tells nothing more."""
 
 STALLED_S = 2.0
-"""Time since the newest step from which on it is told where the rank's main thread stands: it may hang."""
+"""Time since the newest step after which the place of the rank's main thread is reported: it may hang."""
 
 PLACE_PERIOD_S = 1.0
 """Between two looks at where it stands."""
@@ -197,7 +197,7 @@ class Distributed:
         self._place: list[list[Any]] = []
 
     def follow(self, module: Any) -> Callable[[], None]:
-        """Be told of every DistributedDataParallel that is made; ``module`` is the one that defines it.
+        """Hook the making of every DistributedDataParallel; ``module`` is the one that defines it.
 
         Returns:
             what undoes it.

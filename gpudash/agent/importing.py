@@ -62,7 +62,7 @@ class PostImport:
             self.withdraw()
 
     def withdraw(self) -> None:
-        """Call nobody any more; any thread may say so.
+        """Stop calling; any thread may ask for it.
 
         The list of finders is replaced rather than changed: another thread that goes over it would leave one out.
         """

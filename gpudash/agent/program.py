@@ -95,7 +95,7 @@ class Agent:
         self._reported_lost = 0
 
     def start(self) -> None:
-        """Say hello, and be told of what the program imports."""
+        """Say hello, and follow what the program imports."""
         if self._attached:
             if not self._claimed():
                 return

@@ -24,7 +24,7 @@ HELD_WRITES = str(Path(PACKAGE) / "agent" / "held_writes.py")
 TORCH = str(Path(torch.__file__).parent)
 STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 LIBRARIES = ("site-packages", "dist-packages")
-"""Folders whose contents somebody else wrote, wherever they lie."""
+"""Folders of other people's code, wherever they are."""
 
 CHECKPOINT = str(Path(TORCH) / "utils" / "checkpoint.py")
 """Raises in the midst of an operation, from a hook of what it saves, when enough has been computed again."""

@@ -342,7 +342,7 @@ class ShownCard:
 
 
 def empty(index: int, capacity: int) -> CardFigures:
-    """A card that nobody uses."""
+    """An unused card."""
     return CardFigures(index, capacity, capacity)
 
 

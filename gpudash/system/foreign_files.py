@@ -34,7 +34,7 @@ class TooLargeError(OSError):
 
 
 def open_regular(path: Path | str) -> BinaryIO:
-    """Open a regular file for reading. It never waits, as opening a FIFO would for somebody who writes into it, and
+    """Open a regular file for reading. It never waits, as opening a FIFO would for a writer, and
     it opens no device, since opening alone can have an effect.
 
     Raises:

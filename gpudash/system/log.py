@@ -75,7 +75,7 @@ def hide(secret: str) -> None:
 
 
 def log_uncaught() -> None:
-    """Log what nobody handles: of the main thread and of Qt's slots, of other threads, and of finalizers.
+    """Log unhandled exceptions: of the main thread and of Qt's slots, of other threads, and of finalizers.
 
     The hooks that were there before are called as well.
     """

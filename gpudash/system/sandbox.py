@@ -39,7 +39,7 @@ CANNOT_EXECUTE = 126
 """Exit code where there is no such command, or it is none, as shells have it."""
 
 PROBE_S = 10.0
-"""Longest that is waited for the answer whether it can."""
+"""Longest wait for the answer."""
 
 _NEWNS, _NEWUSER, _NEWNET = 0x0002_0000, 0x1000_0000, 0x4000_0000
 """Of unshare(2), linux/sched.h."""
@@ -51,7 +51,7 @@ _MOUNT_SETATTR, _AT_FDCWD, _AT_RECURSIVE, _RDONLY = 442, -100, 0x8000, 1
 """The call has one number on every architecture (asm-generic/unistd.h); flags of mount_setattr(2)."""
 
 _SET_PDEATHSIG = 1
-"""Of prctl(2): a process that whoever started it leaves behind is killed."""
+"""Of prctl(2): the process is killed when its parent ends."""
 
 _GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 1
 """Of a network interface, netdevice(7)."""
@@ -68,7 +68,7 @@ _KERNELS_OWN = frozenset(
 _SHARED_MEMORY = "/dev/shm"
 
 _EVERYBODYS = ("/tmp", "/var/tmp")
-"""Where every user may make files, in a folder of somebody else's."""
+"""Where every user may make files, though the folder is another user's."""
 
 _MOST_ENTRIES = 1000
 """Files and folders that are shown of such a folder."""

@@ -291,7 +291,7 @@ def memory_plot(
 
 
 def _host_memory(store: Store, lines: tuple[LineSpec, ...], own: str) -> PlotSpec:
-    """What is used in one band where nobody tells what a process of interest has of it, as over ssh."""
+    """Used memory as one band, where no process's own share is known, as over ssh."""
     whole = _has_value(store, ("host", "used_bytes", None)) and not _has_value(store, ("host", "process_bytes", None))
     if whole:
         used: tuple[CurveSpec, ...] = (CurveSpec(("host", "used_bytes", None), "used", "bytes", "used", stack=True),)

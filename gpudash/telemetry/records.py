@@ -22,7 +22,7 @@ Value = int | float | str | None
 
 
 class Topic(enum.StrEnum):
-    """What a `Note` is about. A workload of another package may tell of others; those are told as they come."""
+    """What a `Note` is about. A workload of another package may have topics of its own, which are shown as they are."""
 
     CACHE = "cache"
     CLASSES = "classes"

@@ -43,7 +43,7 @@ MOST_WAITING = 24_576
 """Samples that wait for the older part of their series, more than reading a recording's end brings."""
 
 AT_A_TIME = 256
-"""Records that are taken in before whoever draws has a turn."""
+"""Records taken in before the drawing thread gets a turn."""
 
 MOST_DETAILS = 3
 """Spans known more exactly at a time: the window, a selection and what was seen before."""
@@ -266,7 +266,7 @@ class Store:
             self._take(record)
 
     def apply_all(self, records: Sequence[Record]) -> None:
-        """Take in records. Called by one thread; whoever draws has a turn meanwhile."""
+        """Take in records. Called by one thread, which lets the drawing thread in between."""
         for first in range(0, len(records), AT_A_TIME):
             with self.lock:
                 for record in records[first : first + AT_A_TIME]:

@@ -26,7 +26,7 @@ LONGEST_CONFIG = 2**20
 """Bytes of what it asks for."""
 
 MOST_CHARACTERS = 300
-"""Of a sentence about an error that nobody expected."""
+"""Of a sentence about an unexpected error."""
 
 
 def begin(environment: Mapping[str, str]) -> None:

@@ -445,7 +445,7 @@ class CachingAllocator:
         self._plain = self._plain and all(block.expandable is None for block in self._blocks.values())
 
     def set_observer(self, observer: Observer | None) -> None:
-        """Call ``observer`` at every event from now on, or nobody."""
+        """Call ``observer`` at every event from now on; ``None`` for no call."""
         self._heap.observer = observer
 
     def _pool(self, identity: Hashable | None, is_small: bool) -> Pool:

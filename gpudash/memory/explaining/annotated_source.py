@@ -234,7 +234,7 @@ def _path(folder: str, name: str) -> str:
 
 
 def _is_own(file: str) -> bool:
-    """Whether a file is the program's, and Python: names in a recording are chosen by whoever made it."""
+    """Whether a file is the program's, and Python: names in a recording are its author's choice."""
     return file.startswith("/") and file.endswith(".py") and not is_library(Frame(file, 0, ""))
 
 

@@ -423,7 +423,7 @@ def judge(trace: Trace, target: Target, workload: str) -> Estimate:
 
 
 def judge_card(trace: Trace, card: CardRequest, spacious: Peaks | None = None) -> CardEstimate:
-    """Whether a traced run fits ``card``: as `judge`, without what is told of the card in question alone.
+    """Whether a traced run fits ``card``: as `judge`, without what concerns the card in question alone.
 
     Args:
         spacious: as of `passage`.

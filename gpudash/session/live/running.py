@@ -271,7 +271,7 @@ class Running:
             self._ended.set()
 
     def abandon(self) -> None:
-        """Nothing is waited for any more."""
+        """Give up waiting."""
         self._ended.set()
 
     def observe(self, sample: Sample, report: Callable[[str, str], None]) -> None:
@@ -306,7 +306,7 @@ class Running:
         return leaving is None or leaving.close(timeout_s)
 
     def _await_end(self) -> None:
-        """Wait for an end that has come and is still being stored: whoever starts a run then has seen the last one end.
+        """Wait for an end that has come and is still being stored: a run that starts afterwards follows a complete one.
 
         Called without `_starting`, which the end needs.
         """

@@ -73,10 +73,10 @@ SWITCH_INTERVAL_S = 0.0005
 """Interpreter switch interval: halves the window's lateness under pure-Python work and costs nothing measurable."""
 
 MOST_FAULTS = 100
-"""Kinds of faults of the session's own thread, of which each is told once."""
+"""Most kinds of faults of the session's own thread; each is reported once."""
 
 SHOWN_FAULT = 200
-"""Characters that are told of what an exception says."""
+"""Characters shown of an exception's message."""
 
 LEFT = {"text": "gpudash was ended before it had stopped.", "signals": []}
 """Of a run that did not end in time, as the result of a program tells what gpudash has sent."""
@@ -161,7 +161,7 @@ class Session:
 
     @property
     def estimates(self) -> Estimates:
-        """Predicts what runs would take; made when it is first asked for, since whoever only watches never does."""
+        """Predicts what runs would take; made when first needed: watching alone never needs it."""
         with self._predicting:
             if self._estimates is None:
                 from gpudash.session.predicting.estimates import Estimates

@@ -49,7 +49,7 @@ MOST_STACK_BYTES = 2**20
 """Of what it writes."""
 
 KILLED_S = 3.0
-"""How long what was killed is waited for."""
+"""Longest wait for a killed process."""
 
 STACK_S = 2.0
 """How long a process has for writing where it stands."""

@@ -18,7 +18,7 @@ Readings = tuple[Floats, Floats]
 
 LEAST_RATIO = 0.02
 LEAST_BYTES = 64 * MIB
-"""By how much a step leaves its prediction that is told: a part of all that was predicted, or bytes."""
+"""Smallest deviation from the prediction that is reported: a share of the whole prediction, or bytes."""
 
 
 @dataclass(frozen=True, slots=True)

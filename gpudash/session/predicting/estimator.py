@@ -68,7 +68,7 @@ def _cards(message: Mapping[str, Any]) -> Mapping[str, CardEstimate]:
 
 
 def _ghost(message: Mapping[str, Any], estimate: Estimate) -> Ghost | None:
-    """The run's memory as a drawing, made here so that whoever shows it need not."""
+    """The run's memory as a drawing, made here and not by the window's thread."""
     if not message.get("timeline"):
         return None
     from gpudash.session.predicting.ghosts import ghost_of  # only windows ask for it

@@ -31,7 +31,7 @@ MEMORY_COLUMNS = 20_000
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
 CHECK_EVENTS = 1000
-"""Events between two looks at whether somebody still waits."""
+"""Events between two checks whether the answer is still wanted."""
 
 _COLUMNS = ("number", "time_s", "seconds", *STEPPED)
 

@@ -1,4 +1,4 @@
-"""What a run is called that nobody named: "training width 1024 on sim:0"."""
+"""The default name of a run: "training width 1024 on sim:0"."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def kind_of_run(run: RunFacts) -> str:
 
 
 def process_text(run: RunView | None, newest_s: float = 0.0) -> str:
-    """What the process is called of which the CPU's memory and time are told apart: of a watched program its script.
+    """Name of the process whose own memory and CPU time are shown: of a watched program its script.
 
     Args:
         run: the newest of what is shown; ``None`` where nothing of a run is.

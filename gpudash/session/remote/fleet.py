@@ -165,7 +165,7 @@ class SshFleet:
         return time.time()
 
     def close(self) -> bool:
-        """End every link at once, but those of machines that somebody else holds; false when one took too long."""
+        """End all links at once, except those still held elsewhere; false when one took too long."""
         if self._closed:
             return True
         self._closed = True
@@ -206,7 +206,7 @@ def read_machines(given: Iterable[str]) -> list[SshHost]:
 
 
 def _gpus(machine: RemoteMachine) -> Iterable[FleetGpu]:
-    """What a machine has told of its GPUs, each MIG instance in place of its GPU; of its memory where it has none;
+    """A machine's reported GPUs, each MIG instance in place of its GPU; of its memory where it has none;
     nothing before it was linked."""
     if machine.greeting is None:
         return

@@ -58,13 +58,13 @@ GAP_S = 3.0
 """Silence after which the readings are gaps."""
 
 SILENT_S = 15.0
-"""Silence after which a link counts as lost; a line that sleeps is told by nobody."""
+"""Silence after which a link counts as lost: a sleeping line reports nothing."""
 
 QUIET_S = 60.0
-"""How long a link may take to come about while nobody is asked anything: somebody may have to confirm it elsewhere."""
+"""Longest time to link while no question is open: the user may have to confirm it elsewhere."""
 
 UNSEEN_S = 300.0
-"""The same where ssh asks somebody without a word of it here: an sshd gives each 120 s (LoginGraceTime)."""
+"""The same where ssh asks the user itself, unseen from here: an sshd gives each login 120 s (LoginGraceTime)."""
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0
 """Seconds before a link is tried again: at first, and at most; each next is twice as long."""
@@ -157,7 +157,7 @@ class RemoteMachine:
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
-        """Every GPU that it has told of; one that is lost stays."""
+        """Every GPU it has reported; one that is lost stays."""
         return self._readings.gpus
 
     @property

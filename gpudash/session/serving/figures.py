@@ -280,7 +280,7 @@ def _ranks(run: RunView, store: Store, labels: tuple[str, ...], rows: defaultdic
 
 
 def _newest(store: Store, run: RunView, name: str) -> float | None:
-    """The metric of the newest step that told it; of a loss, what is no number is told as such."""
+    """The metric of the newest step that has it; a loss may be NaN or infinite."""
     metric = run.metrics.get(name)
     if metric is None:
         return None

@@ -349,7 +349,7 @@ class _Client(BaseHTTPRequestHandler):
         raise BadRequestError(400, "This is no HTTP request.")
 
     def handle_expect_100(self) -> bool:
-        """Nobody is told to go on: no request needs a body."""
+        """Never answered with 100 Continue: no request needs a body."""
         return True
 
     def _request(self) -> HttpRequest:

@@ -1,4 +1,4 @@
-"""Serving a session's figures to Prometheus: nothing listens until somebody asks for it."""
+"""Serving a session's figures to Prometheus: off until it is asked for."""
 
 from __future__ import annotations
 

@@ -276,7 +276,7 @@ class WatchedMemory:
         self._allocators[device].put(self._reading(device, left))
 
     def close(self) -> None:
-        """The run has ended: nothing is told any more, and what a GPU still holds is not the program's."""
+        """The run has ended: nothing more is reported, and what a GPU still holds is not the program's."""
         for allocator in self._allocators.values():
             allocator.end()  # and is read on, else what it held last would stand for now
         shown = {*self._allocators, *self._idle}
@@ -351,7 +351,7 @@ class WatchedMemory:
 
     @property
     def device(self) -> str | None:
-        """The device that memory was told of first."""
+        """The first device whose memory was reported."""
         return next(iter(self.peaks), None)
 
     def name_of(self, device: str, uuid: Any = None, capacity: float | None = None) -> str:
@@ -496,7 +496,7 @@ class WatchedMemory:
         return {pid: sharing[pid] for pid in held}
 
     def _show(self, device: str, card: MirroredCard | None) -> None:
-        """Show a card, or with ``None`` that nobody uses it; at the end this session's own."""
+        """Show a card, or with ``None`` that it is unused; at the end this session's own."""
         if card is None:
             self._cards.pop(device, None)
             card = self._idle.get(device)

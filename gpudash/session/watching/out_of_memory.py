@@ -477,7 +477,7 @@ class OutOfMemoryReports:
             self._note(f"Its report could not be written: {error.strerror or error}.")
 
     def close(self) -> None:
-        """Remove what nobody needs any more."""
+        """Remove what is no longer needed."""
         self._given_up.set()
         if self._thread is not None:
             self._thread.join(1.0)

@@ -25,7 +25,7 @@ from gpudash.session.watching.request import CannotExecuteError, WatchRequest
 from gpudash.units import format_left
 
 RELAY_S = 0.5
-"""What passes on the output has for its own end once nobody reads it."""
+"""Time the relay has to end once its output is no longer read."""
 
 
 class Program:
@@ -179,7 +179,7 @@ def _session(pid: int) -> int | None:
 
 
 def runs(process: psutil.Process) -> bool:
-    """Whether a process has not ended; one whose end nobody has taken note of has."""
+    """Whether a process is running; a zombie is not."""
     try:
         return bool(process.is_running()) and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:

@@ -268,7 +268,7 @@ _NOEXEC_SEAL = 8
 
 
 def _file_in_memory() -> int:
-    """A file that no path names and nobody can execute, which newer kernels (6.3) may ask to be said."""
+    """An unnamed file that cannot be executed; kernels from 6.3 on want that flag to be given."""
     flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
     try:
         return os.memfd_create("gpudash-cards", flags | _NOEXEC_SEAL)

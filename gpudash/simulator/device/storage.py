@@ -41,7 +41,7 @@ RELEASED = "_sim_let_go"
 """Attribute of a simulated storage that has let go of its block: the bytes of the host that hold its contents."""
 
 WITHOUT_NUMBERS = "_sim_without_numbers"
-"""Attribute of the host's storages that nobody has computed."""
+"""Attribute of host storages whose content was not computed."""
 
 _on_host: Callable[..., torch.UntypedStorage] = torch._C.StorageBase.__new__
 _over_pointer: Any = torch._C._construct_storage_from_data_pointer

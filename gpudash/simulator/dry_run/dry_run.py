@@ -41,7 +41,7 @@ _TO_COPY_KEY = torch._C.DispatchKey.CompositeExplicitAutograd
 
 
 class ReportedCard(NamedTuple):
-    """What code is told of the GPU of its dry run, which has no end.
+    """What code sees of the unbounded GPU of its dry run.
 
     Attributes:
         product: its name.
@@ -328,7 +328,7 @@ def _pinned(tensor: torch.Tensor, _device: torch.device | None = None) -> torch.
 
 
 class _DryCard(SimulatedGpu):
-    """A card without end, which code is told to be another."""
+    """An unbounded card, which code sees as another one."""
 
     def __init__(self, index: int, capacity: int, architecture: Architecture, reported: ReportedCard) -> None:
         super().__init__(

@@ -211,7 +211,7 @@ def described(tensor: torch.Tensor) -> str:
 
 
 def show_sizes_only(device: str) -> None:
-    """Let tensors of ``device``, and those of the CPU that nobody has computed, be printed without their numbers."""
+    """Print tensors of ``device``, and uncomputed ones of the CPU, without their numbers."""
     printing: Any = torch._tensor_str
     original = printing._str
 

@@ -55,7 +55,7 @@ IMAGE_TOKENS = 64 * 64
 """Of an image of 1024 × 1024, 16 × 16 of its pixels in each, as diffusers makes one of Flux unless told otherwise."""
 
 SIZES = 6
-"""Of the image before it was cut, where it was cut, and wanted: what SDXL is told of it."""
+"""Sizes that condition SDXL: of the image before the crop, the crop's place, and the wanted size."""
 
 POSITIONS = ("max_target_positions", "max_position_embeddings", "n_positions")
 """What configs call the most tokens that a model takes."""

@@ -402,7 +402,7 @@ class Networks:
         return self._engine.empty((count,), torch.uint8, near.device.index, None)
 
     def _zeros(self, near: torch.Tensor) -> torch.Tensor:
-        """Room as big; nobody reads it."""
+        """Room of the same size, which is not read."""
         return self._take(near.shape, near)
 
 

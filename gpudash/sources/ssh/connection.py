@@ -147,7 +147,7 @@ class Connection:
 
     @property
     def cancelled(self) -> bool:
-        """Whether somebody would not answer."""
+        """Whether the user declined to answer."""
         return self._asking is not None and self._asking.refused
 
     def read(self, timeout_s: float) -> list[bytes] | None:
@@ -348,7 +348,7 @@ _FAULTS = (
     ("Too many authentication failures", _KEYS, True),
     ("gpudash: no /proc", "{name} has no /proc; only Linux can be watched over ssh", True),
 )
-"""What somebody writes to the standard error, what that means, and whether trying again is in vain."""
+"""Text on the standard error, what it means, and whether trying again is in vain."""
 
 
 def _forgetting(host: SshHost, problems: str) -> str:

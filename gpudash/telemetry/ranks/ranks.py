@@ -447,7 +447,7 @@ def _shares(device: str, time_s: float, parts: Mapping[str, float], whole_s: flo
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One fact that is told as a note: its topic, in a sentence, and its figures."""
+    """One finding, reported as a note: its topic, a sentence, and its figures."""
 
     topic: str
     text: str

@@ -45,7 +45,7 @@ COMMIT_ROWS = 1000
 """Rows that are committed at once even when no tick comes."""
 
 CACHE_KIB = 512
-"""SQLite's page cache: rows are only appended, so a larger one would hold pages nobody reads."""
+"""SQLite's page cache: rows are only appended, so a larger one would hold pages that are never read."""
 
 WAL_BYTES = 4 * 1024**2
 """Size the write-ahead log is cut back to; SQLite moves it into the file every 1000 pages (4 MiB)."""
@@ -82,7 +82,7 @@ class _TakenError(RecordingError):
 
 
 ANSWER_S = 1.0
-"""Longest that whoever wants a fact noted waits for the recorder, which looks four times a second."""
+"""Longest wait until the recorder, which looks four times a second, has noted a fact."""
 
 
 def recorder_of(path: Path) -> Recorder | None:

@@ -323,7 +323,7 @@ def load(path: Path, number: int | None, cancelled: Callable[[], bool]) -> Compa
 
 
 class LoadingRuns(threading.Thread):
-    """Reads recordings one after another; whoever started it looks at `done` now and then.
+    """Reads recordings one after another; the caller polls `done`.
 
     Args:
         paths: recordings, each ``FILE`` or ``FILE#N``.

@@ -244,7 +244,7 @@ def save_machines(workspace: Workspace, fleet: SshFleet) -> None:
 
 
 class Logins(QObject):
-    """Shows what ssh asks of some machines, one question at a time, until nobody holds them any more.
+    """Shows the questions ssh asks about some machines, one at a time, until the last holder releases them.
 
     Args:
         workspace: whose window asks, and whose timer looks.

@@ -27,7 +27,7 @@ LEFT = "No longer watched; it runs on"
 """Of a process that ran already and that was looked away from."""
 
 WATCH = "watch"
-"""Workload of the user's own program: how many steps it has, nobody knows."""
+"""Workload of the user's own program, whose number of steps is unknown."""
 
 
 def asks_nothing(run: RunView) -> bool:

@@ -112,7 +112,7 @@ class Readout(QWidget):
         return [(row.curve.name, text) for _, rows in self._groups for row, text in rows]
 
     def changes(self) -> dict[str, str]:
-        """Name of every row that a change is told of, and what it would be with that."""
+        """Name of every row that a change affects, and its value with the change."""
         return {row.curve.name: row.then for _, rows in self._groups for row, _ in rows if row.then}
 
     @property

@@ -86,7 +86,7 @@ def rows_of(entries: Sequence[LibraryEntry]) -> list[LibraryRow]:
 
 
 class RunsListModel(QAbstractListModel):
-    """Runs, of which nothing is put into words before somebody looks.
+    """Runs; their texts are made only when a row is drawn.
 
     Signals:
         ticked_changed: a run was ticked, or is no longer.

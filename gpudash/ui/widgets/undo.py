@@ -79,7 +79,7 @@ class Undoing(QObject):
         self._stack.redo()
 
     def carry_out(self, act: Callable[[], object]) -> bool:
-        """Call ``act``; what cannot be done is told. Returns whether it was done."""
+        """Call ``act`` and report a failure. Returns whether it was done."""
         self.replaying = True
         try:
             act()

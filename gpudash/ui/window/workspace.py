@@ -220,7 +220,7 @@ class Workspace(QWidget):
         self.bar.setCurrentIndex((self.bar.currentIndex() + 1) % self.bar.count())
 
     def open(self, path: Path, *, remember: bool = True, run: int | None = None) -> bool:
-        """Open a file, or the folder of an out-of-memory report; what cannot be opened is told in one sentence.
+        """Open a file, or the folder of an out-of-memory report; a failure is reported in one sentence.
 
         Args:
             path: of the file or folder.
@@ -373,7 +373,7 @@ class Workspace(QWidget):
         (self.status_line if page is None else page.status_line).report(text)
 
     def attempt(self, act: Callable[[], object]) -> bool:
-        """Do ``act``; what cannot be done is told in one sentence. Returns whether it was done."""
+        """Do ``act``; a failure is reported in one sentence. Returns whether it was done."""
         try:
             act()
         except (OSError, ValueError, RuntimeError, RecordingError) as error:

@@ -56,7 +56,7 @@ class DryStage:
         self._tracker.stage = self._outer
 
     def report(self, **facts: Any) -> None:
-        """Nobody is told."""
+        """Ignored: there is no observer."""
 
     def describe(self, tensor: torch.Tensor) -> None:
         """There is nothing in it."""

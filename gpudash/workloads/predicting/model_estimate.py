@@ -52,7 +52,7 @@ ALSO_TRIED = {"optimizer", "offload"}
 """Fields that change other things than what is multiplied."""
 
 TOKENS = 128
-"""Longest sequences are told in multiples of it, unless a sequence is asked for that is none."""
+"""The longest sequence is rounded to a multiple of it, unless the requested one is not."""
 
 LARGEST_BATCH = 65536
 MOST_TOKENS = 2**24

@@ -437,10 +437,10 @@ _NAMED_FIELDS = (
     *("model", "path", "mode", "task", "size", "rows", "columns", "width", "depth", "batch", "sequence"),
     *("dtype", "precision", "batches"),
 )
-"""Fields that time depends on, as they are told."""
+"""Fields that time depends on, in the order in which they are named."""
 
 _DIFFERING = ("mode", "batches")
-"""Fields that are told where they are not as usual."""
+"""Fields that are named only where they differ from the default."""
 
 _LEFT_TO_IT = (None, 0, "", "auto")
 """Values with which the choice is the workload's."""

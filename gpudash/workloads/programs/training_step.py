@@ -30,7 +30,7 @@ FORWARD, BACK = "activations across", "gradients back"
 
 
 class Observer(Protocol):
-    """Who is told what a step is about to do. `Context` is one."""
+    """Observer of what a step is about to do. `Context` is one."""
 
     def stage(self, name: str) -> AbstractContextManager[Any]:
         """Entered for the time of stage ``name``: forward, backward, optimizer."""

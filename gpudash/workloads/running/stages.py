@@ -51,7 +51,7 @@ class Stage:
     __slots__ = ("_begun", "_outer", "_span", "_stages", "facts", "memory", "name")
 
     memory: Literal["pageable", "pinned"]
-    """What the host's end of a copy is; a copy between two devices is told as a transfer too."""
+    """What the host's end of a copy is; a copy between two devices counts as a transfer too."""
 
     def __init__(self, stages: Stages, name: str, facts: dict[str, Any]) -> None:
         self._stages = stages

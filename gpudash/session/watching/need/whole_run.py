@@ -60,7 +60,7 @@ LONGEST_FAILED_S = 300.0
 """A run that took longer to fail is run again on request only: so long would its user wait for what failed it."""
 
 ANSWER_S = 20.0
-"""Longest that the program is waited for to write what it has asked for: it may be in one long operation."""
+"""Longest wait for the program to write its requests: it may be in one long operation."""
 
 MOST_TRACE_BYTES = 256 * 2**20
 
@@ -108,7 +108,7 @@ class WholeRun(ProgramRerun):
 
     @property
     def limit_s(self) -> float:
-        """How long it may take where nobody asked for it, in seconds of which it did not wait for a processor."""
+        """Time limit of a search that the user did not ask for, without the seconds spent waiting for a processor."""
         return max(LEAST_S, MOST_TIMES * self._failed.seconds - self._spent_s)
 
     def find(self) -> Need:
@@ -348,7 +348,7 @@ def larger_capacity(size: int) -> int:
 
 
 def _waited_s(pid: int) -> float:
-    """How long the main thread of a process has waited for a processor (schedstat, proc(5)); 0 where nobody knows."""
+    """How long the main thread of a process has waited for a processor (schedstat, proc(5)); 0 where unknown."""
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
     except (OSError, ValueError, IndexError):

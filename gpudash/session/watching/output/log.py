@@ -70,7 +70,7 @@ class OutputLog:
                 self._first += 1
 
     def leave_out(self, count: int) -> None:
-        """Lines were printed that nobody could read in time."""
+        """Lines were printed faster than they could be read."""
         with self._lock:
             self._unread += count
 

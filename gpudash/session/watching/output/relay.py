@@ -30,7 +30,7 @@ WAITING_BYTES = 1_048_576
 """Of each stream that wait for the dashboard to read them; beyond, the oldest are left out."""
 
 UNFINISHED_S = 0.2
-"""How long the end of a line is waited for before its beginning is written, where lines are kept whole."""
+"""Longest wait for the end of a line before its beginning is written, where lines are kept whole."""
 
 STATUS, NOTICE = b"S", b"N"
 """What a packet for the terminal begins with: the status line, empty for none; or a line that stays, above it."""
@@ -246,7 +246,7 @@ _LONGEST_SEQUENCE = 16
 def relay(
     sources: dict[int, int], copies: Copies, lines: WholeLines | None = None, status: TerminalStatus | None = None
 ) -> None:
-    """Copy until the program has closed both streams, or nobody reads any more what it prints.
+    """Copy until the program has closed both streams, or its output is no longer read.
 
     Args:
         sources: descriptor that is read → stream, which is the descriptor that is written as well.
@@ -299,7 +299,7 @@ def relay(
 
 
 def _written(target: int, data: bytes) -> bool:
-    """Write all of ``data``; false when nobody reads it."""
+    """Write all of ``data``; false when the reader is gone."""
     left = memoryview(data)
     while left:
         try:

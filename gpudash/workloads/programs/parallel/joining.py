@@ -330,7 +330,7 @@ class Standing:
         return f"Rank {self.rank} ({shown_name(self.device)}{process})"
 
     def stands(self, step: int, phase: str, where: str, now_s: float) -> None:
-        """Take in what it has told of itself now."""
+        """Take in the newest message about itself."""
         if (step, phase) != (self.step, self.phase):
             self.step = step
             self.phase = phase

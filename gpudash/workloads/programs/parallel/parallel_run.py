@@ -341,7 +341,7 @@ ENVIRONMENT = {
 given two seconds to heed torchrun's SIGTERM instead of thirty."""
 
 DYING_S = 2.0
-"""How long processes that were killed are waited for: a driver may take its time."""
+"""Longest wait for killed processes: a driver may hold them up."""
 
 MOST_PRINTED = 20_000
 """Bytes of what torchrun and the ranks have printed that an ending tells; they may print without end."""

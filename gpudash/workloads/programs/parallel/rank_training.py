@@ -353,7 +353,7 @@ class _CollectiveTimes:
         return None
 
     def starved_s(self) -> float:
-        """Seconds of this step, outside of collectives, in which the rank waited for a core; 0 where nobody knows."""
+        """Seconds of this step, outside of collectives, in which the rank waited for a core; 0 where unknown."""
         return 0.0
 
     @property

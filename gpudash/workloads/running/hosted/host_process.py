@@ -187,7 +187,7 @@ class _Host:
                 self._handle(message)
 
     def _unheard(self) -> NoReturn:
-        """Nothing can be sent: whoever listened is gone, or the workload has closed what is not its own."""
+        """Nothing can be sent: the listener is gone, or the workload has closed a descriptor that is not its own."""
         if os.getppid() != self._parent:
             _leave()
         os._exit(UNHEARD)
