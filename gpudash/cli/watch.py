@@ -131,7 +131,7 @@ def watch(
                 notices.refresh(session.runs.stopping)
                 shown.refresh()
                 status.refresh(session)
-                # Only once somebody has asked to stop: until then a slow file system is no reason to leave a program
+                # Only after a request to stop: until then a slow file system is no reason to leave a program
                 # alone.
                 if session.runs.stopping is not None and session.runs.busy_s > STUCK_S:
                     status.notice(STUCK)

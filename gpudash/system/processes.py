@@ -149,7 +149,7 @@ class Conversation:
             for line in lines:
                 if line.strip():
                     self._lines.put(line)
-        # Whatever the main thread does, such as an operation that takes minutes: nobody is left who waits for an
+        # Whatever the main thread does, such as an operation that takes minutes: its reader is gone, and no one waits for an
         # answer.
         os._exit(0)
 

@@ -173,7 +173,7 @@ def _main(arguments: Sequence[str]) -> None:
     # After the namespaces, for a change of credentials clears the signal (prctl(2)).
     if not as_usual:
         _libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    # Whoever started it has gone meanwhile, and the signal is sent only from now on.
+    # The parent has gone meanwhile, and the signal is sent only from now on.
     if os.getppid() != parent:
         os._exit(NOT_HELD_BACK)
     try:

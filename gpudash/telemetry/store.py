@@ -248,7 +248,7 @@ class Store:
             self.sharpened += 1
 
     def _show(self, position_s: float | None, shown: Instant) -> None:
-        # Whoever follows events and markers has to begin anew: some have not happened yet.
+        # Followers of events and markers have to begin anew: some have not happened yet.
         if shown.newest_s < self._shown.newest_s:
             self.rewound += 1
         self.position_s = position_s

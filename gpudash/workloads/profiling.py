@@ -201,7 +201,7 @@ class Profiling:
         began = time.perf_counter()
         try:
             self._stop()
-            # torch's own zero, by which its events' times are told; `CallFrames` has times since 1970.
+            # torch's own zero, by which its events' times count; `CallFrames` has times since 1970.
             origin_ns = self._profiler.profiler.kineto_results.trace_start_ns()
             self._found = operators(self._profiler.events(), self._frames, origin_ns)
         except Exception as error:  # as above

@@ -132,7 +132,7 @@ class WorkloadOptions(SimulateOptions):
     """Named set of field values to start from."""
 
     memory_cap: Cap | None = None
-    """The most that torch may reserve on the GPU (2GiB or 50%), so that an out-of-memory harms no other process."""
+    """The most that torch may reserve on the GPU (2GiB or 50%), so that an out-of-memory harms nobody else."""
 
     def chosen_device(self, own_device: str | None = None) -> str | None:
         """The device that was asked for; ``None``: the best one there is.

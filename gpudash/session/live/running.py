@@ -196,7 +196,7 @@ class Running:
             self._begin()
             try:
                 self._watched = begin(self.run_id)
-            # Also on KeyboardInterrupt: else a run would be on whose end nobody can report.
+            # Also on KeyboardInterrupt: otherwise the run would stay on without anything to report its end.
             except BaseException:
                 self._ended.set()
                 raise

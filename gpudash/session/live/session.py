@@ -536,7 +536,7 @@ class Session:
         if abandoned and run is not None and run.running:
             ended = partial(RunEnd, status="cancelled", steps=run.step, result={"stop": LEFT})
             self._take(ended(time_s=now_s, run_id=run.run_id, seconds=now_s - run.began_s))
-        # Frees whoever waits for an end that will not be stored any more.
+        # Releases waiters: the end will not be stored any more.
         self.runs.abandon()
         if self._recorder is not None:
             self._recorder.close("cancelled" if abandoned else "closed")
@@ -557,7 +557,7 @@ class Session:
             self._try("is not passed on", partial(self.on_record, record), record)
         # After store and recorder: the warnings that follow from a record are stored and recorded behind it.
         self._try("is not held against the warning levels", partial(self._watch_memory, record), record)
-        # Last: whoever waits for this end, or for torch, must find it stored, recorded and passed on.
+        # Last: a waiter for this end, or for torch, must find it stored, recorded and passed on.
         if isinstance(record, Note) and record.topic == Topic.TORCH:
             self.machine.torch = record.details
         elif isinstance(record, RunEnd):

@@ -217,7 +217,7 @@ class Attempt:
             self._selector.close()
             shutil.rmtree(self._folder, ignore_errors=True)
             if self._scratch is not None:
-                # Overlays leave folders that nobody may enter, which `empty` opens; `remove` alone would fail at
+                # Overlays leave folders without any permission, which `empty` opens; `remove` alone would fail at
                 # them.
                 sandbox.empty(str(self._scratch.path / LAYERS))
                 self._scratch.remove()

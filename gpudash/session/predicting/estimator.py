@@ -370,7 +370,7 @@ class Estimator:
             self._fail(request, Problem("unavailable", problem, str(message.get("remedy") or "")))
 
     def _take_answer(self, child: _Child, request: _Request, message: Mapping[str, Any]) -> None:
-        # It has turned to this request: nobody waits for it to leave the one before.
+        # It has turned to this request: the deadline for leaving the one before is over.
         child.answer_until = None
         child.has_answered = True
         final = bool(message.get("final"))

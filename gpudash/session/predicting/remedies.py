@@ -202,7 +202,7 @@ class _Search:
     def end(self) -> None:
         """Look no more, as soon as the thread notices."""
         self._ended = True
-        # Also wakes whoever waits: nothing will be reported any more.
+        # Also wakes waiters: nothing more will be reported.
         self.reported.set()
 
     def close(self) -> bool:

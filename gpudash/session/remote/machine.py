@@ -247,7 +247,7 @@ class RemoteMachine:
             prompt: ssh may ask in the terminal, the first time.
             asks: ssh may ask by `question`, the first time.
         """
-        # Taken by the first attempt only: nobody sits there when a link is tried again by itself.
+        # For the first attempt only: automatic retries may have no user in front of them.
         self._prompt, self._asks = prompt, asks
         self._thread = threading.Thread(target=self._run, name=f"gpudash ssh {self.name}", daemon=True)
         self._thread.start()
@@ -266,7 +266,7 @@ class RemoteMachine:
             # One that asks already is left to its questions.
             if self.state == "linked" or self._asking:
                 return
-            # What was told stays in the store; the sentence of the last attempt goes, since another one begins.
+            # Records stay in the store; the last attempt's sentence goes, since another one begins.
             self._asks, self.problem = True, None
             if self._connection is not None:
                 self._connection.stop()  # one that may not ask
@@ -309,7 +309,7 @@ class RemoteMachine:
             if thread.is_alive():
                 return False
         else:
-            # Without a thread nobody has closed the recorder.
+            # Without a thread the recorder has not been closed.
             self._recorder.close("closed")
         self._folder.close()
         return True
@@ -387,7 +387,7 @@ class RemoteMachine:
             if lines is None or connection.cancelled:
                 break
             now_s = self.clock()
-            # While somebody is asked, the time to answer is that somebody's.
+            # Time that the user takes to answer does not count.
             if not greeted and connection.question is not None:
                 heard_s = now_s
             # What a login shell prints comes before the reader's first line and is passed over.
@@ -421,7 +421,7 @@ class RemoteMachine:
             return False
         self.greeting = found
         again, self._failures = self._failures > 0, 0
-        # Linked: the next attempt asks nobody unless somebody wants it again.
+        # Linked: the next attempt asks no questions unless the user requests it.
         self._asks = False
         facts = {
             "host_product": found.processor,

@@ -126,7 +126,7 @@ class Watching:
         wiring.follow(self._program.resident)
         self._began_s = wiring.clock()
         wiring.output.begin()
-        # The store must know of the run before the first message of its processes is taken in.
+        # The store must know the run before the first message of its processes.
         wiring.emit(self._started())
         self._metrics = PrintedMetrics(request.metric_pattern)
         self._reader = OutputReader(self._program.copies, wiring.output, wiring.clock, run_id, self._metrics.feed)

@@ -242,7 +242,7 @@ class DryRun:
             # Of code that is trusted nothing depends on integers: knowing them would only cost.
             engine.integers = KnownIntegers(engine.storages, assume)
         self.put_cards(architectures, capacity)
-        # No stacks: nobody asks a dry run for lines, and walking them takes time at each allocation.
+        # No stacks: a dry run needs no lines, and walking stacks takes time at each allocation.
         tracker = Tracker(engine, stacks=False)
         recorders = [RequestRecorder(self.backend, tracker, index) for index in range(len(architectures))]
 

@@ -237,7 +237,7 @@ def _on_sizes(
     inner = tree_map_only(torch.Tensor, like, tuple(args))
     named = tree_map_only(torch.Tensor, like, dict(kwargs))
     makes = "dtype" in plan.names and "device" in plan.names
-    # What makes a tensor from nothing is told the device; the others follow their arguments.
+    # Factories get the device as an argument; all others follow their operands.
     named.update({"device": _META} if makes else {})
     named.update({name: None for name in ("pin_memory", "generator") if name in named})
     return operation(*inner, **named), likes

@@ -477,7 +477,7 @@ def open_recording(path: Path) -> Recording:
             if log.exists():
                 require_regular(log)  # SQLite opens it, too
         source, options = path, "mode=ro"
-        # Nobody writes it: it may be opened without locks, and its log, if a crash left one, has to be recovered.
+        # It has no writer: it may be opened without locks, and its log, if a crash left one, has to be recovered.
         if not being_written(path):
             if any(log.exists() and log.stat().st_size for log in log_files(path)[:1]):
                 folder = tempfile.TemporaryDirectory(prefix="gpudash-")

@@ -234,7 +234,7 @@ class Recorder:
         For any thread: this recorder's own notes it when it ticks next, or closes, so that nobody else writes the file.
         """
         request = _Request(key, value)
-        # Under the lock: `_release` answers whoever has come so far, and nobody comes after it.
+        # Under the lock: `_release` answers all callers so far, and none can come after it.
         with self._requests_lock:
             if self._connection is None:
                 return False

@@ -580,7 +580,7 @@ class CompareDocument(Document):
         else:
             self.label.setText(loading.problem)
             self.label.setProperty("role", "error")
-            # A property that a style sheet asks for takes effect when the style is told anew.
+            # A property that a style sheet selects by takes effect only after polishing.
             self.label.style().polish(self.label)
             self.close_button.show()
 

@@ -336,7 +336,7 @@ class Workspace(QWidget):
         key = next((key for key, other in self._open.items() if other is document), None)
         if key is None:
             return
-        # Taken out first: whoever reacts to the closing sees it as closed.
+        # Taken out first: reactions to the closing see it as closed.
         del self._open[key], self._titles[document]
         document.close_document()
         row = self._stack.indexOf(document)

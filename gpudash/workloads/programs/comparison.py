@@ -166,7 +166,7 @@ class _Comparison:
                 return ratio
             wanted = foursomes + more_needed(ratio, target)
             affordable = int(foursomes * spec.limit / spent)
-            # The progress bar is told what is expected, which may grow.
+            # The progress bar gets the expected number, which may grow.
             expected = max(FEWEST_FOURSOMES, min(wanted, affordable, spec.repetitions // 2))
 
     def _measured(self, repeated: Spec, ratio: Ratio) -> Measured:
@@ -407,7 +407,7 @@ def side_figures(side: Side, context: Context) -> SideFigures:
     """The figures of a side by what it has measured so far."""
     times = side.step_seconds
     repetitions = side.repetitions
-    # None of the repetitions may have a reading: of some devices nobody tells.
+    # None of the repetitions may have a reading: some devices report none.
     used = [repetition.peak_bytes for repetition in repetitions if repetition.peak_bytes is not None]
     memory = _gpu_memory(side, context)
     return SideFigures(

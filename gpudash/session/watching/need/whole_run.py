@@ -117,7 +117,7 @@ class WholeRun(ProgramRerun):
         Raises:
             NeedUnknownError: why that was not found.
         """
-        # The user waited so long for the failure once; nobody asked for that to happen again.
+        # The user waited so long for the failure once, and did not ask to wait again.
         if not self.is_requested and self._failed.seconds > LONGEST_FAILED_S:
             after = format_duration(self._failed.seconds)
             raise NeedUnknownError(
@@ -157,7 +157,7 @@ class WholeRun(ProgramRerun):
                 _kill(process)
             server.close()
             folder.remove()
-            # overlayfs, and the program, leave folders behind that nobody may enter until `clear` has opened them.
+            # overlayfs, and the program, leave folders without permissions until `clear` has opened them.
             for name in os.listdir(scratch.path):  # noqa: PTH208 - names
                 sandbox.clear(str(scratch.path / name))
             scratch.remove()
@@ -365,7 +365,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     """End a rerun with all that it has started: it has nothing to save."""
     found: list[psutil.Process] = []
     with suppress(psutil.Error):
-        # Listed before the kill: children of a process that is gone are found by nobody.
+        # Listed before the kill: the children of a process that is gone cannot be found.
         found = psutil.Process(process.pid).children(recursive=True)
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)

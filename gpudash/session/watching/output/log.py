@@ -82,7 +82,7 @@ class OutputLog:
             them: those that had to go since ``number``.
         """
         with self._lock:
-            # Numbers below `_first` are gone; below `_begin` they were another program's, which nobody misses.
+            # Numbers below `_first` are gone; below `_begin` they were another program's.
             start = max(number, self._first)
             kept = tuple(self._lines[place] for place in range(start - self._first, len(self._lines)))
             return kept, self._first + len(self._lines), max(0, self._first - max(number, self._begin))
@@ -217,7 +217,7 @@ class OutputReader:
             if taken:
                 self._lost = 0
             else:
-                # The loss is told with the next record, since there is none now.
+                # The loss is reported with the next record, since there is none now.
                 self._lost, lost = lost, 0
             self._fresh.clear()
         return list(self._records(taken, lost, now_s))
@@ -241,7 +241,7 @@ class OutputReader:
             if self._pieces != seen:
                 seen, heard_s = self._pieces, now_s
             if self._held_up != held_up:
-                # Whoever reads the stream holds it up, such as a pager: the time for the rest begins anew.
+                # The reader holds the stream up, such as a pager: the time for the rest begins anew.
                 held_up, began_s = self._held_up, now_s
             if hurry_s is None and hurried():
                 hurry_s = now_s

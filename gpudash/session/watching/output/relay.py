@@ -65,7 +65,7 @@ class Copies:
     def put(self, stream: int, data: bytes) -> None:
         """Send a copy when the dashboard reads; never waits for it. It is about to be written, until `written`."""
         with self._wake:
-            # Nobody hears the dashboard any more: the program's output goes on without copies.
+            # The dashboard is gone: the program's output goes on without copies.
             if self._gone:
                 return
             self._written = stream
@@ -99,7 +99,7 @@ class Copies:
         while True:
             with self._wake:
                 while not self._waiting and not self._ended:
-                    # Woken without news after `HELD_UP_S`: somebody holds the stream up, and the dashboard is told so
+                    # Woken without news after `HELD_UP_S`: the reader holds the stream up, which the dashboard learns
                     # by an empty packet.
                     if not self._wake.wait(HELD_UP_S if self._written else None) and self._written:
                         break
@@ -287,7 +287,7 @@ def relay(
                 status.passed(passed)
             whole = _written(stream, passed) and bool(data)
             copies.written()
-            # Its pipe ended, or nobody reads: closed at once, so that the program gets SIGPIPE as it would without
+            # Its pipe ended, or has no reader: closed at once, so that the program gets SIGPIPE as it would without
             # us.
             if not whole:
                 poll.unregister(source)

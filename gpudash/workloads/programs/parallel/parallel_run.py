@@ -365,7 +365,7 @@ class _Torchrun:
         job.write(folder)
         self._server = AgentServer(folder / SOCKET)
         try:
-            # torchrun and ranks print into a file: a pipe that nobody reads would stop them.
+            # torchrun and ranks print into a file: a pipe without a reader would stop them.
             with (folder / PRINTED).open("wb") as printed:
                 self._process = subprocess.Popen(
                     self._command(job),
