@@ -29,7 +29,7 @@ class Channel:
         path: of the dashboard's socket.
 
     Raises:
-        OSError: when nobody listens there, or too many wait already.
+        OSError: when there is no listener, or too many wait already.
     """
 
     def __init__(self, path: str) -> None:

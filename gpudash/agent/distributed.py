@@ -6,7 +6,7 @@ records events, and waits for them at the next forward pass, so that there only 
 no simulated device: there the collectives themselves are timed, whatever calls them, since each ends before it returns.
 Without DistributedDataParallel (FSDP2, or collectives that the program calls) the waits for collectives are timed where
 they block. NCCL's do not: they hold the stream that computes. There an event of CUDA is recorded on that stream before
-and behind each, in some of the steps, and they are read once the GPU has passed them: nobody waits for that.
+and behind each, in some of the steps, and they are read once the GPU has passed them, without waiting.
 """
 
 from __future__ import annotations

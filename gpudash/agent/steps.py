@@ -118,7 +118,7 @@ class Steps:
         return self._newest + 1
 
     def optimizer_stepped(self, made: int = 1) -> None:
-        """The program's optimizer made steps. They are told until somebody tells steps that have a number and a loss.
+        """The program's optimizer made steps. They are reported until numbered steps with a loss come from elsewhere.
 
         The first waits for the second: of most programs the line that tells the first step comes in between.
         """

@@ -121,7 +121,7 @@ class Device:
 
     @property
     def memory(self) -> str:
-        """What its memory is called in readings: "host", or a GPU's UUID; its name where nobody reads it."""
+        """What its memory is called in readings: "host", or a GPU's UUID; its name where it has no readings."""
         # A GPU that torch alone knows has its name for a UUID; what has neither is not read at all.
         return self.uuid or ("host" if self.kind == "cpu" else self.name)
 

@@ -1,7 +1,7 @@
 """Whose fault an error is: torch's refusal of what the code asks, as it would be on a GPU, or a fault of the simulator.
 
 Most errors that go through the simulator are torch's, of sizes that do not match for instance, or are raised here in
-torch's words. All others are faults of the simulator, and are told as such.
+torch's words. All others are faults of the simulator, and are reported as such.
 """
 
 from __future__ import annotations

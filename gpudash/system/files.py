@@ -50,7 +50,7 @@ def make_private_folder(folder: Path) -> None:
 def written_whole(path: Path, *, private: bool = False) -> Iterator[Path]:
     """A file beside ``path`` to write to, which takes its place when the block ends well and goes when it does not.
 
-    Whoever reads ``path`` meanwhile finds what was there before. A link stays one. Nothing is forced to the disk: a
+    Readers of ``path`` meanwhile find what was there before. A link stays one. Nothing is forced to the disk: a
     machine that loses its power may lose what was written last.
 
     Args:
@@ -147,7 +147,7 @@ def _locked(folder: Path) -> int | None:
 
     Returns:
         A descriptor of its lock; ``None`` when another gpudash has swept the folder away: it takes a new folder for a
-        leftover as long as its lock is held by nobody.
+        leftover as long as its lock is free.
     """
     try:
         # With the lock held by a descriptor, the kernel releases it when the process ends, however it ends.

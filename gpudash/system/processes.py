@@ -134,7 +134,7 @@ class Conversation:
         """Write one answer.
 
         Raises:
-            OSError: when nobody reads it any more.
+            OSError: when its reader is gone.
         """
         line = memoryview(json.dumps(answer).encode() + b"\n")
         # A pipe may take a part only.
@@ -149,7 +149,6 @@ class Conversation:
             for line in lines:
                 if line.strip():
                     self._lines.put(line)
-        # Whatever the main thread does, such as an operation that takes minutes: its reader is gone, and no one waits for an
         # answer.
         os._exit(0)
 

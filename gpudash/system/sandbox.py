@@ -4,7 +4,7 @@ The command sees every file as it is. What it writes lands in SCRATCH by overlay
 refused as by a read-only file system where there can be no overlay; the folders KEPT alone are written to as they are,
 and /dev/shm. It has no network but its own loopback, the lowest priority, and is the first to be killed when the
 computer's memory is full. Without SCRATCH it has only the last two. With ``--as-usual`` before SCRATCH it has the
-network, services' sockets and the priority of every program, and does not end with whoever started it. A process of its
+network, services' sockets and the priority of every program, and does not end with its parent. A process of its
 own, standard library alone.
 """
 
@@ -302,7 +302,7 @@ def _hidden(wanted: Sequence[str]) -> str:
 
 def _layered(mounts: Sequence[_Mount], wanted: Sequence[str]) -> list[str]:
     """Where overlays are laid: at every folder of the root and every file system of the user's own, and at the topmost
-    of the user's own folders above what is ``wanted``. In a folder of somebody else's an overlay takes no new file: its
+    of the user's own folders above what is ``wanted``. In another user's folder an overlay takes no new file: its
     owner has no number in the namespace.
     """
     mounted = {mount.path for mount in mounts}

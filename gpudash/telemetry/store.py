@@ -1,4 +1,4 @@
-"""What the application knows, now and at any moment before, for whoever draws it: series, readings, runs, events.
+"""What the application knows, now and at any moment before, ready to be drawn: series, readings, runs, events.
 
 A store holds what it took in. What it does not hold, its `StoreBackend` reads: a recording's file, a Prometheus server.
 """
@@ -131,8 +131,8 @@ class Store:
         end: what is known at the end, whatever the position.
         position_s: the moment that answers are of, in session time; ``None`` is the end, which may move on.
         version: grows with every record, and whenever answers may be others.
-        renamed: grows when a marker has another label than before: whoever follows markers begins anew.
-        rewound: grows when an earlier moment is shown: whoever follows events begins anew.
+        renamed: grows when a marker has another label than before: followers of markers begin anew.
+        rewound: grows when an earlier moment is shown: followers of events begin anew.
         sharpened: grows when another moment is shown, or something of the past becomes known more exactly.
     """
 

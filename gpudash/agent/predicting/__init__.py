@@ -33,7 +33,7 @@ def begin(environment: Mapping[str, str]) -> None:
     """Let this process be predicted.
 
     Raises:
-        OSError: when nobody asks.
+        OSError: when the asking process is gone.
     """
     Predicted(environment[VARIABLE]).start()
 

@@ -41,8 +41,8 @@ UNKNOWN = -1
 class CachingAllocator:
     """Places requests as torch would, in the memory of one card.
 
-    Not for several threads at once, and not to be entered again from a call of its own: whoever frees from finalizers
-    has to put the frees off until a running call has returned.
+    Not for several threads at once, and not to be entered again from a call of its own: frees from finalizers
+    have to be put off until a running call has returned.
 
     Args:
         memory: the card.

@@ -89,7 +89,7 @@ def unified_diff(rewrites: Sequence[Rewrite], folder: str, read: Callable[[str],
 def in_folder(patch: str, folder: str, read: Callable[[str], bytes]) -> str:
     """A diff of one file whose path is relative to the root, as one that is relative to a folder.
 
-    It is "" where a diff cannot spell the path, or the file has other lines by now. What nobody saw of its lines stays
+    It is "" where a diff cannot spell the path, or the file has other lines by now. Unseen parts of its lines stay
     as it is: blanks at their ends, and what ends them.
 
     Args:

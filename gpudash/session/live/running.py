@@ -414,7 +414,7 @@ class RunGuards:
     """One guard for each memory that is read, armed for the time of a run.
 
     Guards follow the readings also between runs, so that one knows the use from the moment it is armed. Readings come
-    from the session's thread, refusals from the worker's, arming from whoever starts a run.
+    from the session's thread, refusals from the worker's, arming from the thread that starts a run.
 
     Args:
         report: given a memory ("host" or a GPU's UUID) and the sentence of a guard that refuses an allocation of it.

@@ -94,7 +94,7 @@ class Session:
         may_number: number the name of the recording as the session starts when it is taken.
         notices: sentences (about settings, say) that become notes of the session.
         simulation: GPUs to simulate; without any, one is offered where there is no GPU.
-        notify: who is told of warnings and ends of runs, beside whom the settings name.
+        notify: targets for warnings and ends of runs, beside those in the settings.
 
     Raises:
         RecordingError: from `start`, when the recording cannot be written.
@@ -565,7 +565,7 @@ class Session:
 
     def _try(self, trouble: str, act: Callable[[], Any], record: Record | None = None) -> None:
         """Call ``act``; an exception becomes a warning, because this thread must go on for all the others: once for
-        each trouble, kind of record and kind of exception, so that a later one of another kind is told as well.
+        each trouble, kind of record and kind of exception, so that a later one of another kind is reported as well.
 
         Args:
             trouble: a sentence without a full stop; of a record what becomes of it, in words that follow it.

@@ -60,7 +60,7 @@ def deviations(running: RunningGhost, reserved: Readings, allocated: Readings) -
 
     A reading tells of all since the one before, so that one within a step is of that step alone, and the first behind
     it of its end and of what follows: a step held more if the former say so, and less if all of them together do.
-    Steps between two readings are not told of.
+    Steps between two readings are not reported.
     """
     ended = running.ended
     if not len(ended) or not running.ghost.steps or not len(reserved[0]):

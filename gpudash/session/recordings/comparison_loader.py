@@ -40,7 +40,7 @@ _MACHINE = {"host": "computer", "host_product": "processor", "system": "system",
 
 
 class CancelledError(Exception):
-    """Nobody waits for the run any more."""
+    """The run is no longer waited for."""
 
 
 @dataclass(slots=True)

@@ -125,7 +125,7 @@ class Library:
 class LibraryWatcher:
     """Watches the folder of recordings and does what is wanted with them.
 
-    Renames of files are done at once by whoever asks; what opens a file or deletes one is done by the thread, and what
+    Files are renamed at once by the caller; what opens a file or deletes one is done by the thread, and what
     came of it is told by `answers`.
 
     Args:

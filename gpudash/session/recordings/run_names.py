@@ -70,7 +70,7 @@ def process_text(run: RunView | None, newest_s: float = 0.0) -> str:
 
     Args:
         run: the newest of what is shown; ``None`` where nothing of a run is.
-        newest_s: session time of the newest reading that is shown: past its end a program is told of no longer.
+        newest_s: session time of the newest reading shown: programs that ended before it are left out.
     """
     if run is None or run.workload != WATCH:
         return THIS_PROCESS

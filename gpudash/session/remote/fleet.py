@@ -87,7 +87,7 @@ class SshFleet:
         """Begin to link all of them at once; ssh asks for nothing in a terminal.
 
         Args:
-            asks: whether somebody looks at what ssh asks: `RemoteMachine.question`.
+            asks: whether ssh's questions can be shown: `RemoteMachine.question`.
         """
         for machine in self.machines:
             machine.start(asks=asks)
@@ -96,7 +96,7 @@ class SshFleet:
         """Begin to link one after the other, so that ssh can ask for passwords in the terminal.
 
         Args:
-            waiting: told of a machine that takes longer than `QUIET_S`, which may be because ssh waits for an answer.
+            waiting: called with a machine that takes longer than `QUIET_S`, perhaps since ssh waits for an answer.
         """
         for machine in self.machines:
             machine.start(prompt=True)

@@ -134,7 +134,7 @@ class EndedRun:
         name: of the program.
         code: its exit code, negative for a signal.
         stopped: whether it was asked to end.
-        raised: exceptions that nobody caught, in the order they were told; those of other processes have a `who`.
+        raised: uncaught exceptions in the order of their reports; those of other processes have a `who`.
         out_of_memory: the newest message of a refused allocation, with ``who`` and ``time_s``; ``None`` without one.
         stepped_s: session time of the newest step.
         errors: the last lines it printed to its standard error.

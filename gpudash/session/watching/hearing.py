@@ -67,7 +67,7 @@ class Hearing:
         path: of the socket.
         server: listens there.
         reports: of its out-of-memory errors.
-        news, ranks, memory: what is told of each, from `begin` on.
+        news, ranks, memory: take in the messages about each, from `begin` on.
     """
 
     news: ProgramNews

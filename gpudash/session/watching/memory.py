@@ -433,7 +433,7 @@ class WatchedMemory:
     def _shown_card(self, device: str, pid: int, name: str, by_process: dict[int, Figures]) -> dict[int, Figures]:
         """Show a simulated card: the figures of those who have it.
 
-        It is that of the first process that told of one, and of all that share it. Another process may have a card of
+        It is that of the first process that reported one, and of all that share it. Another process may have a card of
         its own of this name, unlike a GPU: it simulates one of another size, or by an older simulator.
         """
         card = self._cards.get(device)
@@ -506,7 +506,7 @@ class WatchedMemory:
     def _reading(self, device: str, by_process: Mapping[int, Figures]) -> dict[str, int | None]:
         """The figures of all processes together.
 
-        A program's own peaks are those since its beginning, since nobody else may reset them: one that has risen was
+        A program's own peaks are those since its beginning, since none but it may reset them: one that has risen was
         reached since the last reading.
         """
         sums: dict[str, int] = {}

@@ -329,7 +329,7 @@ class Stopping:
         send: sends it a signal.
 
     Attributes:
-        requests: how often it was asked to end by whoever uses gpudash.
+        requests: how often the user asked it to end.
         refused: whether it is ended because it could not run as it was asked for.
         shutting_down: whether it is ended because gpudash is.
         sent: every signal, in order.

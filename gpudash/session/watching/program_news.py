@@ -74,7 +74,7 @@ class ProgramNews:
         heard: processes that have introduced themselves.
         torch: version of the first torch that was imported, ``None`` before.
         simulation_problem: why no GPU could be simulated, in a sentence.
-        raised: exceptions that nobody caught.
+        raised: uncaught exceptions.
         steps: how many have been made, by the numbers that were told.
         stepped_s: session time of the newest step.
         step_source: who tells of the steps, "" before any.

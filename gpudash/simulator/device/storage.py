@@ -313,7 +313,7 @@ class Storages:
         return tensor
 
     def _out_of_memory(self, card: SimulatedGpu, refused: AllocationRefused) -> Exception:
-        """torch's error; whoever asked to be told when a card is full is told first, while everything is in place."""
+        """torch's error; observers of full cards are called first, while everything is in place."""
         # before the error unwinds anything: who explains a full memory has to see what filled it
         for callback in self.on_full:
             callback(card, refused)

@@ -159,7 +159,7 @@ class DryRun:
     """A process's dry runs, one after another.
 
     Attributes:
-        reported_card: what code is told of a GPU; ``None`` where it is told that there is no end.
+        reported_card: what code sees of a GPU; ``None`` for an unbounded one.
     """
 
     def __init__(self) -> None:
@@ -228,7 +228,7 @@ class DryRun:
             architectures: of the cards.
             trusting: of `Engine`.
             capacity: bytes of each card; without end unless given.
-            assume: is told what is taken for granted of numbers that are not known.
+            assume: called with what is assumed about unknown numbers.
 
         Raises:
             DataDependentError: when the code needs numbers that a dry run does not have.

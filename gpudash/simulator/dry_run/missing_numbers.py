@@ -235,7 +235,7 @@ class KnownIntegers:
 
     Args:
         storages: of the device.
-        assume: is told what is taken for granted; without it, nothing is picked by numbers that are not known.
+        assume: called with what is assumed; without it, nothing is picked by unknown numbers.
     """
 
     def __init__(self, storages: Storages, assume: Callable[[str], None] | None = None) -> None:

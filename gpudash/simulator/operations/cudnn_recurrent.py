@@ -407,7 +407,7 @@ class Networks:
 
 
 class _Call:
-    """What one call is told, ``how``: cell, hidden, projection, layers, batch first, dropout, training, directions and
+    """Settings ``how`` of one call: cell, hidden, projection, layers, batch first, dropout, training, directions and
     the batch at each step of packed sequences."""
 
     def __init__(self, engine: Engine, values: torch.Tensor, each: int, how: Sequence[Any]) -> None:

@@ -71,7 +71,7 @@ class LinkFault:
 
     Attributes:
         text: one sentence that names the machine.
-        lasting: whether trying again is in vain until somebody has done something.
+        lasting: whether trying again is in vain until something is done about it.
     """
 
     text: str
@@ -270,7 +270,7 @@ def fault_of(host: SshHost, problems: str, code: int | None, *, greeted: bool, a
         problems: what was written to the standard error, by ssh or from the other side.
         code: exit code of ssh; ``None`` when it was ended from here.
         greeted: whether the reader there had begun.
-        answered: whether somebody has answered what ssh asked.
+        answered: whether a question of ssh's was answered.
     """
     last = _last_line(problems)
     # Once the reader has begun, whatever follows is a loss, with ssh's last words.

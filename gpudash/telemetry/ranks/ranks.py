@@ -85,7 +85,7 @@ class RankStep:
 class RankMemory:
     """Memory of one rank at a session time, in bytes: of its process or device, and what its allocator says.
 
-    The peaks are those since the process began, where its allocator keeps them; else the readings' own are told.
+    The peaks are those since the process began, where its allocator keeps them; else those of the readings.
     """
 
     rank: int

@@ -49,7 +49,7 @@ class RankPlace:
     Attributes:
         rank: from 0.
         device: torch's name.
-        host: name of the machine; "" where nobody told it.
+        host: name of the machine; "" where unknown.
         capacity_bytes: of the device; ``None`` where it is not known, or the ranks share the machine's memory.
     """
 

@@ -152,7 +152,7 @@ def read_facts(path: Path, peak_s: float = PEAK_S, stopped: Callable[[], bool] =
     Args:
         path: the file; it is not changed.
         peak_s: longest that peaks are looked for.
-        stopped: whether nobody waits for it any more; then what has not been found is left out.
+        stopped: whether the answer is no longer wanted; then what has not been found is left out.
     """
     until = time.monotonic() + peak_s
     try:
@@ -489,7 +489,7 @@ def annotate(path: Path, key: str, value: str) -> None:
 
 
 def _begin(connection: sqlite3.Connection) -> None:
-    """Begin to write, within `BUSY_S`: whoever records writes nearly all the time, and SQLite's own waiting grows to
+    """Begin to write, within `BUSY_S`: a recorder writes nearly all the time, and SQLite's own waiting grows to
     100 ms, longer than the moment between two of its commits."""
     connection.execute("PRAGMA busy_timeout = 0")
     latest = time.monotonic() + BUSY_S

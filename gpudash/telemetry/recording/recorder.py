@@ -2,7 +2,7 @@
 
 It carries summaries, written as it grows, so that a long one is drawn without reading every row. Every `PAGE_ROWS` rows
 end a page: where each table stood, the page's samples of every series in buckets, and the figures of the run that is
-on. Whoever does not know these tables reads the rows alone.
+on. A reader that does not know these tables reads the rows alone.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ class Recorder:
     def annotate(self, key: str, value: str) -> bool:
         """Have a named fact noted that the user wants kept, "" removes it; false when nothing is written any more.
 
-        For any thread: this recorder's own notes it when it ticks next, or closes, so that nobody else writes the file.
+        For any thread: this recorder's own notes it when it ticks next, or closes, so that the file has one writer.
         """
         request = _Request(key, value)
         # Under the lock: `_release` answers all callers so far, and none can come after it.

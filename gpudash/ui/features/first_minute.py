@@ -1,4 +1,4 @@
-"""What a newcomer is told in a window over a live session: why there is no GPU, and in an empty table how to fill it.
+"""Hints for newcomers in a window over a live session: why there is no GPU, and in an empty table how to fill it.
 
 The strip over the status line while no GPU can be used: which cause it is, what works now, and what to do next.
 """

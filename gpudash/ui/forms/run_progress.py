@@ -83,7 +83,7 @@ class RunProgress(QWidget):
             running: whether it is on.
             loading: what is waited for before the first step, or "".
             stopping: whether it has been asked to stop.
-            ahead: of the memory of its device; where that is full before the run ends, its time is told.
+            ahead: of the memory of its device; where that is full before the run ends, the time is shown.
         """
         begins = running and (run is None or not run.running)  # the last run's figures are not this one's
         self.bar.setVisible(run is None or begins or run.workload != WATCH)

@@ -296,7 +296,7 @@ class SelectionStrip(QWidget):
     """One line with the range. Its figures, start, end, delta, min, mean and max per visible curve, are on `card`.
 
     Attributes:
-        card: the figures; whoever shows the strip lays the card over the plots, so that nothing moves as it opens.
+        card: the figures; the strip's owner lays the card over the plots, so that nothing moves as it opens.
 
     Signals:
         cleared: the chip's × was pressed, or the card's.

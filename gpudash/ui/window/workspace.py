@@ -60,7 +60,7 @@ class Workspace(QWidget):
         undo: what the user has done, with the way back.
         notice: a strip above what is in front, for what came of opening a file.
         status_line: below a document without plots of a session, and so without such a line of its own.
-        openers: kind of file → a document that reads it; an OSError, ValueError or RuntimeError of it is told.
+        openers: kind of file → a document that reads it; an OSError, ValueError or RuntimeError of it is reported.
         commands: what can be done in the window, in the order of its menus; filled by the window.
         theme: what the user has chosen.
         panel_shown: whether the panels at the left of the dashboards are wanted.

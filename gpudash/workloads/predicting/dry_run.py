@@ -66,7 +66,7 @@ class DryContext(Context):
     """What a workload is given in a dry run: a device without numbers, and a host without any either.
 
     Args:
-        tracker: is told when a step begins.
+        tracker: called when a step begins.
         steps: after how many the run ends.
         alike: whether its steps are alike, so that nothing is to be seen after the last.
         level: how full the memory of the device is taken to be.

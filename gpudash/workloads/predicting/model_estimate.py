@@ -85,7 +85,7 @@ def estimates(
         alternatives: whether to look for the largest batch, the longest sequence and what else would fit.
         followed: is called before the first estimate with what was followed, of several devices for the one that
             decides.
-        cards: those of which it is told beside whether the model fits them; none of a training on several devices.
+        cards: further cards to judge whether the model fits; none of a training on several devices.
 
     Raises:
         RefusedError: when the model cannot be built or followed.

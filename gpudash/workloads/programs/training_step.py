@@ -376,7 +376,7 @@ def split_over(model: nn.Module, spec: TrainingSpec, devices: Sequence[torch.dev
     Args:
         model: one that `build_model` has built.
         devices: of the first half and of the second.
-        context: is told of every copy between them.
+        context: called at every copy between them.
     """
     first, second = devices
     assert isinstance(model, (Transformer, Mlp, Cnn))

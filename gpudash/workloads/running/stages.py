@@ -195,10 +195,10 @@ def _timing(device: torch.device) -> CudaTiming | HostTiming:
 
 
 class Stages:
-    """The stages of one run; each is told at most once in `REPORT_PERIOD_S`, its executions added up.
+    """The stages of one run; each is reported at most once in `REPORT_PERIOD_S`, its executions added up.
 
     Attributes:
-        follower: is told which stage is on.
+        follower: called with the stage that is on.
         annotate: names a stage in the profile that is on; ``None`` without one.
     """
 

@@ -400,7 +400,7 @@ def arrived(
 
     Args:
         hear: takes in what comes.
-        given_up: tells whether nobody waits any more.
+        given_up: tells whether the answer is no longer waited for.
 
     Raises:
         WayClosedError: when another gpudash is there already.

@@ -152,7 +152,7 @@ def enter(
     Args:
         process: the program.
         path: of the socket that the agent is to call at.
-        config: what the agent is told, as JSON.
+        config: the agent's settings, as JSON.
         has_come: waits for so many seconds until it has called; false where it has not.
         by_gdb: enter by a debugger and no other way.
     """

@@ -1,7 +1,7 @@
 """Runs a program that ran out of memory on a simulated GPU once more, on a larger one, to learn what it needs.
 
 The program writes nothing that stays meanwhile (`gpudash.system.sandbox`), has no network, the lowest priority and no
-output. It is ended as soon as enough is known, and by whoever asks.
+output. It is ended as soon as enough is known, and on request.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class _Heard:
         step: the highest number of a step that goes on.
         files: the requests of each process.
         refused: a message of a refused allocation.
-        raised: the last exception that nobody caught, in words.
+        raised: the last uncaught exception, in words.
         problem: why requests could not be written.
     """
 

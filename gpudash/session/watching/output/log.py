@@ -200,7 +200,7 @@ class OutputReader:
         """What has been printed since, as records; a program that prints much has lines left out.
 
         Args:
-            last: whether the program has ended: its last lines are told in any case.
+            last: whether the program has ended: its last lines are passed on in any case.
         """
         now_s = self._clock()
         with self._lock:
@@ -225,12 +225,12 @@ class OutputReader:
     def end(self, quiet_s: float, at_most_s: float, hurried: Callable[[], bool]) -> bool:
         """Wait until everything has been read; whether it was.
 
-        Time during which somebody lets the output wait, as a pager does, does not count: what is given up is lost.
+        Time during which a reader holds the output up, as a pager does, does not count: what is given up is lost.
 
         Args:
             quiet_s: time without anything new after which the rest is given up: something holds the output open.
             at_most_s: time after which it is given up though more comes.
-            hurried: whether nobody has the time to wait, `HURRIED_S` at most; asked again and again.
+            hurried: whether there is no time to wait, `HURRIED_S` at most; asked again and again.
         """
         began_s = heard_s = time.monotonic()
         seen, held_up = self._pieces, self._held_up

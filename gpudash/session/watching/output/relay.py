@@ -7,7 +7,7 @@ Arguments: descriptors of the program's output and error pipes, and of a socket 
 streams go to one place, so that their lines are kept whole there, or the descriptor of a socket that brings a status
 line for the terminal (`STATUS`, `NOTICE`). Its own output and error are where the program's go.
 Each packet on the socket is a `HEADER` (stream, 1 or 2, and how many lines were left
-out before it) and what was printed; nothing was while whoever reads there, such as a pager, lets the stream wait.
+out before it) and what was printed; nothing was while a reader, such as a pager, holds the stream up.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class TerminalStatus:
         connection: brings packets; what they hold fits in one line of the terminal.
 
     Attributes:
-        ended: whether nobody sends any more.
+        ended: whether no more will be sent.
     """
 
     def __init__(self, connection: socket.socket) -> None:

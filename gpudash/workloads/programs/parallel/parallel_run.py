@@ -411,7 +411,7 @@ class _Torchrun:
         return end_of(self._folder / PRINTED)
 
     def close(self) -> bool:
-        """End torchrun and all ranks, and hear nobody any more; false when one does not end though it was killed."""
+        """End torchrun and all ranks, and stop listening; false when one does not end though it was killed."""
         self.kill(self._process.pid)
         # Waited for before the ranks: while it lives it would start them again.
         ended = self.wait(DYING_S) is not None

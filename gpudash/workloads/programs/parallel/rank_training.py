@@ -484,7 +484,7 @@ class _WaitTimes(_CollectiveTimes):
 class _SimulatedTimes(_CollectiveTimes):
     """On a simulated GPU, whose collectives are over when their call returns: the time inside them.
 
-    The backward pass runs on a thread of its own there, so that nobody knows how long the rank waited for a core.
+    The backward pass runs on a thread of its own there, so that the wait for a core is unknown.
     """
 
     def __init__(self, link: Link) -> None:

@@ -244,7 +244,7 @@ class _Readings:
 
 
 def _leave() -> NoReturn:
-    """Nobody listens any more: end with everything that was started here."""
+    """The listener is gone: end with everything that was started here."""
     if os.getpgrp() == os.getpid():
         with suppress(OSError):
             os.killpg(0, signal.SIGKILL)

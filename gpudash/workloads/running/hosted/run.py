@@ -323,7 +323,7 @@ class Host:
         return self._faults.read(_MOST_FAULTS).decode(errors="replace").strip()
 
     def close(self) -> None:
-        """`end` it, if nobody has, and give back what it took here."""
+        """`end` it unless that was done, and give back what it took here."""
         if self._process.returncode is None:
             self.end()
         self._close()
