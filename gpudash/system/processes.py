@@ -149,7 +149,7 @@ class Conversation:
             for line in lines:
                 if line.strip():
                     self._lines.put(line)
-        # answer.
+        # Whatever the main thread does, such as an operation that takes minutes: the asking process is gone.
         os._exit(0)
 
 
