@@ -9,7 +9,7 @@ import sys
 def open_standard_streams() -> None:
     """Give a standard stream that was closed for us its place again, before a file or a socket is given its number.
 
-    Output that nobody asked for fails as on a full disk, in a sentence, instead of ending in a recording; messages go
+    Unwanted output fails as on a full disk, in a sentence, instead of ending in a recording; messages go
     nowhere.
     """
     for descriptor in (0, 1, 2):

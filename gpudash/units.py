@@ -293,7 +293,7 @@ def format_age(seconds: float) -> str:
 
 
 def format_left(seconds: float) -> str:
-    """How long something will take yet, the same wherever it is told: 24 s, 3 min 05 s; of the last second 1 s."""
+    """The time left, formatted the same everywhere: 24 s, 3 min 05 s; of the last second 1 s."""
     if seconds < 59.5:
         return f"{max(1, round(seconds))} s"
     return format_duration(max(60.0, seconds))

@@ -29,7 +29,7 @@ class Channel:
         path: of the dashboard's socket.
 
     Raises:
-        OSError: when nobody listens there, or too many wait already.
+        OSError: when there is no listener, or too many wait already.
     """
 
     def __init__(self, path: str) -> None:
@@ -67,7 +67,7 @@ class Channel:
         self.flush()
 
     def flush(self) -> None:
-        """Hand over what the socket takes now; whoever is at it already goes on with what was added."""
+        """Send what the socket takes now; a thread that is sending already goes on with what was added."""
         while self.alive and (self._waiting or self._partial) and self._sending.acquire(False):
             try:
                 if not self._send():

@@ -6,7 +6,7 @@ records events, and waits for them at the next forward pass, so that there only 
 no simulated device: there the collectives themselves are timed, whatever calls them, since each ends before it returns.
 Without DistributedDataParallel (FSDP2, or collectives that the program calls) the waits for collectives are timed where
 they block. NCCL's do not: they hold the stream that computes. There an event of CUDA is recorded on that stream before
-and behind each, in some of the steps, and they are read once the GPU has passed them: nobody waits for that.
+and behind each, in some of the steps, and they are read once the GPU has passed them, without waiting.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ EVERY_ON_CUDA = 20
 """Likewise on CUDA, where measuring keeps the program from running ahead of the GPU by more than an iteration."""
 
 EVERY_BY_ITSELF = 100
-"""Likewise where nobody asks (kDDPRuntimeLoggingSampleRate in torch/csrc/distributed/c10d/reducer.hpp)."""
+"""Likewise by default (kDDPRuntimeLoggingSampleRate in torch/csrc/distributed/c10d/reducer.hpp)."""
 
 DOES_NOT_BLOCK = ("nccl", "rccl", "xccl", "hccl")
 """In the names of backends whose waits return at once (torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp)."""
@@ -78,7 +78,7 @@ MEMORY_PERIOD_S = 0.5
 """Between two readings of the memory, unless a peak has risen: a rank that is killed tells nothing more."""
 
 STALLED_S = 2.0
-"""Time since the newest step from which on it is told where the rank's main thread stands: it may hang."""
+"""Time since the newest step after which the place of the rank's main thread is reported: it may hang."""
 
 PLACE_PERIOD_S = 1.0
 """Between two looks at where it stands."""
@@ -197,7 +197,7 @@ class Distributed:
         self._place: list[list[Any]] = []
 
     def follow(self, module: Any) -> Callable[[], None]:
-        """Be told of every DistributedDataParallel that is made; ``module`` is the one that defines it.
+        """Hook the making of every DistributedDataParallel; ``module`` is the one that defines it.
 
         Returns:
             what undoes it.

@@ -1,4 +1,4 @@
-"""How the program ends: the exception nobody caught, told before the interpreter is gone."""
+"""How the program ends: an uncaught exception, reported before the interpreter is gone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .wire import Message
 
 MOST_TRACEBACK = 20_000
-"""Characters; of a longer one the end is told."""
+"""Most characters; of a longer text the end is kept."""
 
 _HOST = "DefaultCPUAllocator: "
 """Of the message with which torch refuses host memory (c10/core/impl/alloc_cpu.cpp)."""
@@ -26,7 +26,7 @@ LIBRARY = ("/site-packages/", "/dist-packages/", "/lib/python", os.path.dirname(
 
 
 def raised(error: BaseException, thread: str | None = None) -> Message:
-    """The message about an exception that nobody caught."""
+    """The message about an uncaught exception."""
     file, line, name = _place(error.__traceback__)
     if file is None and isinstance(error, SyntaxError):
         file, line = error.filename, error.lineno

@@ -46,7 +46,7 @@ class PostImport:
     def call(self, name: str, callback: Callback) -> None:
         """Call ``callback(module)`` once, when ``name`` has been imported; at once when it is already.
 
-        One that another thread is importing is waited for. Its exceptions are nobody's.
+        One that another thread is importing is waited for. Its exceptions are ignored.
         """
         callback = guarded(callback)
         module = sys.modules.get(name)
@@ -62,7 +62,7 @@ class PostImport:
             self.withdraw()
 
     def withdraw(self) -> None:
-        """Call nobody any more; any thread may say so.
+        """Stop calling; any thread may ask for it.
 
         The list of finders is replaced rather than changed: another thread that goes over it would leave one out.
         """

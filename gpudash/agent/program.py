@@ -95,7 +95,7 @@ class Agent:
         self._reported_lost = 0
 
     def start(self) -> None:
-        """Say hello, and be told of what the program imports."""
+        """Say hello, and follow what the program imports."""
         if self._attached:
             if not self._claimed():
                 return
@@ -191,7 +191,7 @@ class Agent:
         return {}
 
     def _sample(self) -> None:
-        """See to it that somebody looks in from now on."""
+        """Have the sampler look in from now on."""
         if self._sampler is None:
             period_s = float(self._config().get("period_s") or PERIOD_S)
             self._sampler = Sampler(self._poll, period_s, self._channel.is_spoken_to)
@@ -319,7 +319,7 @@ class Agent:
         self._gpus = self._distributed = None
 
     def _leave(self) -> None:
-        """Be as if nobody had come. A program that was started to be watched keeps what it was given."""
+        """Undo everything, as if never attached. A program that was started to be watched keeps what it was given."""
         self._channel.close()
         self._take_away()
         if self._sampler is not None:

@@ -54,7 +54,7 @@ class Sampler:
     Args:
         poll: tells whether there was something to see.
         period_s: seconds.
-        is_requested: tells whether somebody wants something now, so that the next look comes sooner.
+        is_requested: whether something is wanted now, so that the next look comes sooner.
 
     Attributes:
         is_requested: likewise.

@@ -73,13 +73,13 @@ class AgentServer:
     """Listens at a path. Belongs to one thread.
 
     Args:
-        path: of the socket, in a folder nobody else may enter.
+        path: of the socket, in a folder closed to other users.
 
     Raises:
         OSError: when nothing can listen there.
 
     Attributes:
-        troubles: one sentence for each thing that was refused, until somebody takes them.
+        troubles: one sentence for each refusal, until they are taken.
         peers: the processes that are heard now.
     """
 

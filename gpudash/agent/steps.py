@@ -36,7 +36,7 @@ MOST_MARKS = 10_000
 """Steps whose times are known."""
 
 OPTIMIZER = "optimizer"
-"""The source of steps that nobody has told: the optimizer's are counted, from 1 on."""
+"""The source of steps that are not reported: the optimizer's are counted, from 1."""
 
 
 class Steps:
@@ -118,7 +118,7 @@ class Steps:
         return self._newest + 1
 
     def optimizer_stepped(self, made: int = 1) -> None:
-        """The program's optimizer made steps. They are told until somebody tells steps that have a number and a loss.
+        """The program's optimizer made steps. They are reported until numbered steps with a loss come from elsewhere.
 
         The first waits for the second: of most programs the line that tells the first step comes in between.
         """
@@ -236,7 +236,7 @@ class OptimizerSteps:
         self._undo: Callable[[], None] | None = None
 
     def follow(self) -> None:
-        """Be told of every step of any optimizer from now on; nothing where torch cannot tell of them."""
+        """Hook every step of any optimizer from now on; does nothing where torch has no such hook."""
         module = sys.modules.get("torch.optim.optimizer")
         register = getattr(module, "register_optimizer_step_post_hook", None)
         if register is None:
@@ -393,7 +393,7 @@ def _listening(logging: Any, base: Any, on_step: OnStep) -> Any:
 
 
 def _restoring(holder: Any, made: dict[str, Any]) -> Callable[[], None]:
-    """Put functions in place of others; returns what undoes it where nobody has put yet another there."""
+    """Replace functions; returns what restores them unless they have been replaced again."""
     before = {name: getattr(holder, name) for name in made}
     for name, function in made.items():
         setattr(holder, name, function)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from gpudash.session import Answer, Session
 
 READY_TIMEOUT_S = 20.0
-"""How long the machine's first readings are waited for; a driver that hangs is given up sooner."""
+"""Longest wait for the machine's first readings; a hanging driver is given up sooner."""
 
 POLL_S = 0.05
 """How soon Ctrl+C is noticed."""

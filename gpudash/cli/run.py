@@ -196,7 +196,7 @@ def _require_possible(spec: Spec, options: RunOptions, device: str | None, total
     if device != "cpu" and not _gpu_name(device):
         raise RequestError(f"{device!r} is not a device.", f"Write cpu, cuda:0 or sim:0; {DEVICES}")
     cap = options.memory_cap
-    # Problems of the workload and of the cap are told together, so that one attempt shows all of them.
+    # Problems of the workload and of the cap come in one message, so that one attempt shows all of them.
     if problems := spec.run_problems(device) + (cap.problems(device, total_bytes) if cap else []):
         chosen = "Without --device it is the CPU."
         if options.chosen_device():

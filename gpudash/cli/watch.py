@@ -26,7 +26,7 @@ POLL_S = 0.1
 """How soon Ctrl+C and news of the program are noticed."""
 
 STUCK_S = 5.0
-"""Longest that somebody who has asked to stop waits for one message of the program to be taken in."""
+"""Longest wait, after a request to stop, for one message of the program to be taken in."""
 
 STUCK = (
     "gpudash: what the program has sent is still being read, perhaps from a file system that does not answer. "
@@ -131,7 +131,7 @@ def watch(
                 notices.refresh(session.runs.stopping)
                 shown.refresh()
                 status.refresh(session)
-                # Only once somebody has asked to stop: until then a slow file system is no reason to leave a program
+                # Only after a request to stop: until then a slow file system is no reason to leave a program
                 # alone.
                 if session.runs.stopping is not None and session.runs.busy_s > STUCK_S:
                     status.notice(STUCK)

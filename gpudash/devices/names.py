@@ -121,7 +121,7 @@ class Device:
 
     @property
     def memory(self) -> str:
-        """What its memory is called in readings: "host", or a GPU's UUID; its name where nobody reads it."""
+        """What its memory is called in readings: "host", or a GPU's UUID; its name where it has no readings."""
         # A GPU that torch alone knows has its name for a UUID; what has neither is not read at all.
         return self.uuid or ("host" if self.kind == "cpu" else self.name)
 
@@ -197,7 +197,7 @@ LEAST_SIMULATED = 302 * MIB
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 
 _MOST_GIB = 288
-"""A number without a unit up to this is taken to be a count of GiB that somebody meant."""
+"""A number without a unit up to this is taken to be meant in GiB."""
 
 
 def parse_card(text: str) -> SimulatedCard:
@@ -260,7 +260,7 @@ def written(card: SimulatedCard) -> int | str:
 
 
 def card_text(card: SimulatedCard) -> str:
-    """A card as somebody would type it, which `parse_card` takes."""
+    """A card as one would type it, which `parse_card` takes."""
     if isinstance(card, KnownGpu):
         return card.key
     return format_bytes(card)

@@ -27,7 +27,7 @@ from gpudash.units import (
 )
 
 Unit = Literal["bytes", "rate", "ratio", "number", "nats", "loss"]
-"""What is drawn; a loss of which nobody told the unit is a "loss"."""
+"""What is drawn; a loss of unknown unit is a "loss"."""
 
 Style = Literal["solid", "dash", "dot", "dashdot", "dashdotdot"]
 """Of a line."""

@@ -1,6 +1,6 @@
 """A page of HTML that needs nothing but itself: no script, no font, no picture from elsewhere.
 
-A page is made of blocks of plain text. Only the templates beside this file know how a browser is told of them, and they
+A page is made of blocks of plain text. Only the templates beside this file know how they become HTML, and they
 escape every text.
 """
 

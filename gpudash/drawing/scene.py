@@ -1,6 +1,6 @@
 """What a drawing shows, in the units of its data: axes, curves, areas, bands, levels, marks and notes.
 
-A scene says nothing of pixels but the size of its frame, and nothing of colours: `kind` names them, and whoever paints
+A scene says nothing of pixels but the size of its frame, and nothing of colours: `kind` names them, and the painter
 knows them.
 """
 

@@ -40,7 +40,7 @@ PACKAGES = (
 )
 
 PRIVATE = ("notify", "serve")
-"""Settings of which is told only whether they are set."""
+"""Settings whose value is not shown, only whether they are set."""
 
 HEADING = """gpudash: a bug report
 Read it before you send it: names of users, hosts and files are replaced, what a program itself has said is not.
@@ -189,7 +189,7 @@ def _own_hosts() -> set[str]:
 
 
 def _own_users() -> set[str]:
-    """What the user is called; root is nobody in particular."""
+    """The user's name; root counts as none."""
     names = {os.environ.get(name, "") for name in ("USER", "LOGNAME", "SUDO_USER")} | {Path.home().name}
     with suppress(KeyError, OSError):  # of a container's user, who has no name
         names.add(getpass.getuser())

@@ -1,4 +1,4 @@
-"""A child process that is told, and answers, in lines of JSON, and the thread that waits for it."""
+"""A child process that takes requests and answers in lines of JSON, and the thread that waits for it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gpudash.system.processes import end_group
 logger = logging.getLogger(__name__)
 
 ENDING_S = 2.0
-"""How long a process that has closed its output is waited for, to learn how it ended."""
+"""Longest wait for the end of a process that has closed its output, to learn how it ended."""
 
 _CHUNK = 65_536
 _LAST_OUTPUT = 4_000
@@ -118,7 +118,7 @@ class Waker:
                 os.write(self._writing, b".")
 
     def wait(self, process: ChildProcess | None, timeout_s: float | None = None) -> None:
-        """Wait until somebody has called `rouse`, the process has written something or ended, or the time is over."""
+        """Wait until `rouse` is called, the process writes something or ends, or the time is over."""
         with selectors.DefaultSelector() as selector:
             for descriptor in (self._reading, *(() if process is None else process.outputs)):
                 selector.register(descriptor, selectors.EVENT_READ)

@@ -1,4 +1,4 @@
-"""Tells somebody who is not looking: warnings, out-of-memory and the end of a run go to a URL, to ntfy or to a command.
+"""Notifies users who are away: warnings, out-of-memory and the end of a run go to a URL, to ntfy or to a command.
 
 A target is text: ``https://host/path`` gets the notice as JSON, ``ntfy:TOPIC`` or ``ntfy:https://host/TOPIC`` as
 https://docs.ntfy.sh/publish/ says, and anything else is a command that gets the sentence as its last argument.
@@ -385,7 +385,7 @@ class _HttpsHandler(_KeepsConnection, urllib.request.HTTPSHandler):
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Follows nobody elsewhere: the token is for the host that was named."""
+    """Follows no redirect: the token is for the host that was named."""
 
     def redirect_request(self, *_arguments: Any, **_options: Any) -> None:
         return None

@@ -1,7 +1,7 @@
 """Whose fault an error is: torch's refusal of what the code asks, as it would be on a GPU, or a fault of the simulator.
 
 Most errors that go through the simulator are torch's, of sizes that do not match for instance, or are raised here in
-torch's words. All others are faults of the simulator, and are told as such.
+torch's words. All others are faults of the simulator, and are reported as such.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HELD_WRITES = str(Path(PACKAGE) / "agent" / "held_writes.py")
 TORCH = str(Path(torch.__file__).parent)
 STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 LIBRARIES = ("site-packages", "dist-packages")
-"""Folders whose contents somebody else wrote, wherever they lie."""
+"""Folders of other people's code, wherever they are."""
 
 CHECKPOINT = str(Path(TORCH) / "utils" / "checkpoint.py")
 """Raises in the midst of an operation, from a hook of what it saves, when enough has been computed again."""

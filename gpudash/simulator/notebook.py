@@ -237,7 +237,7 @@ def _place_found(match: re.Match[str]) -> str:
 
 
 def _place(where: str) -> str:
-    """Where a line stands, as somebody who looks at the notebook finds it."""
+    """Where a line stands, as it is found in the notebook."""
     file, _, number = where.rpartition(":")
     name = Path(file).name
     if name == CELL and number.isdecimal():

@@ -59,7 +59,7 @@ class Monitor:
         self._sources: tuple[GpuSource, ...] = (self._gpus, self._torch)
 
     def start(self) -> None:
-        """Begins to read. Nothing is waited for."""
+        """Begins to read, without waiting."""
         self._host_lane.start()
         self._process_lane.start()
         for source in self._sources:

@@ -50,7 +50,7 @@ class CardReader:
     Card and allocator are read in one tick, right after each other, so that the bands made of both fit together.
 
     Args:
-        cards: read in place; whoever runs on them need not be asked.
+        cards: read in place; the programs that run on them need not be asked.
     """
 
     def __init__(self, cards: Sequence[SimulatedGpu | ShownCard]) -> None:
@@ -342,7 +342,7 @@ class ShownCard:
 
 
 def empty(index: int, capacity: int) -> CardFigures:
-    """A card that nobody uses."""
+    """An unused card."""
     return CardFigures(index, capacity, capacity)
 
 

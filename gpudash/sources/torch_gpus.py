@@ -13,7 +13,7 @@ from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.records import Record, Sample, State
 
 CARD = ("free_bytes", "total_bytes")
-"""What a probe tells of a whole GPU, beside its allocator, where nobody else reads it."""
+"""What a probe reads of a whole GPU, beside its allocator, where no other source does."""
 
 NOT_REPORTED = {
     metric.name: State.NOT_SUPPORTED for metric in METRICS["gpu"] if metric.name not in (*CARD, "used_bytes")
@@ -34,7 +34,7 @@ class GpuSource(Protocol):
         """Those that read now."""
 
     def start(self) -> None:
-        """Begins to read. Nothing is waited for."""
+        """Begins to read, without waiting."""
 
     def stop(self) -> None:
         """Asks all lanes to end; none is added any more."""

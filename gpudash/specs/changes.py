@@ -105,7 +105,7 @@ def over_ranks(spec: Spec, devices: Sequence[str], parallel: str) -> SpecChange 
 
 
 def batch_text(spec: TrainingSpec | ModelSpec, size: int) -> str:
-    """How a batch of ``size`` is told."""
+    """A batch of ``size`` in words."""
     if isinstance(spec, TrainingSpec):
         ranks = spec.rank_devices
     else:

@@ -1,4 +1,4 @@
-"""The spec of a model that somebody has: a folder of Hugging Face's form, and what is done with it."""
+"""The spec of a model of the user's: a folder of Hugging Face's form, and what is done with it."""
 
 from __future__ import annotations
 

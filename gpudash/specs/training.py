@@ -48,10 +48,10 @@ MOST_BYTES = 128 * MIB
 MOMENTUM = 0.9
 
 SHOWN = 4
-"""Samples of a batch whose predictions are told."""
+"""Samples of a batch whose predictions are shown."""
 
 MOST_WRITTEN = 200
-"""Characters that are told of a text that a model writes on: the first ones."""
+"""First characters shown of a text that a model continues."""
 
 DATA_PARALLEL = (
     "DataParallel drives all GPUs from one process, whose interpreter lock they wait for, and gathers every output on "

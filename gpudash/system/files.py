@@ -50,7 +50,7 @@ def make_private_folder(folder: Path) -> None:
 def written_whole(path: Path, *, private: bool = False) -> Iterator[Path]:
     """A file beside ``path`` to write to, which takes its place when the block ends well and goes when it does not.
 
-    Whoever reads ``path`` meanwhile finds what was there before. A link stays one. Nothing is forced to the disk: a
+    Readers of ``path`` meanwhile find what was there before. A link stays one. Nothing is forced to the disk: a
     machine that loses its power may lose what was written last.
 
     Args:
@@ -70,7 +70,7 @@ def written_whole(path: Path, *, private: bool = False) -> Iterator[Path]:
             # Made before it is written: its mode is right from the first byte.
             os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         yield part
-        # One rename on one file system: nobody sees half a file.
+        # One rename on one file system: no reader sees half a file.
         part.replace(target)
     finally:
         # After a rename there is none, and after an error it must not stay.
@@ -135,7 +135,7 @@ class PrivateFolder:
 
     def remove(self) -> None:
         """Remove it with all that is in it. Never raises."""
-        # Removed while the lock is held: nobody else begins to sweep it meanwhile.
+        # Removed while the lock is held: no other process begins to sweep it.
         shutil.rmtree(self.path, ignore_errors=True)
         descriptor, self._lock = self._lock, -1
         if descriptor >= 0:
@@ -147,7 +147,7 @@ def _locked(folder: Path) -> int | None:
 
     Returns:
         A descriptor of its lock; ``None`` when another gpudash has swept the folder away: it takes a new folder for a
-        leftover as long as its lock is held by nobody.
+        leftover as long as its lock is free.
     """
     try:
         # With the lock held by a descriptor, the kernel releases it when the process ends, however it ends.

@@ -1,5 +1,5 @@
 """The one place where a file that is not gpudash's own is opened: a file that the user named, one that a watched
-program named, one in the user's folders. Such a path can be a FIFO that nobody writes to, a link to /dev/zero, or a
+program named, one in the user's folders. Such a path can be a FIFO without a writer, a link to /dev/zero, or a
 file of any size.
 """
 
@@ -34,7 +34,7 @@ class TooLargeError(OSError):
 
 
 def open_regular(path: Path | str) -> BinaryIO:
-    """Open a regular file for reading. It never waits, as opening a FIFO would for somebody who writes into it, and
+    """Open a regular file for reading. It never waits, as opening a FIFO would for a writer, and
     it opens no device, since opening alone can have an effect.
 
     Raises:
@@ -167,7 +167,7 @@ _sources = _Sources()
 def source_line(file: str, line: int) -> str:
     """The text of a line of the program, without the blanks behind it; "" when its file cannot be read.
 
-    Whoever made a snapshot chose the names in it, and its lines end up in reports that are passed on: so only Python
+    The names in a snapshot are its author's choice, and its lines end up in reports that are passed on: so only Python
     files are read.
 
     Args:

@@ -1,7 +1,7 @@
 """The log of gpudash's processes: what they did and what they could not do, in a file that its user alone may read.
 
 A module logs by ``logger = logging.getLogger(__name__)``: INFO is for the few facts of a process's life (what began,
-ended, was lost or came back), WARNING for what the user is told, ERROR for what nobody expected, with its traceback.
+ended, was lost or came back), WARNING for what the user is shown, ERROR for the unexpected, with its traceback.
 DEBUG is shown by ``--verbose`` alone. Nothing is logged per reading.
 
 `logging.handlers` is not used: its import takes as long as a help page, and two processes that write to one of its
@@ -75,7 +75,7 @@ def hide(secret: str) -> None:
 
 
 def log_uncaught() -> None:
-    """Log what nobody handles: of the main thread and of Qt's slots, of other threads, and of finalizers.
+    """Log unhandled exceptions: of the main thread and of Qt's slots, of other threads, and of finalizers.
 
     The hooks that were there before are called as well.
     """
@@ -178,7 +178,7 @@ def without_secrets(text: str) -> str:
 class _PrivateFile(logging.Handler):
     """A file of mode 0600, whatever the umask, that several processes may write.
 
-    It is opened for each record: there are few, and so nobody goes on writing to a file that another process has put
+    It is opened for each record: there are few, and so no process goes on writing to a file that another one has put
     aside.
     """
 

@@ -49,7 +49,7 @@ class NewestRequest(Generic[T]):
 
     def submit_if_none_waits(self, request: T) -> None:
         """Have ``request`` answered unless another one waits; returns at once."""
-        # A request of lesser weight, such as reading ahead, does not push out one that somebody waits for.
+        # A request of lesser weight, such as reading ahead, does not replace one that a caller waits for.
         with self._lock:
             if self._waiting is None:
                 self._begin(request)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TORCH_IMPORT_S = 120.0
-"""Longest that a process is waited for that imports torch: a cold import of a CUDA build from a network disk has been
+"""Longest wait for a process that imports torch: a cold import of a CUDA build from a network disk has been
 seen to take over a minute."""
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
@@ -108,7 +108,7 @@ class Conversation:
 
     @property
     def waits(self) -> bool:
-        """Whether a question has come that nobody has taken."""
+        """Whether a question is waiting."""
         return not self._lines.empty()
 
     def next(self) -> Any:
@@ -134,7 +134,7 @@ class Conversation:
         """Write one answer.
 
         Raises:
-            OSError: when nobody reads it any more.
+            OSError: when its reader is gone.
         """
         line = memoryview(json.dumps(answer).encode() + b"\n")
         # A pipe may take a part only.
@@ -149,8 +149,7 @@ class Conversation:
             for line in lines:
                 if line.strip():
                     self._lines.put(line)
-        # Whatever the main thread does, such as an operation that takes minutes: nobody is left who waits for an
-        # answer.
+        # Whatever the main thread does, such as an operation that takes minutes: the asking process is gone.
         os._exit(0)
 
 

@@ -4,7 +4,7 @@ The command sees every file as it is. What it writes lands in SCRATCH by overlay
 refused as by a read-only file system where there can be no overlay; the folders KEPT alone are written to as they are,
 and /dev/shm. It has no network but its own loopback, the lowest priority, and is the first to be killed when the
 computer's memory is full. Without SCRATCH it has only the last two. With ``--as-usual`` before SCRATCH it has the
-network, services' sockets and the priority of every program, and does not end with whoever started it. A process of its
+network, services' sockets and the priority of every program, and does not end with its parent. A process of its
 own, standard library alone.
 """
 
@@ -39,7 +39,7 @@ CANNOT_EXECUTE = 126
 """Exit code where there is no such command, or it is none, as shells have it."""
 
 PROBE_S = 10.0
-"""Longest that is waited for the answer whether it can."""
+"""Longest wait for the answer."""
 
 _NEWNS, _NEWUSER, _NEWNET = 0x0002_0000, 0x1000_0000, 0x4000_0000
 """Of unshare(2), linux/sched.h."""
@@ -51,7 +51,7 @@ _MOUNT_SETATTR, _AT_FDCWD, _AT_RECURSIVE, _RDONLY = 442, -100, 0x8000, 1
 """The call has one number on every architecture (asm-generic/unistd.h); flags of mount_setattr(2)."""
 
 _SET_PDEATHSIG = 1
-"""Of prctl(2): a process that whoever started it leaves behind is killed."""
+"""Of prctl(2): the process is killed when its parent ends."""
 
 _GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 1
 """Of a network interface, netdevice(7)."""
@@ -68,7 +68,7 @@ _KERNELS_OWN = frozenset(
 _SHARED_MEMORY = "/dev/shm"
 
 _EVERYBODYS = ("/tmp", "/var/tmp")
-"""Where every user may make files, in a folder of somebody else's."""
+"""Where every user may make files, though the folder is another user's."""
 
 _MOST_ENTRIES = 1000
 """Files and folders that are shown of such a folder."""
@@ -173,7 +173,7 @@ def _main(arguments: Sequence[str]) -> None:
     # After the namespaces, for a change of credentials clears the signal (prctl(2)).
     if not as_usual:
         _libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    # Whoever started it has gone meanwhile, and the signal is sent only from now on.
+    # The parent has gone meanwhile, and the signal is sent only from now on.
     if os.getppid() != parent:
         os._exit(NOT_HELD_BACK)
     try:
@@ -302,7 +302,7 @@ def _hidden(wanted: Sequence[str]) -> str:
 
 def _layered(mounts: Sequence[_Mount], wanted: Sequence[str]) -> list[str]:
     """Where overlays are laid: at every folder of the root and every file system of the user's own, and at the topmost
-    of the user's own folders above what is ``wanted``. In a folder of somebody else's an overlay takes no new file: its
+    of the user's own folders above what is ``wanted``. In another user's folder an overlay takes no new file: its
     owner has no number in the namespace.
     """
     mounted = {mount.path for mount in mounts}

@@ -25,7 +25,7 @@ Verdict = Literal[
 """Why memory ran out; when it did not "headroom", or "no failure" where it is not known how much the device has."""
 
 NO_STACK = "no stack recorded"
-"""What stands where a call site or a category is told of memory of which nobody knows who allocated it."""
+"""Stands for the call site or category of memory whose allocator is unknown."""
 
 SHOWN_TEXT = 60
 """Characters of a line of source that are shown within a sentence."""

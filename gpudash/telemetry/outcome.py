@@ -45,7 +45,7 @@ LEFT_OUT = "left out"
 
 
 def outcome_rows(result: Mapping[str, Any]) -> list[Row]:
-    """The result of any workload, most telling first; keys nobody has words for are left to the JSON document."""
+    """The result of any workload, most telling first; keys without wording are left to the JSON document."""
     rows = [
         row
         for rows_of in (_stop, comparison_rows, prediction_rows, _pipeline, _transfer, _figures, _device_peaks)

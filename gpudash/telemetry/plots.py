@@ -32,7 +32,7 @@ class CurveSpec:
         key: the series drawn.
         name: what the legend says.
         unit: how values are written; bytes, bytes per second, a ratio from 0 to 1, a number, nats, or a
-            loss of which nobody told the unit.
+            loss of unknown unit.
         colour: name of a colour in `Palette.curves`.
         style: the second channel beside colour.
         width: pen width in pixels; above 1 only for curves of few points.
@@ -107,7 +107,7 @@ class PlotSpec:
         stretch: share of the height.
         may_log: whether the axis may be logarithmic (only where 0 cannot occur).
         unit_name: what a "number" counts.
-        extra: whether it is left out until somebody asks for it.
+        extra: whether it is left out by default.
         nested: whether each curve is part of the one after it, so that all can be filled from zero.
         least_share: of the height of all plots, what it has at least until heights are dragged.
     """
@@ -155,7 +155,7 @@ def plots_for(
         rank: of a run with ranks, the one whose step is divided into its parts; ``None`` for the mean of all.
         span: session time that is shown; ``None`` for plots of everything there is, in the usual order.
         warned: whether a warning of a memory stands.
-        own: what the process is called of which the CPU's memory and time are told apart.
+        own: name of the process whose own memory and CPU time are shown.
     """
     host = selected == "host"
     seen = None
@@ -291,7 +291,7 @@ def memory_plot(
 
 
 def _host_memory(store: Store, lines: tuple[LineSpec, ...], own: str) -> PlotSpec:
-    """What is used in one band where nobody tells what a process of interest has of it, as over ssh."""
+    """Used memory as one band, where no process's own share is known, as over ssh."""
     whole = _has_value(store, ("host", "used_bytes", None)) and not _has_value(store, ("host", "process_bytes", None))
     if whole:
         used: tuple[CurveSpec, ...] = (CurveSpec(("host", "used_bytes", None), "used", "bytes", "used", stack=True),)

@@ -56,7 +56,7 @@ class PushedReading:
     def __call__(self) -> Mapping[str, int | None]:
         """The newest reading, its peaks those of all readings since the call before; every metric ``None`` when stale.
 
-        A peak that was pushed while nobody looked is in the next reading that is not stale.
+        A peak pushed between two looks is in the next reading that is not stale.
         """
         with self._lock:
             if self._newest is None or (not self._ended and self._clock() - self._put_s > self._stale_s):

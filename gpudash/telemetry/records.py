@@ -22,7 +22,7 @@ Value = int | float | str | None
 
 
 class Topic(enum.StrEnum):
-    """What a `Note` is about. A workload of another package may tell of others; those are told as they come."""
+    """What a `Note` is about. A workload of another package may have topics of its own, which are shown as they are."""
 
     CACHE = "cache"
     CLASSES = "classes"
@@ -136,7 +136,7 @@ class RunStarted(Event):
 class StageFinished(Event):
     """One named stage of a run, timed. Fields that have no meaning for a stage are ``None``.
 
-    A stage that recurs quickly is told a few times a second: `count` executions whose `seconds`,
+    A stage that recurs quickly is reported a few times a second: `count` executions whose `seconds`,
     `bytes` and `flops` are sums.
     """
 
@@ -178,7 +178,7 @@ class StepFinished(Event):
     `throughput` items per second. `losses` are those of a program that has several, by the names that it gives them.
 
     Of a program that is watched an item is a step, and several records may tell of one: its loss may be known later.
-    `seconds` is ``None`` where nobody knows when it began, as of the first step of a program that is watched.
+    `seconds` is ``None`` where its beginning is unknown, as of the first step of a program that is watched.
     """
 
     step: int

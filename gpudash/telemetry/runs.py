@@ -61,7 +61,7 @@ NEWEST_STAGES = 200
 
 
 def item_of(workload: str) -> str:
-    """What the throughput of a run counts, in the plural: of a program that is watched nobody knows but its steps."""
+    """What the throughput of a run counts, in the plural: of a watched program only steps are known."""
     if workload == WATCH:
         return "steps"
     return "items"

@@ -353,7 +353,7 @@ class Series:
     calls it with the range that it would have more exactly; `sharpen` brings what was found. Until then extremes are
     exact, and times are those of the extremes.
 
-    Not thread-safe: whoever shares one holds a lock around every call (`Store.lock`). What is returned is a copy.
+    Not thread-safe: threads that share one hold a lock around every call (`Store.lock`). Results are copies.
 
     Attributes:
         request: has a range known more exactly, and returns at once; ``None`` where there is nothing more to know.

@@ -1,4 +1,4 @@
-"""What the application knows, now and at any moment before, for whoever draws it: series, readings, runs, events.
+"""What the application knows, now and at any moment before, ready to be drawn: series, readings, runs, events.
 
 A store holds what it took in. What it does not hold, its `StoreBackend` reads: a recording's file, a Prometheus server.
 """
@@ -43,7 +43,7 @@ MOST_WAITING = 24_576
 """Samples that wait for the older part of their series, more than reading a recording's end brings."""
 
 AT_A_TIME = 256
-"""Records that are taken in before whoever draws has a turn."""
+"""Records taken in before the drawing thread gets a turn."""
 
 MOST_DETAILS = 3
 """Spans known more exactly at a time: the window, a selection and what was seen before."""
@@ -131,8 +131,8 @@ class Store:
         end: what is known at the end, whatever the position.
         position_s: the moment that answers are of, in session time; ``None`` is the end, which may move on.
         version: grows with every record, and whenever answers may be others.
-        renamed: grows when a marker has another label than before: whoever follows markers begins anew.
-        rewound: grows when an earlier moment is shown: whoever follows events begins anew.
+        renamed: grows when a marker has another label than before: followers of markers begin anew.
+        rewound: grows when an earlier moment is shown: followers of events begin anew.
         sharpened: grows when another moment is shown, or something of the past becomes known more exactly.
     """
 
@@ -248,7 +248,7 @@ class Store:
             self.sharpened += 1
 
     def _show(self, position_s: float | None, shown: Instant) -> None:
-        # Whoever follows events and markers has to begin anew: some have not happened yet.
+        # Followers of events and markers have to begin anew: some have not happened yet.
         if shown.newest_s < self._shown.newest_s:
             self.rewound += 1
         self.position_s = position_s
@@ -266,7 +266,7 @@ class Store:
             self._take(record)
 
     def apply_all(self, records: Sequence[Record]) -> None:
-        """Take in records. Called by one thread; whoever draws has a turn meanwhile."""
+        """Take in records. Called by one thread, which lets the drawing thread in between."""
         for first in range(0, len(records), AT_A_TIME):
             with self.lock:
                 for record in records[first : first + AT_A_TIME]:

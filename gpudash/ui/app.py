@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PAINTED_MS = 2000
-"""Milliseconds after which the first paint is waited for no longer."""
+"""Longest wait for the first paint, in milliseconds."""
 
 
 def application() -> QApplication:

@@ -57,7 +57,7 @@ def _grab(window: MainWindow, picture: Path, size: tuple[int, int]) -> None:
 
 
 SHARP_S = 2.0
-"""Longest that is waited for the samples of what is drawn; past it, the exact extremes of wider columns are."""
+"""Longest wait for the samples of a drawing; after it the exact extremes of wider columns are drawn."""
 
 
 def write_graphs(

@@ -32,7 +32,7 @@ class Collector(Protocol):
     """Knows what a device holds.
 
     Attributes:
-        step, stage: of the run, set by whoever knows them.
+        step, stage: of the run, set from outside.
         refused: the state at the newest out-of-memory, ``None`` without one.
     """
 

@@ -1,4 +1,4 @@
-"""torch.profiler around the next steps of a run, on the run's own thread; what it finds is told as one note.
+"""torch.profiler around the next steps of a run, on the run's own thread; the findings become one note.
 
 The note is small enough to live in a recording: a table of operators, and a picture of the time. torch's own trace is
 written beside the recording, for Perfetto or chrome://tracing, whole or not at all. torch's own recorder of stacks
@@ -197,11 +197,11 @@ class Profiling:
         self._profiler.stop()
 
     def _read(self) -> None:
-        """Stop, and make of what was recorded what is told."""
+        """Stop, and make the note from what was recorded."""
         began = time.perf_counter()
         try:
             self._stop()
-            # torch's own zero, by which its events' times are told; `CallFrames` has times since 1970.
+            # torch's own zero, by which its events' times count; `CallFrames` has times since 1970.
             origin_ns = self._profiler.profiler.kineto_results.trace_start_ns()
             self._found = operators(self._profiler.events(), self._frames, origin_ns)
         except Exception as error:  # as above
@@ -592,7 +592,7 @@ class CallFrames:
         sys.setprofile(self._recorder())
 
     def stop(self) -> None:
-        """Record no more; whoever profiled this thread before does so again."""
+        """Record no more; the thread's former profiler is put back."""
         sys.setprofile(self._before)
 
     # Bound once: this runs at every call and return of Python.

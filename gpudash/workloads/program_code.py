@@ -494,7 +494,7 @@ def _pressure_code(spec: PressureSpec, device: str) -> list[str]:
 
 
 def _filled_memory(device: str) -> str:
-    """Memory nobody touches is not used; a simulated GPU counts what is asked for."""
+    """Untouched memory is not used; a simulated GPU counts what is requested."""
     memory = "torch.empty(size, dtype=torch.uint8, device=device)"
     if device.startswith("sim"):
         return memory

@@ -1,6 +1,6 @@
 """The way into a program that is to be attached to later: a socket that one thread waits at, and nothing else.
 
-Whoever opens it is not watched until somebody comes. It has no file: its name is the process's number, in Linux's
+Its process is not watched until a client connects. It has no file: its name is the process's number, in Linux's
 abstract names (unix(7)). Every process that shares the network can connect to such a name, also one in a container of
 another user namespace or file system, so each end checks the other. What may enter is what may debug the program
 (ptrace(2), "Ptrace access mode checking"): a process of the same user, in the same user, mount and PID namespaces,
@@ -78,7 +78,7 @@ class AttachSocket:
     """Waits for those who come.
 
     Raises:
-        OSError: when there is no such socket to be had.
+        OSError: when such a socket cannot be made.
     """
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Package:
     """The agent's modules, for one attachment alone.
 
-    `sys.modules` never holds them: they are gone when nobody needs them, the program may go over its modules at any
+    `sys.modules` never holds them: they are gone when no longer needed, the program may go over its modules at any
     time, and the next to attach may be another gpudash.
 
     Args:

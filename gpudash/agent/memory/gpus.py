@@ -19,7 +19,7 @@ from .request_trace import RequestTraces
 from .snapshots import Snapshots
 
 HEARTBEAT_S = 1.0
-"""After so long figures are told again though they are the same: silence means that nobody can tell."""
+"""Interval after which unchanged figures are sent again: silence means that they are unknown."""
 
 HISTORY_ENTRIES = 100_000
 

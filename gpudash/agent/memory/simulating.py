@@ -26,7 +26,7 @@ class Lender:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The package, when nobody else has one of its name: a folder without code is none."""
+        """The package, unless another one has its name; a folder without code does not count."""
         if name != NAME:
             return None
         for spec in found_by_others(self, name, path, target):

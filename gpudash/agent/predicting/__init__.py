@@ -26,14 +26,14 @@ LONGEST_CONFIG = 2**20
 """Bytes of what it asks for."""
 
 MOST_CHARACTERS = 300
-"""Of a sentence about an error that nobody expected."""
+"""Of a sentence about an unexpected error."""
 
 
 def begin(environment: Mapping[str, str]) -> None:
     """Let this process be predicted.
 
     Raises:
-        OSError: when nobody asks.
+        OSError: when the asking process is gone.
     """
     Predicted(environment[VARIABLE]).start()
 

@@ -172,7 +172,7 @@ class RecordOptions:
     sentence as its last argument. May be repeated. GPUDASH_NOTIFY_TOKEN holds the token of one that asks for it."""
 
     def session(self, name: str, simulation: Simulation | None, *, rate_hz: float | None = None) -> "Session":
-        """A session by the user's settings that has not begun; what is wrong with these is told.
+        """A session by the user's settings that has not begun; what is wrong with these is reported.
 
         Args:
             name: what it is called in the name of a new recording.

@@ -321,7 +321,7 @@ class JsonLines:
                 return
 
     def _write_lines(self, records: Iterable[tuple[Record, str]]) -> bool:
-        """False: nobody reads."""
+        """False once the reader has gone."""
         for record, machine in records:
             if machine:
                 line = {"machine": machine, **as_json(record)}

@@ -243,7 +243,7 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 
 def discard_stdout() -> None:
-    """Send what is still printed nowhere: its reader went away, and there is nobody left to tell."""
+    """Discard what is still printed: its reader has gone away."""
     # The descriptor itself is replaced: what is flushed when the interpreter ends must find something to write to.
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())

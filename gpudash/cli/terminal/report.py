@@ -245,7 +245,7 @@ def _operators(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def step_word(workload: str) -> str:
-    """What a step of a workload's progress is called; of a comparison nobody knows yet how many there will be."""
+    """What a step of a workload's progress is called; of a comparison their number is not known beforehand."""
     if workload == ComparisonSpec.name:
         return "repetition"
     return "step"

@@ -41,8 +41,8 @@ UNKNOWN = -1
 class CachingAllocator:
     """Places requests as torch would, in the memory of one card.
 
-    Not for several threads at once, and not to be entered again from a call of its own: whoever frees from finalizers
-    has to put the frees off until a running call has returned.
+    Not for several threads at once, and not to be entered again from a call of its own: frees from finalizers
+    have to be put off until a running call has returned.
 
     Args:
         memory: the card.
@@ -445,7 +445,7 @@ class CachingAllocator:
         self._plain = self._plain and all(block.expandable is None for block in self._blocks.values())
 
     def set_observer(self, observer: Observer | None) -> None:
-        """Call ``observer`` at every event from now on, or nobody."""
+        """Call ``observer`` at every event from now on; ``None`` for no call."""
         self._heap.observer = observer
 
     def _pool(self, identity: Hashable | None, is_small: bool) -> Pool:

@@ -10,7 +10,7 @@ from gpudash.memory.allocator.blocks import FREE, STATE_NAMES, Block, Expandable
 from gpudash.memory.allocator.heap import SMALL_GRANULE, Heap
 
 SHARED = (0, 0)
-"""The identity torch gives the pools that are nobody's."""
+"""The identity torch gives to pools without an owner."""
 
 
 def segments(heap: Heap) -> list[Segment]:

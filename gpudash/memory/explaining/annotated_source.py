@@ -35,7 +35,7 @@ class SourceRow:
     Attributes:
         number: of the line in the file, 0 of one that a change puts in, and of a gap.
         text: without what Qt would take for the end of a line.
-        kind: whether a change takes the line away or puts it in; a gap stands for lines that nobody kept.
+        kind: whether a change takes the line away or puts it in; a gap stands for lines that were not kept.
         bytes: that the line held.
         growth: bytes that it keeps of every step, 0.0 for none.
         remark: what happened here, in two or three words.
@@ -234,7 +234,7 @@ def _path(folder: str, name: str) -> str:
 
 
 def _is_own(file: str) -> bool:
-    """Whether a file is the program's, and Python: names in a recording are chosen by whoever made it."""
+    """Whether a file is the program's, and Python: names in a recording are its author's choice."""
     return file.startswith("/") and file.endswith(".py") and not is_library(Frame(file, 0, ""))
 
 

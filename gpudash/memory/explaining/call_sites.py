@@ -21,7 +21,7 @@ SourceLine = Callable[[str, int], str]
 """File and line → the text of that line with the blanks before it, "" when it cannot be read."""
 
 MOST_OWNERS = 40
-"""Call sites that are told one by one; what the others hold is added up."""
+"""Most call sites that are listed; what the others hold is added up."""
 
 FEWEST_STEPS = 4
 """Steps in which a line must have left something behind before it is said to grow: two may be a double buffer, and
@@ -41,7 +41,7 @@ SHARE_ALIKE = 0.75
 """Part of the steps whose bytes must be similar."""
 
 PATIENCE = 2
-"""Looks at which lines must be found growing before it is told."""
+"""Looks in a row that must find lines growing before it is reported."""
 
 
 def no_source(_file: str, _line: int) -> str:
@@ -267,7 +267,7 @@ class GrowthNotice:
 def growth_warning(
     growing: Sequence[Growth], device: str, time_s: float, run_id: int, source: SourceLine = no_source
 ) -> Warning:
-    """What is told when lines are found to grow.
+    """The notice about growing lines.
 
     Args:
         growing: the lines, the fastest first.

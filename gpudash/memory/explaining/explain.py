@@ -121,7 +121,7 @@ def rejudged(found: Explanation, minimum_capacity: int, peak_allocated: int | No
     """``found`` in the knowledge of what the whole run takes: whether something else than the capacity is to blame.
 
     Args:
-        minimum_capacity: with which the run passes if nobody else holds anything, by a dry run; bytes.
+        minimum_capacity: with which the run passes if no other process holds anything, by a dry run; bytes.
         peak_allocated: of the run, bytes; more than there is can be had in no arrangement.
     """
     request = found.requested_bytes

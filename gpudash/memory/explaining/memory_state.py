@@ -11,7 +11,7 @@ from gpudash.memory.frames import Frame
 from gpudash.telemetry.explanation import Evidence, Part
 
 OTHER_TENSORS = "other tensors"
-"""Category of what is allocated outside of modules, backward passes and optimizers, or by nobody knows whom."""
+"""Category of what is allocated outside of modules, backward passes and optimizers, or of unknown origin."""
 
 KV_CACHE = "KV cache"
 """Category of the keys and values that a language model keeps of the tokens it has seen."""

@@ -19,7 +19,7 @@ _GAIN = re.compile(r": (up to )?[^:]* less( at this moment)?$")
 
 
 def pairs(changes: Sequence[Remedy], read: Callable[[str], bytes]) -> Iterator[Remedy]:
-    """The most promising pairs of some changes, each as one remedy that nobody has tried.
+    """The most promising pairs of some changes, each as one untried remedy.
 
     Args:
         changes: the largest gain first.

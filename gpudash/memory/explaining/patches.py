@@ -89,7 +89,7 @@ def unified_diff(rewrites: Sequence[Rewrite], folder: str, read: Callable[[str],
 def in_folder(patch: str, folder: str, read: Callable[[str], bytes]) -> str:
     """A diff of one file whose path is relative to the root, as one that is relative to a folder.
 
-    It is "" where a diff cannot spell the path, or the file has other lines by now. What nobody saw of its lines stays
+    It is "" where a diff cannot spell the path, or the file has other lines by now. Unseen parts of its lines stay
     as it is: blanks at their ends, and what ends them.
 
     Args:
@@ -265,7 +265,7 @@ def _changes(rows: Sequence[str]) -> Iterator[tuple[int, int, list[str]]]:
 
 
 def _with_hunks(text: str, rows: Sequence[str]) -> str | None:
-    """A text after the hunks of a diff of which nobody saw the ends of lines; ``None`` where it has other lines."""
+    """A text with a diff's hunks applied, whichever line ends it has; ``None`` where its lines do not match."""
     if "\r" in text.replace("\r\n", ""):
         return None  # to Python that is the end of a line, and to a diff it is not
     lines = [f"{line}\n" for line in text.split("\n")]

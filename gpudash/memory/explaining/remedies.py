@@ -1,4 +1,4 @@
-"""What would have let a run fit, or takes less: every remedy that is told is made here.
+"""What would have let a run fit, or takes less: every remedy shown is made here.
 
 Each source is a function. Of a run that failed here: `replay_remedies` replays what it had asked for, and
 `with_dry_run` adds what dry runs of the whole run say. Of a snapshot: `setting_remedies`, `larger_remedies` and
@@ -229,7 +229,7 @@ def release_remedy(
 
 
 def ordered(remedies: Iterable[Remedy]) -> tuple[Remedy, ...]:
-    """Those first that were tried, then those nobody has tried.
+    """The tried ones first, then the untried.
 
     Of the former come first the changes of the program or its environment, which the same card is enough for, and of
     these the ones with which the whole run fits; then the sizes of other cards, a bound last.
@@ -308,7 +308,7 @@ def smaller_workspace(
 
 
 def workspace_remedy(taken: int) -> Remedy:
-    """A smaller workspace for cuBLAS in place of so many bytes; nobody has tried it."""
+    """A smaller workspace for cuBLAS in place of so many bytes; untried."""
     small = workspace_bytes(SMALL_WORKSPACE)
     return Remedy(
         f"a workspace of {small // KIB} KiB for cuBLAS, whose products may be slower: up to "

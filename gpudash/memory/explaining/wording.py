@@ -20,7 +20,7 @@ def needed(size: int) -> str:
 
 
 def available(size: int) -> str:
-    """Bytes that are to be had, never rounded up."""
+    """Available bytes, never rounded up."""
     unit, digits = _precision(size)
     return f"{size * 10**digits // _UNITS[unit] / 10**digits:.{digits}f} {unit}"
 
@@ -101,7 +101,7 @@ def _cause(
 
 
 def request_words(state: MemoryState, where: Where) -> str:
-    """What was asked last, by whom and how much was missing; without a request what is still to be had."""
+    """What was asked last, by whom and how much was missing; without a request what is still available."""
     request = state.request
     if request is None:
         if state.allowed is None:

@@ -218,7 +218,7 @@ class CardEstimate(DeviceEstimate):
     Attributes:
         key: as of `CardRequest`.
         largest_batch_size: as of `Estimate`; ``None`` where it is not known.
-        by_line: whether that is told by a line through two sizes of the run and was not tried.
+        by_line: whether that follows from a line through two sizes of the run and was not tried.
         borrowed: whether the run was followed on another card of the generation, whose scratch is another:
             `margin_bytes` has it.
         reason: why there is no prediction; "" when there is one.
@@ -423,7 +423,7 @@ def judge(trace: Trace, target: Target, workload: str) -> Estimate:
 
 
 def judge_card(trace: Trace, card: CardRequest, spacious: Peaks | None = None) -> CardEstimate:
-    """Whether a traced run fits ``card``: as `judge`, without what is told of the card in question alone.
+    """Whether a traced run fits ``card``: as `judge`, without what concerns the card in question alone.
 
     Args:
         spacious: as of `passage`.

@@ -26,14 +26,14 @@ HELD_BACK = "idle in the allocator"
 """The segment for what is reserved at the peak and not allocated."""
 
 MOST_RANKS = 4
-"""Ranks that are told one by one; of more only the one that decides."""
+"""Most ranks that are listed; of more only the deciding one."""
 
 AFTER_RELEASE = "fits only after releasing its cache"
 
 
 @dataclass(frozen=True)
 class WayOut:
-    """A change of the run, as it is told.
+    """A change of the run in words.
 
     Attributes:
         alternative: the change.

@@ -53,7 +53,7 @@ class Algorithm(IntEnum):
 
 @dataclass(frozen=True)
 class RecurrentLayers:
-    """A recurrent network as cuDNN is told of it.
+    """A recurrent network as it is described to cuDNN.
 
     Attributes:
         cell: what it computes at each step.

@@ -337,7 +337,7 @@ class ServingAnswer:
         server: the model.
         service: as asked for.
         length: tokens of each request.
-        users: requests that are to be served; ``None`` when nobody asked.
+        users: requests that are to be served; ``None`` when not given.
     """
 
     def __init__(self, path: str, server: ModelServer, service: Service, length: int, users: int | None) -> None:

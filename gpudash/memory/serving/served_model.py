@@ -193,7 +193,7 @@ class ServedModel:
 
     @property
     def dtype_bytes(self) -> int:
-        """Bytes of a number; a server loads a model of float32 in half precision unless it is told otherwise."""
+        """Bytes of a number; a server loads a model of float32 in half precision by default."""
         name = self.text.get("dtype") or self.text.get("torch_dtype") or self.whole.get("torch_dtype")
         if name is None or DTYPES.get(str(name), 2) == 4:
             return 2

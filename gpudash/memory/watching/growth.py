@@ -248,7 +248,7 @@ SURE = 0.55
 NEARLY_FULL = 0.88
 
 BRIEF_S = 3.0
-"""A memory that fills within this is told of at any level: there is no time to wait for it to be nearly full."""
+"""A memory that fills within this is reported at any level: there is no time to wait until it is nearly full."""
 
 VERY_SURE = 0.75
 """Confidence from which a forecast is worth a notice, of a memory that is `FAIRLY_FULL`."""

@@ -1,4 +1,4 @@
-"""What a GPU tells of itself that somebody has to look at: errors, and heat or a lack of power that slow it down."""
+"""A GPU's own signs of trouble: errors, and heat or a lack of power that slow it down."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from gpudash.devices.health import HEAT, POWER_BRAKE, xid
 from gpudash.telemetry.records import Level, Sample, Warning
 
 LASTING_S = 60.0
-"""How long a GPU is slowed down before it is told; the alert rules for Prometheus wait as long."""
+"""How long a GPU is slowed down before it is reported; the alert rules for Prometheus wait as long."""
 
 AGAIN_S = 600.0
-"""After so long the same XID error of the same GPU is told again: a program that fails may bring hundreds."""
+"""Interval after which the same XID error of the same GPU is reported again: a failing program may cause hundreds."""
 
 DEVICE = "hardware"
 """`Warning.device` of these: no memory, whose warnings pass when it has room again."""

@@ -165,7 +165,7 @@ class Guard:
         Without a reading nothing can be refused; polling then catches what crosses.
 
         Args:
-            used: what whoever asks knows to be in use now, where readings of it come late.
+            used: what the caller knows to be in use now, where readings of it come late.
         """
         with self._lock:
             if self._level is None or self._used is None:

@@ -188,7 +188,7 @@ class MemoryWatch:
 
         Args:
             warning: of a memory; one that has not passed.
-            ahead: what `forecast` has told of that memory, so that others can show the same.
+            ahead: the answer of `forecast` for that memory, so that others can show the same.
         """
         name = self.pool_of(warning.device)
         memory = self._memories.get(name)
@@ -464,7 +464,7 @@ def ends_in(ahead: Forecast) -> str:
 
 
 def run_left(run: RunView, ahead: Forecast | None) -> str:
-    """How long a run has yet: "40 s left"; "" where nobody knows.
+    """The time left of a run: "40 s left"; "" where unknown.
 
     Where its memory is full before, that: "full in 24 s". A run that fills its memory ends when that is full, and at no
     other time.

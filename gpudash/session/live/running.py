@@ -196,7 +196,7 @@ class Running:
             self._begin()
             try:
                 self._watched = begin(self.run_id)
-            # Also on KeyboardInterrupt: else a run would be on whose end nobody can report.
+            # Also on KeyboardInterrupt: otherwise the run would stay on without anything to report its end.
             except BaseException:
                 self._ended.set()
                 raise
@@ -271,7 +271,7 @@ class Running:
             self._ended.set()
 
     def abandon(self) -> None:
-        """Nothing is waited for any more."""
+        """Give up waiting."""
         self._ended.set()
 
     def observe(self, sample: Sample, report: Callable[[str, str], None]) -> None:
@@ -306,7 +306,7 @@ class Running:
         return leaving is None or leaving.close(timeout_s)
 
     def _await_end(self) -> None:
-        """Wait for an end that has come and is still being stored: whoever starts a run then has seen the last one end.
+        """Wait for an end that has come and is still being stored: a run that starts afterwards follows a complete one.
 
         Called without `_starting`, which the end needs.
         """
@@ -414,7 +414,7 @@ class RunGuards:
     """One guard for each memory that is read, armed for the time of a run.
 
     Guards follow the readings also between runs, so that one knows the use from the moment it is armed. Readings come
-    from the session's thread, refusals from the worker's, arming from whoever starts a run.
+    from the session's thread, refusals from the worker's, arming from the thread that starts a run.
 
     Args:
         report: given a memory ("host" or a GPU's UUID) and the sentence of a guard that refuses an allocation of it.

@@ -75,10 +75,10 @@ SWITCH_INTERVAL_S = 0.0005
 """Interpreter switch interval: halves the window's lateness under pure-Python work and costs nothing measurable."""
 
 MOST_FAULTS = 100
-"""Kinds of faults of the session's own thread, of which each is told once."""
+"""Most kinds of faults of the session's own thread; each is reported once."""
 
 SHOWN_FAULT = 200
-"""Characters that are told of what an exception says."""
+"""Characters shown of an exception's message."""
 
 LEFT = {"text": "gpudash was ended before it had stopped.", "signals": []}
 """Of a run that did not end in time, as the result of a program tells what gpudash has sent."""
@@ -96,7 +96,7 @@ class Session:
         may_number: number the name of the recording as the session starts when it is taken.
         notices: sentences (about settings, say) that become notes of the session.
         simulation: GPUs to simulate; without any, one is offered where there is no GPU.
-        notify: who is told of warnings and ends of runs, beside whom the settings name.
+        notify: targets for warnings and ends of runs, beside those in the settings.
 
     Raises:
         RecordingError: from `start`, when the recording cannot be written.
@@ -165,7 +165,7 @@ class Session:
 
     @property
     def estimates(self) -> Estimates:
-        """Predicts what runs would take; made when it is first asked for, since whoever only watches never does."""
+        """Predicts what runs would take; made when first needed: watching alone never needs it."""
         with self._predicting:
             if self._estimates is None:
                 from gpudash.session.predicting.estimates import Estimates
@@ -562,7 +562,7 @@ class Session:
         if abandoned and run is not None and run.running:
             ended = partial(RunEnd, status="cancelled", steps=run.step, result={"stop": LEFT})
             self._take(ended(time_s=now_s, run_id=run.run_id, seconds=now_s - run.began_s))
-        # Frees whoever waits for an end that will not be stored any more.
+        # Releases waiters: the end will not be stored any more.
         self.runs.abandon()
         if self._recorder is not None:
             self._recorder.close("cancelled" if abandoned else "closed")
@@ -583,7 +583,7 @@ class Session:
             self._try("is not passed on", partial(self.on_record, record), record)
         # After store and recorder: the warnings that follow from a record are stored and recorded behind it.
         self._try("is not held against the warning levels", partial(self._watch_memory, record), record)
-        # Last: whoever waits for this end, or for torch, must find it stored, recorded and passed on.
+        # Last: a waiter for this end, or for torch, must find it stored, recorded and passed on.
         if isinstance(record, Note) and record.topic == Topic.TORCH:
             self.machine.torch = record.details
         elif isinstance(record, RunEnd):
@@ -591,7 +591,7 @@ class Session:
 
     def _try(self, trouble: str, act: Callable[[], Any], record: Record | None = None) -> None:
         """Call ``act``; an exception becomes a warning, because this thread must go on for all the others: once for
-        each trouble, kind of record and kind of exception, so that a later one of another kind is told as well.
+        each trouble, kind of record and kind of exception, so that a later one of another kind is reported as well.
 
         Args:
             trouble: a sentence without a full stop; of a record what becomes of it, in words that follow it.

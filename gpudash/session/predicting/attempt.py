@@ -51,7 +51,7 @@ MOST_STACK_BYTES = 2**20
 """Of what it writes."""
 
 KILLED_S = 3.0
-"""How long what was killed is waited for."""
+"""Longest wait for a killed process."""
 
 STACK_S = 2.0
 """How long a process has for writing where it stands."""
@@ -253,7 +253,7 @@ class Attempt:
             self._selector.close()
             shutil.rmtree(self._folder, ignore_errors=True)
             if self._scratch is not None:
-                # Overlays leave folders that nobody may enter, which `empty` opens; `remove` alone would fail at
+                # Overlays leave folders without any permission, which `empty` opens; `remove` alone would fail at
                 # them.
                 sandbox.empty(str(self._scratch.path / LAYERS))
                 self._scratch.remove()

@@ -18,7 +18,7 @@ Readings = tuple[Floats, Floats]
 
 LEAST_RATIO = 0.02
 LEAST_BYTES = 64 * MIB
-"""By how much a step leaves its prediction that is told: a part of all that was predicted, or bytes."""
+"""Smallest deviation from the prediction that is reported: a share of the whole prediction, or bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def deviations(running: RunningGhost, reserved: Readings, allocated: Readings) -
 
     A reading tells of all since the one before, so that one within a step is of that step alone, and the first behind
     it of its end and of what follows: a step held more if the former say so, and less if all of them together do.
-    Steps between two readings are not told of.
+    Steps between two readings are not reported.
     """
     ended = running.ended
     if not len(ended) or not running.ghost.steps or not len(reserved[0]):

@@ -68,7 +68,7 @@ def _cards(message: Mapping[str, Any]) -> Mapping[str, CardEstimate]:
 
 
 def _ghost(message: Mapping[str, Any], estimate: Estimate) -> Ghost | None:
-    """The run's memory as a drawing, made here so that whoever shows it need not."""
+    """The run's memory as a drawing, made here and not by the window's thread."""
     if not message.get("timeline"):
         return None
     # Only windows ask for it.
@@ -372,7 +372,7 @@ class Estimator:
             self._fail(request, Problem("unavailable", problem, str(message.get("remedy") or "")))
 
     def _take_answer(self, child: _Child, request: _Request, message: Mapping[str, Any]) -> None:
-        # It has turned to this request: nobody waits for it to leave the one before.
+        # It has turned to this request: the deadline for leaving the one before is over.
         child.answer_until = None
         child.has_answered = True
         final = bool(message.get("final"))

@@ -158,7 +158,7 @@ class Remedies:
             self._search = _Search(spec, run.device, estimates, explanation, report)
 
     def _end(self) -> None:
-        """Let what is looked for end; it is waited for in `close` only, since the session's thread may not stop."""
+        """Stop the search without waiting for it; `close` waits, since the session's thread must go on."""
         search, self._search = self._search, None
         self._ending = [search for search in self._ending if search.alive]
         if search is not None:
@@ -202,7 +202,7 @@ class _Search:
     def end(self) -> None:
         """Look no more, as soon as the thread notices."""
         self._ended = True
-        # Also wakes whoever waits: nothing will be reported any more.
+        # Also wakes waiters: nothing more will be reported.
         self.reported.set()
 
     def close(self) -> bool:

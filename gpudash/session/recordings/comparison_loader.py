@@ -31,7 +31,7 @@ MEMORY_COLUMNS = 20_000
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
 CHECK_EVENTS = 1000
-"""Events between two looks at whether somebody still waits."""
+"""Events between two checks whether the answer is still wanted."""
 
 _COLUMNS = ("number", "time_s", "seconds", *STEPPED)
 
@@ -40,7 +40,7 @@ _MACHINE = {"host": "computer", "host_product": "processor", "system": "system",
 
 
 class CancelledError(Exception):
-    """Nobody waits for the run any more."""
+    """The run is no longer waited for."""
 
 
 @dataclass(slots=True)

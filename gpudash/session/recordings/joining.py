@@ -220,7 +220,7 @@ class _Joining:
         put(replace(self._ending, time_s=max(newest_s, self._ending.time_s), result=result))
 
     def _of(self, node: _Node, *, own: bool) -> Iterator[Record]:
-        """What a node brings: the first all but what is told anew, the others their ranks and how they ended."""
+        """A node's records: of the first all but those made anew, of the others their ranks and how they ended."""
         # Session times count from each recording's own beginning.
         shift_s = node.began_wall_s - self._first.began_wall_s
         if own:

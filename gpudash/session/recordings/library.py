@@ -51,7 +51,7 @@ WRITTEN_PEAK_S = 0.05
 """Longest that is looked for the peak of a recording that is still being written, each time it is looked at."""
 
 POLL_S = 1.0
-"""How often the folder is looked at while somebody looks at the library."""
+"""How often the folder is looked at while the library is in view."""
 
 JOIN_S = 1.0
 """How long closing waits for the thread; it ends after the file it is reading."""
@@ -125,7 +125,7 @@ class Library:
 class LibraryWatcher:
     """Watches the folder of recordings and does what is wanted with them.
 
-    Renames of files are done at once by whoever asks; what opens a file or deletes one is done by the thread, and what
+    Files are renamed at once by the caller; what opens a file or deletes one is done by the thread, and what
     came of it is told by `answers`.
 
     Args:
@@ -255,7 +255,7 @@ class LibraryWatcher:
         return entry.facts.locked
 
     def _request(self, act: Callable[[], object]) -> None:
-        """Let the thread do ``act``; once that has ended, whoever asks does it.
+        """Let the thread do ``act``, or do it here once the thread has ended.
 
         Raises:
             RecordingError: when the thread has ended and it cannot be done.

@@ -87,7 +87,7 @@ def load(
         backend: reads later on what is not read now.
         recording: the one that it has open.
         progress: called with the part that is read, 0 to 1.
-        growing: whether it is being written: then what comes meanwhile is left to whoever follows it.
+        growing: whether it is being written: then what comes meanwhile is left to its follower.
     """
     rows = recording.last_rows()
     ends = None

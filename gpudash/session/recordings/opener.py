@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class _GivenUpError(Exception):
-    """Nobody waits for the recording any more."""
+    """The recording is no longer waited for."""
 
 
 class OpenedRecording:

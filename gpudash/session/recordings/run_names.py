@@ -1,4 +1,4 @@
-"""What a run is called that nobody named: "training width 1024 on sim:0"."""
+"""The default name of a run: "training width 1024 on sim:0"."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ def kind_of_run(run: RunFacts) -> str:
 
 
 def process_text(run: RunView | None, newest_s: float = 0.0) -> str:
-    """What the process is called of which the CPU's memory and time are told apart: of a watched program its script.
+    """Name of the process whose own memory and CPU time are shown: of a watched program its script.
 
     Args:
         run: the newest of what is shown; ``None`` where nothing of a run is.
-        newest_s: session time of the newest reading that is shown: past its end a program is told of no longer.
+        newest_s: session time of the newest reading shown: programs that ended before it are left out.
     """
     if run is None or run.workload != WATCH:
         return THIS_PROCESS

@@ -91,7 +91,7 @@ class SshFleet(AnyFleet):
         """Begin to link all of them at once; ssh asks for nothing in a terminal.
 
         Args:
-            asks: whether somebody looks at what ssh asks: `RemoteMachine.question`.
+            asks: whether ssh's questions can be shown: `RemoteMachine.question`.
         """
         for machine in self.machines:
             machine.start(asks=asks)
@@ -100,7 +100,7 @@ class SshFleet(AnyFleet):
         """Begin to link one after the other, so that ssh can ask for passwords in the terminal.
 
         Args:
-            waiting: told of a machine that takes longer than `QUIET_S`, which may be because ssh waits for an answer.
+            waiting: called with a machine that takes longer than `QUIET_S`, perhaps since ssh waits for an answer.
         """
         for machine in self.machines:
             machine.start(prompt=True)
@@ -157,7 +157,7 @@ class SshFleet(AnyFleet):
         return next((machine for machine in self.machines if key.startswith(f"{machine.host}/")), None)
 
     def close(self) -> bool:
-        """End every link at once, but those of machines that somebody else holds; false when one took too long."""
+        """End all links at once, except those still held elsewhere; false when one took too long."""
         if self._closed:
             return True
         self._closed = True
@@ -196,7 +196,7 @@ def read_machines(given: Iterable[str]) -> list[SshHost]:
 
 
 def _gpus(machine: RemoteMachine) -> Iterable[FleetGpu]:
-    """What a machine has told of its GPUs, each MIG instance in place of its GPU; of its memory where it has none;
+    """A machine's reported GPUs, each MIG instance in place of its GPU; of its memory where it has none;
     nothing before it was linked."""
     if machine.greeting is None:
         return

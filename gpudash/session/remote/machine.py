@@ -58,13 +58,13 @@ GAP_S = 3.0
 """Silence after which the readings are gaps."""
 
 SILENT_S = 15.0
-"""Silence after which a link counts as lost; a line that sleeps is told by nobody."""
+"""Silence after which a link counts as lost: a sleeping line reports nothing."""
 
 QUIET_S = 60.0
-"""How long a link may take to come about while nobody is asked anything: somebody may have to confirm it elsewhere."""
+"""Longest time to link while no question is open: the user may have to confirm it elsewhere."""
 
 UNSEEN_S = 300.0
-"""The same where ssh asks somebody without a word of it here: an sshd gives each 120 s (LoginGraceTime)."""
+"""The same where ssh asks the user itself, unseen from here: an sshd gives each login 120 s (LoginGraceTime)."""
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0
 """Seconds before a link is tried again: at first, and at most; each next is twice as long."""
@@ -157,7 +157,7 @@ class RemoteMachine:
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
-        """Every GPU that it has told of; one that is lost stays."""
+        """Every GPU it has reported; one that is lost stays."""
         return self._readings.gpus
 
     @property
@@ -254,7 +254,7 @@ class RemoteMachine:
             prompt: ssh may ask in the terminal, the first time.
             asks: ssh may ask by `question`, the first time.
         """
-        # Taken by the first attempt only: nobody sits there when a link is tried again by itself.
+        # For the first attempt only: automatic retries may have no user in front of them.
         self._prompt, self._asks = prompt, asks
         self._thread = threading.Thread(target=self._run, name=f"gpudash ssh {self.name}", daemon=True)
         self._thread.start()
@@ -273,7 +273,7 @@ class RemoteMachine:
             # One that asks already is left to its questions.
             if self.state == "linked" or self._asking:
                 return
-            # What was told stays in the store; the sentence of the last attempt goes, since another one begins.
+            # Records stay in the store; the last attempt's sentence goes, since another one begins.
             self._asks, self.problem = True, None
             if self._connection is not None:
                 self._connection.stop()  # one that may not ask
@@ -316,7 +316,7 @@ class RemoteMachine:
             if thread.is_alive():
                 return False
         else:
-            # Without a thread nobody has closed the recorder.
+            # Without a thread the recorder has not been closed.
             self._recorder.close("closed")
         self._folder.close()
         return True
@@ -394,7 +394,7 @@ class RemoteMachine:
             if lines is None or connection.cancelled:
                 break
             now_s = self.clock()
-            # While somebody is asked, the time to answer is that somebody's.
+            # Time that the user takes to answer does not count.
             if not greeted and connection.question is not None:
                 heard_s = now_s
             # What a login shell prints comes before the reader's first line and is passed over.
@@ -428,7 +428,7 @@ class RemoteMachine:
             return False
         self.greeting = found
         again, self._failures = self._failures > 0, 0
-        # Linked: the next attempt asks nobody unless somebody wants it again.
+        # Linked: the next attempt asks no questions unless the user requests it.
         self._asks = False
         facts = {
             "host_product": found.processor,

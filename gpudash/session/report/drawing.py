@@ -70,7 +70,7 @@ _OF_RUNS = ("run", "transfer")
 """Tables of what runs tell of themselves: loss, accuracy, throughput; and their copies."""
 
 _KINDS = ("run", "user", "warning", "phase")
-"""Kinds of marks, those whose label is told first in front."""
+"""Kinds of marks, in the order in which their labels get room."""
 
 Style = Literal["line", "dashed", "area", "pulses", "limit"]
 

@@ -146,10 +146,10 @@ def _by_rank(curve: CurveSpec, number: int) -> CurveSpec:
 
 
 MOST_RUNS = 10
-"""Runs that are told in full: the newest ones. A page of hundreds would be read by nobody."""
+"""Most runs described in full, the newest ones: a page of hundreds would not be read."""
 
 SHARP_S = 2.0
-"""Longest that is waited for a run's samples; past it, the exact extremes of wider columns are drawn."""
+"""Longest wait for a run's samples; after it the exact extremes of wider columns are drawn."""
 
 MARGIN_RATIO = 0.03
 """Share of a run's length that is shown on either side of it."""
@@ -275,7 +275,7 @@ def _peak(run: RunView) -> str:
 
 
 def _contents(runs: Sequence[RunView], meta: Mapping[str, str]) -> list[Block]:
-    """Every run in a line, those that are told in full with a link; without columns that are empty in all."""
+    """Every run in a line, with a link to those described in full; without columns that are empty in all."""
     head = (("run", False), ("ended", False), ("peak", True), ("duration", True), ("loss", True), ("tags", False))
     rows: list[list[Text]] = []
     for number, run in enumerate(runs, 1):

@@ -1,4 +1,4 @@
-"""A session's figures for Prometheus: a small web server that is off unless somebody asks for it."""
+"""A session's figures for Prometheus: a small web server that is off by default."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """What is served: gathered from a session, for every metric of the catalogue its rows of label values and a number, and
-rendered as text by prometheus-client, at most a few times a second, whoever asks and however often."""
+rendered as text by prometheus-client, at most a few times a second, however many requests come."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ENVELOPE = ("lowest", "median", "highest")
 STATUSES: tuple[Status, ...] = get_args(Status)
 
 RAISED = ("forecast", "warning", "critical")
-"""Levels that stand until "passed" takes them back; a note is told once and stands for nothing."""
+"""Levels that stand until "passed" takes them back; a note is shown once and does not stand."""
 
 KEPT_S = 0.25
 """Time for which a rendered page is given out again."""
@@ -280,7 +280,7 @@ def _ranks(run: RunView, store: Store, labels: tuple[str, ...], rows: defaultdic
 
 
 def _newest(store: Store, run: RunView, name: str) -> float | None:
-    """The metric of the newest step that told it; of a loss, what is no number is told as such."""
+    """The metric of the newest step that has it; a loss may be NaN or infinite."""
     metric = run.metrics.get(name)
     if metric is None:
         return None
@@ -337,7 +337,7 @@ class _StandingWarnings:
             self._standing[warning.level, warning.device] = warning
 
     def _drop_of_the_run_before(self) -> None:
-        """Nobody takes back what was told of a run and not of how full a memory is, such as that the guard ended it."""
+        """Warnings about a run, not a memory's level, are never taken back, such as that the guard ended it."""
         for key, warning in list(self._standing.items()):
             if warning.run_id is not None and warning.ratio is None:
                 del self._standing[key]

@@ -137,7 +137,7 @@ class Server(ThreadingMixIn, TCPServer):
         listener: a listening socket, which the server closes.
         tls: with what connections are encrypted; ``None`` for none.
         reply: answers a request, on one thread at a time; it must not wait.
-        on_trouble: told of an exception that nobody foresaw; such a connection is answered with 500 or ended.
+        on_trouble: called with an unforeseen exception; such a connection is answered with 500 or ended.
 
     Attributes:
         answers: requests answered, by status.
@@ -349,7 +349,7 @@ class _Client(BaseHTTPRequestHandler):
         raise BadRequestError(400, "This is no HTTP request.")
 
     def handle_expect_100(self) -> bool:
-        """Nobody is told to go on: no request needs a body."""
+        """Never answered with 100 Continue: no request needs a body."""
         return True
 
     def _request(self) -> HttpRequest:

@@ -1,4 +1,4 @@
-"""Serving a session's figures to Prometheus: nothing listens until somebody asks for it."""
+"""Serving a session's figures to Prometheus: off until it is asked for."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def _names_a_domain(host: str) -> bool:
     """Whether a Host field names a domain other than ``localhost``.
 
     A page of the web reaches a loopback server under a domain of its own, whose address it turns to 127.0.0.1 (DNS
-    rebinding); whoever asks for this machine by purpose writes an address or ``localhost``.
+    rebinding); a deliberate request for this machine has an address or ``localhost``.
     """
     if host.startswith("["):
         name = host.rpartition("]")[0].removeprefix("[")

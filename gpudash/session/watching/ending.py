@@ -27,14 +27,14 @@ _PASSED_ON = ("ChildFailedError", "CalledProcessError", "ProcessRaisedException"
 """What a process raises because another one failed (torch.distributed.elastic, subprocess, torch.multiprocessing)."""
 
 LONGEST_MESSAGE = 300
-"""Characters of an exception's message that are told in a sentence."""
+"""Characters of an exception's message that a sentence repeats."""
 
 REPORTED = "The report says what filled the memory and what would have fitted."
 
 UNREPORTED = "Ask for less at a time, such as a smaller batch; of what filled the memory there is no report."
 
 _REPORTED_PLACE = re.compile(r" \([^()]+, line \d+\)$")
-"""The end of a syntax error's message, which names the place that is told anyway."""
+"""The end of a syntax error's message: it names the place, which is shown anyway."""
 
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<name>.+))?$')
 _ERROR = re.compile(r"^(?P<error>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning))(?:: (?P<message>.*))?$")
@@ -82,7 +82,7 @@ NO_CONTEXT = (
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """An exception that nobody caught.
+    """An uncaught exception.
 
     Attributes:
         who: the process in words; "" for the command's own.
@@ -134,7 +134,7 @@ class EndedRun:
         name: of the program.
         code: its exit code, negative for a signal.
         stopped: whether it was asked to end.
-        raised: exceptions that nobody caught, in the order they were told; those of other processes have a `who`.
+        raised: uncaught exceptions in the order of their reports; those of other processes have a `who`.
         out_of_memory: the newest message of a refused allocation, with ``who`` and ``time_s``; ``None`` without one.
         stepped_s: session time of the newest step.
         errors: the last lines it printed to its standard error.
@@ -174,7 +174,7 @@ class EndedRun:
 
 
 def ending_of(ran: EndedRun) -> RunEnd:
-    """The event that ends the run; an explanation is added by whoever has one."""
+    """The event that ends the run; the caller adds an explanation."""
     # The order decides: what gpudash itself did, exceptions that explain the end, ranks, signs without an exception.
     if ran.refusal:
         return _failed(ran, "simulation", ran.refusal, "Run it without --simulate, or with a torch that can.")
@@ -468,7 +468,7 @@ _ENDED_BY_LAUNCHER = -15
 
 
 class _Error(Protocol):
-    """What is asked of an exception that nobody caught."""
+    """What matching needs of an uncaught exception."""
 
     @property
     def error(self) -> str: ...

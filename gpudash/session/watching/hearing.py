@@ -39,15 +39,15 @@ LAST_MESSAGES_S = 1.0
 """How long processes that are still connected are heard after the program's end."""
 
 MOST_FAULTS = 50
-"""Kinds of messages that could not be taken in, of which each is told once."""
+"""Most kinds of failed messages; each is reported once."""
 
 SHOWN_KIND, SHOWN_FAULT = 40, 200
-"""Characters of a message's kind, and of what was wrong with it, that are told."""
+"""Characters shown of a message's kind, and of what was wrong with it."""
 
 NO_GPU_MEMORY = "The program holds no memory of a GPU so far, so that there is nothing to save."
 
 FORGET_S = 0.5
-"""After the end of a process before its memory is told to be free: often it is the end of the program."""
+"""Delay before the memory of an ended process is reported free: often the whole program is ending."""
 
 
 class Hearing:
@@ -67,7 +67,7 @@ class Hearing:
         path: of the socket.
         server: listens there.
         reports: of its out-of-memory errors.
-        news, ranks, memory: what is told of each, from `begin` on.
+        news, ranks, memory: take in the messages about each, from `begin` on.
     """
 
     news: ProgramNews
@@ -168,7 +168,7 @@ class Hearing:
         self._snapshot_wanted.set()
 
     def config(self, *, history: bool) -> dict[str, Any]:
-        """What an agent is told; ``history``: whether it records allocations with their stacks."""
+        """Settings for an agent; ``history``: whether it records allocations with their stacks."""
         return {
             "history": history,
             "history_entries": HISTORY_ENTRIES,
@@ -181,7 +181,7 @@ class Hearing:
         return {f"peak_{key}": value for key, value in self.memory.peaks.get(device, {}).items()}
 
     def ended(self, code: int, began_s: float, device: str, *, stopped: bool) -> EndedRun:
-        """What the agents have told of a run that is over; its result without what only the caller knows."""
+        """The agents' part of the result of a run that is over."""
         now_s, news = self._wiring.clock(), self.news
         report = self.reports.folder
         return EndedRun(

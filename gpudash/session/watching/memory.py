@@ -276,7 +276,7 @@ class WatchedMemory:
         self._allocators[device].put(self._reading(device, left))
 
     def close(self) -> None:
-        """The run has ended: nothing is told any more, and what a GPU still holds is not the program's."""
+        """The run has ended: nothing more is reported, and what a GPU still holds is not the program's."""
         for allocator in self._allocators.values():
             allocator.end()  # and is read on, else what it held last would stand for now
         shown = {*self._allocators, *self._idle}
@@ -351,7 +351,7 @@ class WatchedMemory:
 
     @property
     def device(self) -> str | None:
-        """The device that memory was told of first."""
+        """The first device whose memory was reported."""
         return next(iter(self.peaks), None)
 
     def name_of(self, device: str, uuid: Any = None, capacity: float | None = None) -> str:
@@ -433,7 +433,7 @@ class WatchedMemory:
     def _shown_card(self, device: str, pid: int, name: str, by_process: dict[int, Figures]) -> dict[int, Figures]:
         """Show a simulated card: the figures of those who have it.
 
-        It is that of the first process that told of one, and of all that share it. Another process may have a card of
+        It is that of the first process that reported one, and of all that share it. Another process may have a card of
         its own of this name, unlike a GPU: it simulates one of another size, or by an older simulator.
         """
         card = self._cards.get(device)
@@ -496,7 +496,7 @@ class WatchedMemory:
         return {pid: sharing[pid] for pid in held}
 
     def _show(self, device: str, card: MirroredCard | None) -> None:
-        """Show a card, or with ``None`` that nobody uses it; at the end this session's own."""
+        """Show a card, or with ``None`` that it is unused; at the end this session's own."""
         if card is None:
             self._cards.pop(device, None)
             card = self._idle.get(device)
@@ -506,7 +506,7 @@ class WatchedMemory:
     def _reading(self, device: str, by_process: Mapping[int, Figures]) -> dict[str, int | None]:
         """The figures of all processes together.
 
-        A program's own peaks are those since its beginning, since nobody else may reset them: one that has risen was
+        A program's own peaks are those since its beginning, since none but it may reset them: one that has risen was
         reached since the last reading.
         """
         sums: dict[str, int] = {}

@@ -137,7 +137,7 @@ class FlightRecorder:
         """Write the report of an out-of-memory; what filled the memory, where the snapshot tells.
 
         Args:
-            ended: whether nobody waits for the explanation any more.
+            ended: whether the explanation is no longer waited for.
 
         Raises:
             OSError: when the folder cannot be written.
@@ -241,7 +241,7 @@ def new_report(reports: Path, name: str) -> Path:
 
 
 def explained(snapshot: Path, refused: Refused, ended: Callable[[], bool]) -> Explanation | None:
-    """What filled the memory, by a snapshot that is read in a process of its own; ``None`` when nobody waits any more.
+    """What filled the memory, by a snapshot that is read in a process of its own; ``None`` once it is not wanted.
 
     Raises:
         ValueError: one sentence, when the file is refused, or holds no such device.
@@ -458,7 +458,7 @@ class OutOfMemoryReports:
             self._recorder.write_output()
 
     def give_up(self) -> None:
-        """Nobody waits for an explanation any more."""
+        """The explanation is no longer waited for."""
         self._given_up.set()
 
     def explained(self, ending: RunEnd) -> RunEnd:
@@ -477,7 +477,7 @@ class OutOfMemoryReports:
             self._note(f"Its report could not be written: {error.strerror or error}.")
 
     def close(self) -> None:
-        """Remove what nobody needs any more."""
+        """Remove what is no longer needed."""
         self._given_up.set()
         if self._thread is not None:
             self._thread.join(1.0)

@@ -25,7 +25,7 @@ from gpudash.session.watching.request import CannotExecuteError, WatchRequest
 from gpudash.units import format_left
 
 RELAY_S = 0.5
-"""What passes on the output has for its own end once nobody reads it."""
+"""Time the relay has to end once its output is no longer read."""
 
 
 class Program:
@@ -179,7 +179,7 @@ def _session(pid: int) -> int | None:
 
 
 def runs(process: psutil.Process) -> bool:
-    """Whether a process has not ended; one whose end nobody has taken note of has."""
+    """Whether a process is running; a zombie is not."""
     try:
         return bool(process.is_running()) and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
@@ -329,7 +329,7 @@ class Stopping:
         send: sends it a signal.
 
     Attributes:
-        requests: how often it was asked to end by whoever uses gpudash.
+        requests: how often the user asked it to end.
         refused: whether it is ended because it could not run as it was asked for.
         shutting_down: whether it is ended because gpudash is.
         sent: every signal, in order.

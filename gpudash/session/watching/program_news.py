@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MOST_JOINED = 30
-"""Processes that are told one by one."""
+"""Most processes that get a note each."""
 
 MOST_RAISED = 100
 
@@ -51,7 +51,7 @@ MOST_EPOCHS = 2**53
 SINCE_NOW = " from now on: what was allocated before has no line"
 
 MOST_NOTES = 500
-"""Facts told of one run: what comes more often tells nothing new."""
+"""Most facts noted about one run: what comes more often says nothing new."""
 
 MOST_ARGUMENTS = 8
 """Of a process's command line that are noted."""
@@ -74,7 +74,7 @@ class ProgramNews:
         heard: processes that have introduced themselves.
         torch: version of the first torch that was imported, ``None`` before.
         simulation_problem: why no GPU could be simulated, in a sentence.
-        raised: exceptions that nobody caught.
+        raised: uncaught exceptions.
         steps: how many have been made, by the numbers that were told.
         stepped_s: session time of the newest step.
         step_source: who tells of the steps, "" before any.
@@ -117,7 +117,7 @@ class ProgramNews:
         self._allowed, self._allowed_s = float(STEPS_AT_ONCE), self._began_s
 
     def take(self, peer: Peer, message: Message) -> None:
-        """Take in a message of the kinds that are told here."""
+        """Take in a message of the kinds handled here."""
         match message["type"]:
             case "hello":
                 self._hello(peer, message)
@@ -431,7 +431,7 @@ def _is_better(peer: Peer, source: str, now: Peer, its_source: str) -> bool:
 
 
 class _StepCount:
-    """How many steps were made, by the numbers that are told of them.
+    """How many steps were made, by their reported numbers.
 
     Args:
         from_0: whether a first step may have the number 0. A trainer that tells 0 has made none.

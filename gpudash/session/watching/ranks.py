@@ -108,7 +108,7 @@ class WatchedRanks:
             self._wanted[number] = allocated + requested
 
     def why_full(self, number: int | None) -> str:
-        """Why memory ran out on this rank and not on another, in a sentence; "" where nobody knows."""
+        """Why memory ran out on this rank and not on another, in a sentence; "" where unknown."""
         if self._ranks is None or number not in self._facts:
             return ""
         found = self._ranks.imbalance()
@@ -137,7 +137,7 @@ class WatchedRanks:
         return f"All ranks need about as much; rank {number} was the first to ask for more than was free."
 
     def held(self, number: int) -> str:
-        """What a rank had on its device at its peak, in a sentence; "" where nobody knows."""
+        """What a rank had on its device at its peak, in a sentence; "" where unknown."""
         if self._ranks is None or number not in self._facts:
             return ""
         device = self._facts[number]["device"]

@@ -62,16 +62,16 @@ GRACE_S = 1.0
 """What the program has started has for its own end after the program's, unless that was asked to end."""
 
 KILLED_S = 1.0
-"""How long what was killed is waited for: a driver's call may hold it up."""
+"""Longest wait for a killed process: a driver's call may hold it up."""
 
 QUIET_S = 10.0
-"""Without anything new after the program's end its output is held open by something that nobody knows of."""
+"""Silence after the program's end from which on its output counts as held open by an unknown process."""
 
 LAST_OUTPUT_S = 60.0
 """Longest that what the program has printed is read after its end."""
 
 SILENCE_S = 10.0
-"""After this long without a word from a program its user is told so."""
+"""Silence of a program after which the user is notified."""
 
 UNHEARD = (
     "Nothing was heard of the program: its Python ignores PYTHONPATH (-I, -E or -S) or is older than 3.9, or it is "
@@ -126,7 +126,7 @@ class Watching:
         wiring.follow(self._program.resident)
         self._began_s = wiring.clock()
         wiring.output.begin()
-        # The store must know of the run before the first message of its processes is taken in.
+        # The store must know the run before the first message of its processes.
         wiring.emit(self._started())
         self._metrics = PrintedMetrics(request.metric_pattern)
         self._reader = OutputReader(self._program.copies, wiring.output, wiring.clock, run_id, self._metrics.feed)

@@ -253,7 +253,7 @@ class _Runtime(SimpleNamespace):
 
 
 class _Ranges(SimpleNamespace):
-    """In place of the library behind ``torch.cuda.nvtx``: nobody looks at the ranges."""
+    """In place of the library behind ``torch.cuda.nvtx``: the ranges are ignored."""
 
     def __getattr__(self, name: str) -> Callable[..., int]:
         return lambda *_args: 0

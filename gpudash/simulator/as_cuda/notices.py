@@ -1,4 +1,4 @@
-"""What a program is told: once, that something does nothing or runs otherwise on a simulated GPU; why it is refused."""
+"""Notices to a program: once each, that a call does nothing or differs on a simulated GPU; and why one is refused."""
 
 from __future__ import annotations
 

@@ -451,7 +451,7 @@ def _leave_uncompiled() -> None:
 
 
 def _leaving_the_simulator_out(make: Callable[..., None]) -> Callable[..., None]:
-    """``make``, before which torch's tracer is told to leave the simulator's own code alone.
+    """``make``, after torch's tracer has been set to leave the simulator's own code alone.
 
     Tracing asks the device for its stream; traced itself, the answer asks again, without end.
     """

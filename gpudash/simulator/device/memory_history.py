@@ -118,7 +118,7 @@ PROTOCOL = 4
 ALL_ACTIONS = ALLOCATING | {"free_requested", "free_completed", "segment_free", "segment_unmap", "snapshot"}
 
 BETWEEN = {"alloc": 5}
-"""Frames of the allocator's model between its observer and whoever asked it, at the least, by action."""
+"""Fewest frames of the allocator's model between its observer and its caller, by action."""
 
 MOST_EMPTY_GROUPS = 1000
 """Groups of which nothing is live are kept for a while: in most programs the next step fills the same again."""

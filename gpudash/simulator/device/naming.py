@@ -13,7 +13,7 @@ class Naming:
     """The names.
 
     Attributes:
-        shown: what the program is told.
+        shown: what the program sees.
         understood: what it may say.
     """
 

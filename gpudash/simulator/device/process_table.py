@@ -4,7 +4,7 @@ The processes of one program share their simulated cards, as they would share a 
 have. The table lies in memory that all of them map. It has no name in any file system: an environment variable says by
 whose descriptor it is found, so that a process that is started by another one finds it too, whatever started it.
 
-A process writes only its own entries. The lock is the kernel's, which frees it when its holder dies, and nobody waits
+A process writes only its own entries. The lock is the kernel's, which frees it when its holder dies, and none waits
 long for it. What a killed process held is free again: an entry counts only while its process lives.
 """
 
@@ -148,7 +148,7 @@ class ProcessTable:
 
     @contextmanager
     def locked(self) -> Iterator[bool]:
-        """Keep other processes from taking memory meanwhile; false where that was not to be had within `LOCK_S`."""
+        """Keep other processes from taking memory meanwhile; false where the lock was not free within `LOCK_S`."""
         deadline = time.monotonic() + LOCK_S
         # lockf is of the whole process: threads of one need a lock of their own
         mine = self._thread_lock.acquire(timeout=LOCK_S)
@@ -268,7 +268,7 @@ _NOEXEC_SEAL = 8
 
 
 def _file_in_memory() -> int:
-    """A file that no path names and nobody can execute, which newer kernels (6.3) may ask to be said."""
+    """An unnamed file that cannot be executed; kernels from 6.3 on want that flag to be given."""
     flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
     try:
         return os.memfd_create("gpudash-cards", flags | _NOEXEC_SEAL)

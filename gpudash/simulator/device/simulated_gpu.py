@@ -71,7 +71,7 @@ class SimulatedGpu:
         tagger: called at every allocation; what it returns is kept with the block as its owner.
         busy_s: seconds spent in operations.
         before_reset: called before the peaks begin anew.
-        allocating: what the block is for that is being allocated; ``None`` where nobody said so.
+        allocating: what the block being allocated is for; ``None`` where unknown.
         stream: whose pool blocks are allocated from, 0 for the default stream; torch's allocator keeps one for each.
     """
 
@@ -146,7 +146,7 @@ class SimulatedGpu:
 
         Args:
             size: bytes.
-            label: as of `label`; said here, it is known to whoever observes the allocation.
+            label: as of `label`; given here, it is known to observers of the allocation.
 
         Raises:
             AllocationRefused: when there is no memory for it, also after releasing what is free.
@@ -353,7 +353,7 @@ class SimulatedGpu:
             self._labels.pop(address, None)
 
     def _settle_if_free(self) -> None:
-        """Whoever holds the lock may be the very call that a finalizer interrupts: it then settles on its way out."""
+        """The lock's holder may be the very call that a finalizer interrupts: it then settles on its way out."""
         # asked again after the lock is free: somebody may have let go of something meanwhile, and found the
         # lock taken
         while self._freed and self._lock.acquire(blocking=False):

@@ -41,7 +41,7 @@ RELEASED = "_sim_let_go"
 """Attribute of a simulated storage that has let go of its block: the bytes of the host that hold its contents."""
 
 WITHOUT_NUMBERS = "_sim_without_numbers"
-"""Attribute of the host's storages that nobody has computed."""
+"""Attribute of host storages whose content was not computed."""
 
 _on_host: Callable[..., torch.UntypedStorage] = torch._C.StorageBase.__new__
 _over_pointer: Any = torch._C._construct_storage_from_data_pointer
@@ -313,7 +313,7 @@ class Storages:
         return tensor
 
     def _out_of_memory(self, card: SimulatedGpu, refused: AllocationRefused) -> Exception:
-        """torch's error; whoever asked to be told when a card is full is told first, while everything is in place."""
+        """torch's error; observers of full cards are called first, while everything is in place."""
         # before the error unwinds anything: who explains a full memory has to see what filled it
         for callback in self.on_full:
             callback(card, refused)

@@ -75,7 +75,7 @@ class Tracker:
 
     Attributes:
         step: number of the present step; whoever knows sets it.
-        stage: name of what the program is doing; whoever knows sets it.
+        stage: name of what the program is doing, set from outside.
         finished: whether what happens from now on is of no interest; see `finish`.
         on_roots: called when it is known what weights, gradients and optimizer state are: as a model begins to work, at
             the end of a backward pass and of an optimizer's step.

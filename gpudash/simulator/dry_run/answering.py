@@ -30,7 +30,7 @@ def follow_named(
     """Load a function and follow it, as `load` and `follow` do.
 
     Args:
-        as_cuda: what the code is told of a GPU that it calls ``cuda``; ``None`` where it is given ``sim:0``.
+        as_cuda: what the code sees of a GPU that it calls ``cuda``; ``None`` where it is given ``sim:0``.
 
     Raises:
         CannotPredictError: as `load` and `follow`, and where a GPU of this computer is in use.
@@ -57,7 +57,7 @@ def answering_for_cuda(dry: DryRun, architecture: Architecture, card: ReportedCa
     Args:
         dry: of this process.
         architecture: of the GPU.
-        card: what code is told of it.
+        card: what code sees of it.
 
     Yields:
         ``cuda:0``.

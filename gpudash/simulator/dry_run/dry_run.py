@@ -41,7 +41,7 @@ _TO_COPY_KEY = torch._C.DispatchKey.CompositeExplicitAutograd
 
 
 class ReportedCard(NamedTuple):
-    """What code is told of the GPU of its dry run, which has no end.
+    """What code sees of the unbounded GPU of its dry run.
 
     Attributes:
         product: its name.
@@ -159,7 +159,7 @@ class DryRun:
     """A process's dry runs, one after another.
 
     Attributes:
-        reported_card: what code is told of a GPU; ``None`` where it is told that there is no end.
+        reported_card: what code sees of a GPU; ``None`` for an unbounded one.
     """
 
     def __init__(self) -> None:
@@ -228,7 +228,7 @@ class DryRun:
             architectures: of the cards.
             trusting: of `Engine`.
             capacity: bytes of each card; without end unless given.
-            assume: is told what is taken for granted of numbers that are not known.
+            assume: called with what is assumed about unknown numbers.
 
         Raises:
             DataDependentError: when the code needs numbers that a dry run does not have.
@@ -242,7 +242,7 @@ class DryRun:
             # Of code that is trusted nothing depends on integers: knowing them would only cost.
             engine.integers = KnownIntegers(engine.storages, assume)
         self.put_cards(architectures, capacity)
-        # No stacks: nobody asks a dry run for lines, and walking them takes time at each allocation.
+        # No stacks: a dry run needs no lines, and walking stacks takes time at each allocation.
         tracker = Tracker(engine, stacks=False)
         recorders = [RequestRecorder(self.backend, tracker, index) for index in range(len(architectures))]
 
@@ -328,7 +328,7 @@ def _pinned(tensor: torch.Tensor, _device: torch.device | None = None) -> torch.
 
 
 class _DryCard(SimulatedGpu):
-    """A card without end, which code is told to be another."""
+    """An unbounded card, which code sees as another one."""
 
     def __init__(self, index: int, capacity: int, architecture: Architecture, reported: ReportedCard) -> None:
         super().__init__(

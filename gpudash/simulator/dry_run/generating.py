@@ -1,4 +1,4 @@
-"""Text that ``transformers`` generates in a dry run: as long as it may become, since nobody knows where it ends."""
+"""Text that ``transformers`` generates in a dry run: as long as it may become, since its end is unknown."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Tensors of the host without numbers: what a dry run builds on the CPU takes addresses there, but no memory.
 
 A model that is made on the CPU and then moved would take as much of the host's memory as its weights have bytes, and
-the time to draw them. Here its tensors are the CPU's own, over pages that nobody touches: operations on them are worked
+the time to draw them. Here its tensors are the CPU's own, over untouched pages: operations on them are worked
 out on sizes alone. Small ones keep their numbers, as lengths, masks and rates that code looks at are small.
 """
 
@@ -72,7 +72,7 @@ class HostCopy(torch.Tensor):
         return _copy_of(_without_numbers(sized))
 
     def data_ptr(self) -> int:
-        """Refused: whoever asks reads what lies there.
+        """Refused: the caller would read what lies there.
 
         Raises:
             DataDependentError: always.
@@ -237,7 +237,7 @@ def _on_sizes(
     inner = tree_map_only(torch.Tensor, like, tuple(args))
     named = tree_map_only(torch.Tensor, like, dict(kwargs))
     makes = "dtype" in plan.names and "device" in plan.names
-    # What makes a tensor from nothing is told the device; the others follow their arguments.
+    # Factories get the device as an argument; all others follow their operands.
     named.update({"device": _META} if makes else {})
     named.update({name: None for name in ("pin_memory", "generator") if name in named})
     return operation(*inner, **named), likes

@@ -211,7 +211,7 @@ def described(tensor: torch.Tensor) -> str:
 
 
 def show_sizes_only(device: str) -> None:
-    """Let tensors of ``device``, and those of the CPU that nobody has computed, be printed without their numbers."""
+    """Print tensors of ``device``, and uncomputed ones of the CPU, without their numbers."""
     printing: Any = torch._tensor_str
     original = printing._str
 
@@ -235,7 +235,7 @@ class KnownIntegers:
 
     Args:
         storages: of the device.
-        assume: is told what is taken for granted; without it, nothing is picked by numbers that are not known.
+        assume: called with what is assumed; without it, nothing is picked by unknown numbers.
     """
 
     def __init__(self, storages: Storages, assume: Callable[[str], None] | None = None) -> None:

@@ -278,7 +278,7 @@ def _where() -> str:
 
 @contextmanager
 def checkpoints_without_numbers(kept: KeptCheckpoints | None = None) -> Iterator[None]:
-    """Let ``torch.load`` map a file's tensors where it may, instead of reading numbers that nobody will look at.
+    """Let ``torch.load`` map a file's tensors where it may, instead of reading numbers that will not be used.
 
     ``torch.save`` writes nothing: there may be a file of that name, with the numbers of a real run.
 

@@ -92,7 +92,7 @@ def _read(requests, lines):
     for line in requests:
         if line.strip():
             lines.put(line)
-    # The standard input has ended: whoever asks is gone, also in the midst of an answer.
+    # The standard input has ended: the asking process is gone, even amid an answer.
     os._exit(0)
 
 

@@ -1,4 +1,4 @@
-"""One rank of several in a dry run: torch's own DDP and FSDP2, under a process group that talks to nobody.
+"""One rank of several in a dry run: torch's own DDP and FSDP2, under a process group without peers.
 
 What the ranks take beside a run on one device - gradient buckets, shards, gathers - is thereby what torch itself asks
 of the allocator, and not a formula about it.

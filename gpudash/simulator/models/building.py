@@ -29,7 +29,7 @@ HEADS = ("CAUSAL_LM", "SEQ_TO_SEQ_CAUSAL_LM", "MASKED_LM", "SPEECH_SEQ_2_SEQ", "
 """What is put on a model whose config names no class, in this order."""
 
 QUIET = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "DO_NOT_TRACK": "1"}
-"""What the libraries are told before they are imported: nothing is fetched and nothing reported."""
+"""Variables set before the libraries are imported: nothing is fetched and nothing reported."""
 
 TRUST = "Read that code, then allow it with --trust-remote-code."
 

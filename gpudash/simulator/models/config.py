@@ -1,6 +1,6 @@
 """What a folder of Hugging Face's form says of a model: its config, and what its weights are stored as.
 
-Nothing of it is run, and of the weights no more than the headers is read. Whoever asks gets an answer or one sentence.
+Nothing of it is run, and of the weights no more than the headers is read. A caller gets an answer or one sentence.
 """
 
 from __future__ import annotations

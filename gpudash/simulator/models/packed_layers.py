@@ -64,11 +64,13 @@ class PackedLinear(nn.Linear):
     """
 
     def __init__(self, like: nn.Module, in_features: int, out_features: int) -> None:
+        # Not nn.Linear's own constructor, which would make the unpacked weight.
         nn.Module.__init__(self)
         self.in_features, self.out_features = in_features, out_features
         self.weights = in_features * out_features
         self.register_parameter("bias", getattr(like, "bias", None))
         if self.bias is not None:
+            # As for all packed layers: only adapters learn.
             self.bias.requires_grad_(False)
 
     def extra_repr(self) -> str:
@@ -78,6 +80,7 @@ class PackedLinear(nn.Linear):
     def _bias_like(self, x: torch.Tensor) -> torch.Tensor | None:
         """The bias, converted for good to the type of the first input."""
         if self.bias is not None and self.bias.dtype != x.dtype:
+            # For good: the second forward pass finds it converted and allocates nothing.
             self.bias.data = self.bias.data.to(x.dtype)
         return self.bias
 
@@ -118,6 +121,7 @@ class Linear4bit(PackedLinear):
         self.nested, self.unpacked, self.fused = nested, unpacked, fused
         self.compute, self._compute_is_set = compute, compute is not None
         blocks = math.ceil(self.weights / BLOCK)
+        # Rounded up to whole bytes, then into numbers of the storage's type.
         packed = (self.weights + 1) // (2 * storage.itemsize)
         self.weight = Params4bit(torch.empty(packed, 1, dtype=storage, device=device), requires_grad=False)
         self.register_buffer("code", torch.empty(CODES, dtype=torch.float32, device=device))
@@ -135,6 +139,7 @@ class Linear4bit(PackedLinear):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """The product with the unpacked weight, in the type of ``x``."""
+        # The first input decides the type once, as `set_compute_type` of bitsandbytes does.
         if not self._compute_is_set:
             if x.dtype in (torch.float32, torch.bfloat16):
                 self.compute = x.dtype
@@ -152,6 +157,7 @@ class Linear4bit(PackedLinear):
         """The weight as ``dequantize_4bit`` makes it, of shape (out, in); absmax is made plain beside it."""
         absmax = self._plain_absmax()
         made = torch.empty(self.out_features, self.in_features, dtype=dtype, device=self.weight.device)
+        # Freed only after the weight is made: both are on the device at the peak.
         del absmax
         return made
 
@@ -162,13 +168,17 @@ class Linear4bit(PackedLinear):
 
     def multiply(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         """The forward pass."""
+        # The kernel reads packed weights and makes nothing but its result.
         if self._reads_packed(x):
             return x.new_empty((*x.shape[:-1], self.out_features))
         if not self.fused:
+            # Before 0.50 it was unpacked into the type before quantisation and converted, so that both are there at
+            # once.
             return functional.linear(x, self.unpack(self.unpacked).to(x.dtype), bias)
         absmax = self._plain_absmax()
         shifted = None
         if absmax is not None:
+            # The nested absmax is shifted by its offset out of place.
             shifted = torch.empty_like(absmax)
         weight = torch.empty(self.out_features, self.in_features, dtype=x.dtype, device=x.device)
         made = functional.linear(x, weight, bias)
@@ -177,6 +187,7 @@ class Linear4bit(PackedLinear):
 
     def _reads_packed(self, x: torch.Tensor) -> bool:
         """Whether the kernel unpacks the weight as it multiplies, so that nothing is allocated beside the result."""
+        # At most so many rows: all but the last dimension of the input.
         few = x.numel() <= x.shape[-1] * (FUSED_ROWS if self.fused else 1)
         return few and not self.in_features % BLOCK and (self.fused or not x.requires_grad)
 
@@ -199,6 +210,7 @@ class _MatMul4Bit(torch.autograd.Function):
         layer: Linear4bit = ctx.layer
         grad_x = None
         if wants_x:
+            # Unpacked once more, since the forward pass kept nothing of it.
             grad_x = torch.matmul(grad, layer.unpack(layer.unpacked).to(grad.dtype))
         return grad_x, grad_bias, None
 
@@ -241,6 +253,7 @@ class Linear8bitLt(PackedLinear):
         scales = torch.empty(x.shape[0], dtype=torch.float32, device=x.device)
         rows = torch.empty(x.shape, dtype=torch.int8, device=x.device)
         if self.threshold:
+            # The mask of outliers is made and dropped again; its size counts at the peak of this call.
             found = x.abs() >= self.threshold
             del found
         return rows, scales
@@ -252,14 +265,17 @@ class Linear8bitLt(PackedLinear):
         if not self.threshold:
             return self._scaled(x, rows, bias), None
         outer = x.new_empty(x.shape[0], self.outliers)
+        # The columns of the weight that meet outliers are unpacked into the input's type.
         columns = torch.empty(self.out_features, self.outliers, dtype=torch.int8, device=x.device)
         picked = (columns * self.SCB.view(-1, 1) * (1 / 127)).to(x.dtype).t()
         made = self._scaled(x, rows, bias)
         return made.addmm(outer, picked), outer
 
     def _scaled(self, x: torch.Tensor, rows: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        # Sums are int32 until scaled, and the float16 result is made beside them.
         sums = torch.empty(rows.shape[0], self.out_features, dtype=torch.int32, device=x.device)
         made = torch.empty_like(sums, dtype=torch.float16)
+        # A bias of another type than float16 is added after the kernel.
         if bias is not None and bias.dtype != torch.float16:
             made.add_(bias)
         made = made.to(x.dtype)
@@ -275,8 +291,10 @@ class _MatMul8bitLt(torch.autograd.Function):
     def forward(ctx: Any, x: torch.Tensor, bias: torch.Tensor | None, layer: Linear8bitLt) -> torch.Tensor:
         shape = x.shape
         x = x.reshape(-1, shape[-1])
+        # The kernels of 8 bits take float16 alone: an input of another type is copied.
         rows, scales = layer.quantise_rows(x.to(torch.float16))
         made, outer = layer.multiply(x, rows, bias)
+        # Before what is kept is decided: only the input and the outliers survive the forward pass.
         del rows, scales
         ctx.layer, ctx.shape, ctx.dtype = layer, shape, x.dtype
         if bias is None:
@@ -299,6 +317,7 @@ class _MatMul8bitLt(torch.autograd.Function):
             return None, grad_bias, None
         layer: Linear8bitLt = ctx.layer
         grad = grad.reshape(-1, grad.shape[-1]).contiguous()
+        # The whole weight in the input's type, which is what makes this backward pass expensive.
         weight = layer.weight.to(ctx.dtype, copy=True).mul_(layer.SCB.unsqueeze(1).mul(1.0 / 127.0))
         return torch.matmul(grad.to(ctx.dtype), weight).view(ctx.shape), grad_bias, None
 
@@ -340,6 +359,7 @@ class MarlinLinear(PackedLinear):
         number_type = torch.int32
         rows, columns = in_features, out_features * bits // WORD_BITS
         if not transposed:
+            # GPTQ packs along the inputs, AWQ along the outputs.
             rows, columns = in_features * bits // WORD_BITS, out_features
         self.register_buffer("qweight", torch.empty(rows, columns, dtype=number_type, device=device))
         self.register_buffer("scales", torch.empty(groups, out_features, dtype=dtype, device=device))
@@ -350,6 +370,7 @@ class MarlinLinear(PackedLinear):
         if ordered:  # which group each column is of, and the order that they were sorted into
             for name in ("g_idx", "g_idx_sort_indices"):
                 self.register_buffer(name, torch.empty(in_features, dtype=number_type, device=device))
+        # Marlin's bias has the type of the scales, whatever the layer's was.
         if self.bias is not None:
             self.bias = nn.Parameter(torch.empty(out_features, dtype=dtype, device=device), requires_grad=False)
 
@@ -357,12 +378,15 @@ class MarlinLinear(PackedLinear):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """The product, with the sums of one tile for each multiprocessor beside it."""
+        # Converted once, and for good.
         if self.scales.dtype != x.dtype:
             self.scales = self.scales.to(x.dtype)
         self._bias_like(x)
+        # Rows of the flattened input; tiles are of 16 rows up to 64.
         rows = x.numel() // x.shape[-1]
         made = x.new_empty((*x.shape[:-1], self.out_features))
         tile = min(math.ceil(rows / 16) * 16, MARLIN_ROWS) * MARLIN_COLUMNS
+        # Lives only during the call, and is what the peak of a small batch shows.
         sums = torch.empty(_multiprocessors(x.device) * tile, dtype=torch.float32, device=x.device)
         del sums
         return made
@@ -397,11 +421,13 @@ def adapt(model: nn.Module, *, rank: int, targets: str = ALL_LINEAR, checkpointi
         raise _refused(f"The rank of adapters is 1 or more, not {rank}.", "Give a rank such as 16.")
     wanted = targets.strip() if targets.strip().lower() == ALL_LINEAR else _names(model, targets)
     settings = peft.LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules=wanted)
+    # peft knows bitsandbytes' classes, and not these that stand for them.
     settings._register_custom_module({Linear4bit: _over_packed(clones=True), Linear8bitLt: _over_packed(clones=False)})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # peft calls transformers by its old names
         warnings.filterwarnings("ignore", r"The following \w+_pattern keys")  # of experts, which it leaves alone
         if any(isinstance(module, PackedLinear) for module in model.modules()):
+            # Before adapters are put on: what is float32 by then decides their type.
             peft.prepare_model_for_kbit_training(model, use_gradient_checkpointing=checkpointing)
         try:
             adapted: nn.Module = peft.get_peft_model(model, settings, low_cpu_mem_usage=_is_without_numbers(model))
@@ -429,6 +455,7 @@ def _names(model: nn.Module, targets: str) -> list[str] | None:
     wanted = [name.strip() for name in targets.split(",") if name.strip()]
     there = [name for name, _ in model.named_modules()]
     for name in wanted:
+        # As peft matches: a name is a whole last part of the path.
         if not any(found == name or found.endswith(f".{name}") for found in there):
             known = ", ".join(_linear_names(model)) or "none"
             problem = f"{type(model).__name__} has no module {name!r} to put an adapter on."
@@ -467,6 +494,7 @@ def _over_packed(*, clones: bool) -> type[nn.Module]:
             result: torch.Tensor = self.base_layer(x, *args, **kwargs)
             if clones:
                 result = result.clone()
+            # Under autocast the layers convert by themselves.
             converts = not torch.is_autocast_enabled(x.device.type)
             for name in self.active_adapters:
                 if name not in self.lora_A:
@@ -477,6 +505,7 @@ def _over_packed(*, clones: bool) -> type[nn.Module]:
                 if converts:
                     given = x.to(first.weight.dtype)
                 made = second(first(self.lora_dropout[name](given))) * self.scaling[name]
+                # Added out of place, as peft does: the base layer's result stays for a moment.
                 result = result + (made.to(dtype) if converts else made)
             return result
 

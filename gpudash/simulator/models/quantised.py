@@ -100,6 +100,7 @@ def read(config: Mapping[str, Any]) -> Quantisation:
     if not isinstance(config, Mapping):
         raise _refused(f"The quantization_config is no object but {_shown(config)}.", MEND)
     method = config.get("quant_method")
+    # Older configs name no method and only say how they were loaded.
     if config.get("load_in_4bit") or config.get("load_in_8bit"):
         method = "bitsandbytes"
     if method == "bitsandbytes":
@@ -117,6 +118,7 @@ def read(config: Mapping[str, Any]) -> Quantisation:
 
 def _bitsandbytes(config: Mapping[str, Any]) -> Quantisation:
     four, eight = (_truth(config, f"load_in_{bits}bit") for bits in (4, 8))
+    # Both false or both true: neither says how many bits.
     if four is eight:
         said = "neither load_in_4bit nor load_in_8bit"
         if four:
@@ -172,6 +174,7 @@ def _awq(config: Mapping[str, Any]) -> Quantisation:
 
 def _group(config: Mapping[str, Any]) -> int:
     group = config.get("group_size", config.get("q_group_size", 128))
+    # Multiples of 8; -1, a column as one group, has the remainder 7.
     if isinstance(group, bool) or not isinstance(group, int) or group == 0 or group < -1 or group % 8 not in (0, 7):
         raise _refused(f"group_size is -1 or a whole number of weights such as 128, not {_shown(group)}.", MEND)
     return group
@@ -232,21 +235,26 @@ def quantise(model: nn.Module, how: Quantisation, *, packed: Collection[str] | N
     Raises:
         CannotPredictError: when ``model`` has no such layer, or one whose sizes do not fit the words.
     """
+    # A list of the user's replaces transformers' own for bitsandbytes, and adds to it for AWQ.
     if how.kept is not None and not how.kept_too:
         kept = how.kept
     else:
         kept = (*kept_by_itself(model), *(how.kept or ()))
+    # What a model keeps in float32 by its class is never packed.
     kept = (*kept, *(getattr(model, "_keep_in_fp32_modules", None) or ()))
     blocks = None
     if how.method == GPTQ and packed is None:
         blocks = _blocks(model)
     replaced: list[str] = []
+    # A copy of the list: replacing a module while walking over its siblings would skip some.
     for name, module in list(model.named_modules()):
         sizes = _sizes(module)
         if sizes is None or (packed is not None and name not in packed):
             continue
+        # With a checkpoint its own names decide; transformers' rule serves only where none is there.
         if packed is None and (_stays(name, kept) or (blocks is not None and not name.startswith(blocks))):
             continue
+        # Conv1D holds its weight transposed, which GPTQ and AWQ do not pack.
         if packed is None and how.method in (GPTQ, AWQ) and type(module).__name__ == "Conv1D":
             continue
         model.set_submodule(name, _packed(name, module, sizes, how))
@@ -264,10 +272,12 @@ def kept_by_itself(model: nn.Module) -> tuple[str, ...]:
     a weight, the one of the last parameter, and the one that gives the outputs."""
     named: dict[int, list[str]] = {}
     last = ""
+    # Duplicates included: a tied weight has to be found under all of its names.
     for name, weight in model.named_parameters(remove_duplicate=False):
         named.setdefault(id(weight), []).append(name)
     for name, _ in model.named_parameters():
         last = name
+    # As transformers does: the module of the last parameter counts as an output.
     found = {name for names in named.values() if len(names) > 1 for name in names} | {last}
     output = getattr(model, "get_output_embeddings", lambda: None)()
     found |= {name for name, module in model.named_modules() if output is not None and module is output}
@@ -277,6 +287,7 @@ def kept_by_itself(model: nn.Module) -> tuple[str, ...]:
 def _stays(name: str, kept: Collection[str]) -> bool:
     """Whether a module stays as it is, after ``should_convert_module`` of transformers: a name is the module's own or a
     parent's from the start, as a regular expression too, or the end of it."""
+    # A regular expression of the user's must end where a part of the dotted name ends.
     boundary = r"(?:(?<=\.)|(?=\.|$))"
     return any(name.endswith(one) or _matches(rf"(?:{one}){boundary}", name) for one in kept)
 
@@ -318,6 +329,7 @@ def _packed(name: str, module: nn.Module, sizes: tuple[int, int], how: Quantisat
         )
     if how.method == EIGHT_BIT:
         return Linear8bitLt(module, *sizes, threshold=how.threshold, device="meta")
+    # Words of 32 bits are filled along either dimension, so both have to come out even.
     if sizes[0] * how.bits % 32 or sizes[1] * how.bits % 32:
         raise _refused(
             f"{name} has {sizes[0]} inputs and {sizes[1]} outputs, which do not fill words of 32 bits with {how.bits} "
@@ -332,6 +344,7 @@ def _packed(name: str, module: nn.Module, sizes: tuple[int, int], how: Quantisat
         zeros=how.zeros,
         ordered=how.ordered,
         transposed=how.method == AWQ,
+        # Marlin has kernels for 16-bit scales alone.
         dtype=weight.dtype if weight.dtype in (torch.float16, torch.bfloat16) else torch.float16,
         device="meta",
     )
@@ -349,6 +362,7 @@ def _bitsandbytes_version() -> tuple[int, ...]:
 def parameter_count(model: nn.Module) -> int:
     """Parameters of a model as it was before any of its layers were packed; shared ones once."""
     packed = [module for module in model.modules() if isinstance(module, PackedLinear)]
+    # A packed weight is a parameter too, of another number of elements: it is counted by what it stands for.
     stored = {id(getattr(module, "weight", None)) for module in packed}
     plain = sum(one.numel() for one in model.parameters() if id(one) not in stored)
     return plain + sum(module.weights for module in packed)
@@ -385,6 +399,7 @@ class EightBitAdamW(_Optimizer):  # type: ignore[misc]  # a base that torch give
         """Make the state of each parameter that has a gradient, where it has none yet."""
         for group in self.param_groups:
             for parameter in group["params"]:
+                # State comes with the first step in which a parameter has a gradient, as in bitsandbytes.
                 if parameter.grad is not None and not self.state[parameter]:
                     self._begin(parameter)
 
@@ -393,6 +408,7 @@ class EightBitAdamW(_Optimizer):  # type: ignore[misc]  # a base that torch give
         if count < SMALLEST_STATE:
             state["state1"], state["state2"] = (torch.zeros_like(parameter, dtype=torch.float32) for _ in range(2))
             return
+        # The tables of codes are one for each device, shared by all parameters there.
         if device not in self._tables:
             self._tables[device] = [torch.zeros(STATE_CODES, device=device) for _ in range(2)]
         state["qmap1"], state["qmap2"] = self._tables[device]

@@ -55,7 +55,7 @@ IMAGE_TOKENS = 64 * 64
 """Of an image of 1024 × 1024, 16 × 16 of its pixels in each, as diffusers makes one of Flux unless told otherwise."""
 
 SIZES = 6
-"""Of the image before it was cut, where it was cut, and wanted: what SDXL is told of it."""
+"""Sizes that condition SDXL: of the image before the crop, the crop's place, and the wanted size."""
 
 POSITIONS = ("max_target_positions", "max_position_embeddings", "n_positions")
 """What configs call the most tokens that a model takes."""
@@ -77,9 +77,12 @@ def follow_model(
         CannotPredictError: one sentence, when there is no such model, or it cannot be built or followed.
     """
     model = RequestedModel(options)
+    # With ranks DistributedDataParallel makes its buckets anew in the second step, so that only the third is like all
+    # others.
     steps = FOLLOWED_STEPS + bool(model.ranks.count)
     with model.ranks.first(), dry.backend.engine.counting_flops() as counted:
         found = follow(model.build, dry, steps=steps, architecture=architecture)
+        # Counted over all steps that were followed.
         facts = {**model.facts, **model.offload.facts(model.ranks.count or 1), "flops": counted() // steps}
     return found, {**facts, "assumptions": model.assumptions}
 
@@ -107,6 +110,7 @@ class RequestedModel:
         self._options = options
         self._draws = draws
         self._config = read(str(options["path"]))
+        # Nothing of an inference is kept for later.
         if options["task"] == "infer":
             kind = NONE
         else:
@@ -123,12 +127,14 @@ class RequestedModel:
             CannotPredictError: one sentence, when it cannot be built.
         """
         options = self._options
+        # Weights that FSDP2 shards are placed by it, shard by shard.
         model = building.build(self._config, device, options, draws=self._draws, places=not self.ranks.shards)
         inputs = Inputs(model, int(options["batch"]), int(options["sequence"]))
         self._describe(model, inputs)
         if options["task"] == "infer":
             return self._inferring(model, inputs, device)
         how = building.quantisation_of(self._config, torch.bfloat16, options)
+        # Packed weights have no gradients.
         if how is not None and (options["task"] == "train" or not how.learns):
             raise refused(f"The weights of {self._config.file} are packed and do not learn.", PACKED_LEARNS)
         if options["task"] == "train":
@@ -139,6 +145,7 @@ class RequestedModel:
 
     def _describe(self, model: nn.Module, inputs: Inputs) -> None:
         packed = (one for module in model.modules() if isinstance(module, PackedLinear) for one in module.buffers())
+        # Once for each tensor: tied weights are one.
         tensors = {id(one): one for one in (*model.parameters(), *packed)}.values()
         stored, dtype = self._config.stored, building.weights_dtype(self._config, str(self._options["precision"]))
         how = building.quantisation_of(self._config, dtype, self._options)
@@ -158,6 +165,7 @@ class RequestedModel:
         else:
             self.assumptions = ()
         weights = sum(module.weights for module in model.modules() if isinstance(module, PackedLinear))
+        # Experts in one tensor are no linear layers: then the user has to know that little of the model is packed.
         if 0 < weights < self.facts["parameters"] / 2:
             self.assumptions += (MOSTLY_UNPACKED.format(weights / self.facts["parameters"]),)
         if self._options["attention"] == flash_attention.NAME:
@@ -166,6 +174,7 @@ class RequestedModel:
     def _inferring(self, model: nn.Module, inputs: Inputs, device: torch.device) -> Step:
         names = inspect.signature(model.forward).parameters
         more = {}
+        # As generate begins: of the prompt's logits only the last token's are made.
         if "logits_to_keep" in names:
             more = {"logits_to_keep": 1}
         if more:
@@ -187,12 +196,14 @@ class RequestedModel:
         if hasattr(config, "use_cache"):
             config.use_cache = False  # as trainers set it: keys and values of a training are not used again
         offload, ranks = self.offload, self.ranks
+        # Before the optimizer: FSDP2 replaces the parameters by shards.
         model = ranks.spread(model, device)
         learned = offload.learned(model)
         optimizer, clip = _optimizer(str(self._options["optimizer"]), learned), float(self._options["clip"])
         scaler = torch.amp.GradScaler(device.type, enabled=self._options["precision"] == "amp_fp16")
         parts = int(self._options["accumulation"])
         if "labels" not in inspect.signature(base.forward).parameters:
+            # Without labels the model gives no loss of its own.
             self.assumptions += (HEADLESS,)
 
         dtype = building.weights_dtype(self._config, str(self._options["precision"]))
@@ -202,16 +213,19 @@ class RequestedModel:
         def step() -> object:
             with offload.step():
                 for part in range(1, parts + 1):
+                    # Gradients of all parts but the last stay on their rank (`no_sync`).
                     ranks.reduce_gradients(model, part == parts)
                     batch = inputs.make(device, dtype, learns=True)
                     with self._autocast(device), offload.saving():
                         loss = _loss(model(**batch)) / parts
                     scaler.scale(loss).backward()  # type: ignore[no-untyped-call]  # torch's is untyped
+                # Norms are of unscaled gradients.
                 if clip:
                     scaler.unscale_(optimizer)
                     nn.utils.clip_grad_norm_(learned, clip)
                 scaler.step(optimizer)
                 scaler.update()
+                # Dropped behind the optimizer's step, as trainers do: the next forward pass runs without gradients.
                 offload.stepped(optimizer)
             return loss.detach()
 
@@ -228,6 +242,7 @@ def _loss(out: Any) -> torch.Tensor:
     loss = getattr(out, "loss", None)
     if isinstance(loss, torch.Tensor):
         return loss
+    # The mean of the first tensor stands for a loss: what matters is that all of the graph goes backward.
     first: torch.Tensor = next(value for value in out.values() if isinstance(value, torch.Tensor))
     return first.float().mean()
 
@@ -252,6 +267,7 @@ def _optimizer(name: str, parameters: Iterable[nn.Parameter]) -> Any:
         return optimization.Adafactor(parameters, lr=1e-4, scale_parameter=False, relative_step=False)
     if name in ("sgd", "momentum"):
         return torch.optim.SGD(parameters, lr=1e-4, momentum=0.9 if name == "momentum" else 0.0)
+    # fused=None leaves the choice to torch; True is asked for.
     return torch.optim.AdamW(parameters, lr=1e-4, fused=True if name == "adamw_fused" else None)
 
 
@@ -280,6 +296,7 @@ class Inputs:
         else:
             self._text = text()
         self._classifies = type(model).__name__.endswith("Classification")
+        # An encoder and a decoder both take tokens.
         self._is_pair = bool(getattr(self._config, "is_encoder_decoder", False))
         if self.takes_tokens:
             self.longest = self._longest()
@@ -300,6 +317,7 @@ class Inputs:
             dtype: of images, sound and noise.
             learns: whether with what is to be learned of it, where the model takes that.
         """
+        # diffusers' configs have none; transformers' all do.
         if not hasattr(self._config, "get_text_config"):
             return self._noise(device, dtype)
         made: Batch = {}
@@ -309,6 +327,7 @@ class Inputs:
             made[self._main] = torch.empty(self._shape(), device=device, dtype=dtype)
         if learns and "labels" in self._names:
             made["labels"] = self._labels(device)
+        # Without labels the decoder has no input to shift.
         elif self._is_pair:
             made["decoder_input_ids"] = self._tokens(device)
         return made

@@ -330,7 +330,7 @@ def _banned(_operation: Any) -> Callable[..., Any]:
 
 
 def _clear_with_torch() -> None:
-    """Clear the casts where torch clears its own: when the outermost autocast ends, and when it is told to."""
+    """Clear the casts where torch clears its own: when the outermost autocast ends, and on request."""
     original: Callable[[], None] = torch.clear_autocast_cache
 
     def clear() -> None:

@@ -1,6 +1,6 @@
 """What ranks tell each other of tensors on a simulated device: it goes as bytes of the host, by a backend for the CPU.
 
-Every rank is a process of its own, whose tensors nobody else has, so that only the numbers are in common. A backend
+Every rank is a process of its own, which no other has the tensors of, so that only the numbers are in common. A backend
 such as gloo has no kernels for a device that Python registers; it is therefore given the host's bytes in which the
 numbers lie, and writes its results there.
 """

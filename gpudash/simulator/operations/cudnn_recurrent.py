@@ -402,12 +402,12 @@ class Networks:
         return self._engine.empty((count,), torch.uint8, near.device.index, None)
 
     def _zeros(self, near: torch.Tensor) -> torch.Tensor:
-        """Room as big; nobody reads it."""
+        """Room of the same size, which is not read."""
         return self._take(near.shape, near)
 
 
 class _Call:
-    """What one call is told, ``how``: cell, hidden, projection, layers, batch first, dropout, training, directions and
+    """Settings ``how`` of one call: cell, hidden, projection, layers, batch first, dropout, training, directions and
     the batch at each step of packed sequences."""
 
     def __init__(self, engine: Engine, values: torch.Tensor, each: int, how: Sequence[Any]) -> None:

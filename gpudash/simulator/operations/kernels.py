@@ -289,9 +289,10 @@ _add_in_place = torch.ops.aten.add_.Tensor
 def _adding(engine: Engine) -> dict[str, Callable[..., Any]]:
     """The sum of two tensors: gradients that come to a tensor from several uses are added in place where CUDA's would.
 
-    ``InputBuffer::accumulate`` (torch/csrc/autograd/input_buffer.cpp) adds to what nobody else holds. It asks how often
-    the storage is held; that of a simulated tensor is held once more, by its Python object, so that the engine asks for
-    a new tensor instead. Here that request is known again, and served by the tensor it would have added to.
+    ``InputBuffer::accumulate`` (torch/csrc/autograd/input_buffer.cpp) adds in place to what has no other owner. It asks
+    how often the storage is held; that of a simulated tensor is held once more, by its Python object, so that the
+    engine asks for a new tensor instead. Here that request is known again, and served by the tensor it would have added
+    to.
     """
 
     def add(one: torch.Tensor, other: Any, *, alpha: Any = 1) -> Any:

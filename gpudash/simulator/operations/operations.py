@@ -341,7 +341,7 @@ class Engine:
             self._flops = None
 
     def count(self, operation: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> None:
-        """Count what one call multiplies, where somebody asks for it."""
+        """Count the multiplications of one call, where counting is on."""
         if self._flops is not None:
             self._flops += call_flops(operation, args, kwargs, result)
 
@@ -497,7 +497,7 @@ class Engine:
         return made
 
     def adopted(self, result: torch.Tensor, index: int) -> torch.Tensor:
-        """What the CPU (or nobody) computed, as a tensor of device ``index``."""
+        """What the CPU computed, or nothing did, as a tensor of device ``index``."""
         if result.layout is not torch.strided or result.is_quantized:
             if result.is_quantized:
                 kind = "quantized"

@@ -1,4 +1,4 @@
-"""The XID errors of one GPU: the driver queues them for whoever registered, and gives them out one by one."""
+"""The XID errors of one GPU: the driver queues them for registered clients and hands them out one by one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpudash.sources.nvml.errors import NVML_ERRORS
 METRICS = ("xid_errors", "last_xid")
 
 WAIT_MS = 1
-"""How long the driver may wait for one: nobody waits here, since what comes later is given out next time."""
+"""How long the driver may wait for one: not at all, since later ones are handed out next time."""
 
 MOST_AT_ONCE = 16
 """Errors that are taken in a reading; more stay in the driver's queue for the next one."""

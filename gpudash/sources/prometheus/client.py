@@ -80,7 +80,7 @@ def read_token(address: ServerAddress, environment: Mapping[str, str] = os.envir
     # Visible ASCII alone: anything else could end the header and begin another.
     if len(token) > LONGEST_TOKEN or not re.fullmatch(r"[\x21-\x7e]+", token):
         raise ValueError(f"The token of {TOKEN} has characters or a length that no token has; set the right one.")
-    # On this machine nobody is in between.
+    # On this machine nothing is in between.
     if address.scheme == "http" and not address.local:
         raise ValueError(f"A token sent to {address} could be read on the way; use https:// or unset {TOKEN}.")
     return token
@@ -114,7 +114,7 @@ def _of_failure(address: ServerAddress, error: BaseException, timeout_s: float) 
     if isinstance(error, TimeoutError):
         message = f"{address} did not answer within {timeout_s:g} s; look whether the server is overloaded or shielded."
         return PrometheusError("slow", message)
-    # A name that cannot be encoded for DNS is as good as one that nobody has.
+    # A name that cannot be encoded for DNS counts as unknown.
     if isinstance(error, (socket.gaierror, UnicodeError)):
         return PrometheusError("down", f"No machine is called {address.host!r}; correct the address or the network.")
     if isinstance(error, ConnectionRefusedError):
@@ -142,7 +142,7 @@ def _of_status(address: ServerAddress, status: int, location: str, body: bytes, 
         return PrometheusError("protected", f"A proxy before {address} asks for a password; name the server itself.")
     if status in (301, 302, 303, 307, 308):
         return PrometheusError("other", f"{address} sends on to {_short(location)}; give that address if it is right.")
-    # Go's and nginx's own words to somebody who speaks plainly to a TLS port.
+    # Go's and nginx's own words to a plain request at a TLS port.
     if "HTTPS server" in text or "plain HTTP request was sent to HTTPS" in text:
         return PrometheusError("tls", f"{address} speaks TLS; write https:// instead.")
     if status in (429, 502, 503, 504):

@@ -259,7 +259,7 @@ def _sample(time_s: float, table: Table, device: str | None, values: Mapping[str
 
 
 def _add_total(row: dict[str, float | None]) -> None:
-    """The capacity, where only its parts are told (dcgm-exporter)."""
+    """The capacity, where only its parts are reported (dcgm-exporter)."""
     used, free = row.get("used_bytes"), row.get("free_bytes")
     if used is not None and free is not None:
         row["total_bytes"] = used + free + (row.get("driver_reserved_bytes") or 0.0)

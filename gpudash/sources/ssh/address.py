@@ -31,7 +31,7 @@ class SshHost:
 
     @property
     def arguments(self) -> list[str]:
-        """What ssh is told of it, the host last."""
+        """ssh's arguments for it, the host last."""
         if self.user is None:
             user = []
         else:

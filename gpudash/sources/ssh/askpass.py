@@ -1,7 +1,7 @@
 """What ssh starts as its SSH_ASKPASS: it hands ssh's question to the gpudash that started ssh, and prints the answer.
 
 Run as a program, by a Python without any package: the first argument is the socket, the second the question. It ends
-with 1, and ssh has no answer, where nobody gives one. What is answered is kept nowhere.
+with 1, and ssh has no answer, where none is given. What is answered is kept nowhere.
 """
 
 from __future__ import annotations

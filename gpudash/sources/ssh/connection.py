@@ -71,7 +71,7 @@ class LinkFault:
 
     Attributes:
         text: one sentence that names the machine.
-        lasting: whether trying again is in vain until somebody has done something.
+        lasting: whether trying again is in vain until something is done about it.
     """
 
     text: str
@@ -147,7 +147,7 @@ class Connection:
 
     @property
     def cancelled(self) -> bool:
-        """Whether somebody would not answer."""
+        """Whether the user declined to answer."""
         return self._asking is not None and self._asking.refused
 
     def read(self, timeout_s: float) -> list[bytes] | None:
@@ -270,7 +270,7 @@ def fault_of(host: SshHost, problems: str, code: int | None, *, greeted: bool, a
         problems: what was written to the standard error, by ssh or from the other side.
         code: exit code of ssh; ``None`` when it was ended from here.
         greeted: whether the reader there had begun.
-        answered: whether somebody has answered what ssh asked.
+        answered: whether a question of ssh's was answered.
     """
     last = _last_line(problems)
     # Once the reader has begun, whatever follows is a loss, with ssh's last words.
@@ -348,7 +348,7 @@ _FAULTS = (
     ("Too many authentication failures", _KEYS, True),
     ("gpudash: no /proc", "{name} has no /proc; only Linux can be watched over ssh", True),
 )
-"""What somebody writes to the standard error, what that means, and whether trying again is in vain."""
+"""Text on the standard error, what it means, and whether trying again is in vain."""
 
 
 def _forgetting(host: SshHost, problems: str) -> str:

@@ -87,7 +87,7 @@ _writing = threading.Lock()
 
 
 def emit(record: Mapping[str, Any]) -> None:
-    """Write one line; where nobody reads any more this process ends."""
+    """Write one line; this process ends when its reader is gone."""
     data = json.dumps(record).encode() + b"\n"
     with _writing:
         try:

@@ -22,6 +22,7 @@ MOST_RUNS = 6
 ENDING = "status"
 """Name under which a run that did not end as well as the other one is worse."""
 
+# A difference that follows from another one is not held against a run a second time.
 _IMPLIED_BY = {"peak_used_bytes": ("peak_allocated_bytes", "peak_reserved_bytes")}
 """Memory in use, other programs' included, does not count against a run whose own memory is counted exactly."""
 
@@ -117,9 +118,11 @@ class Comparison:
         """Names of what counts and is worse in B by more than ``tolerance``, a share of A, and more than the noise."""
         found = [difference.name for difference in self._judged(_IMPLIED_BY) if difference.exceeds(tolerance)]
         if (
+            # Only where exactly one of them finished; two that failed are alike in that.
             self.a.view.status == "finished" != self.b.view.status
         ):  # one whose end is not recorded has not done its work
             found.append(ENDING)
+        # A loss that became NaN or infinite has no median of its last values.
         if _has_loss(self.a) and _diverged(self.b):
             found.append(LOSS)
         return found
@@ -130,7 +133,7 @@ class Comparison:
         return [difference.name for difference in self._judged(implied_by) if difference.may_exceed(tolerance)]
 
     def _judged(self, implied_by: Mapping[str, Sequence[str]]) -> Iterator[FigureDifference]:
-        """What counts against a run, but for figures ``beside`` others, by name, which tell better."""
+        """What counts against a run, except figures for which another one in ``implied_by`` stands already."""
         names = {difference.name for difference in self.differences}
         for difference in self.differences:
             counts = difference.a.judged and difference.b.judged
@@ -161,6 +164,7 @@ def compare(a: ComparedRun, b: ComparedRun) -> Comparison:
         [
             FigureDifference(figure, of_b[name])
             for name, figure in of_a.items()
+            # Rates of different items are not one quantity.
             if name in of_b and (figure.unit not in RATES or _item(a) == _item(b))
         ],
         spec_fields((a, b)),
@@ -186,6 +190,7 @@ def machines(runs: Sequence[ComparedRun]) -> list[Field]:
 
 
 def _fields(rows: Sequence[Mapping[str, Any]], sizes: Collection[str]) -> list[Field]:
+    # In the order of the first run; fields that only later runs have come behind.
     names = dict.fromkeys(name for fields in rows for name in fields)
     found = [Field(name, tuple(fields.get(name) for fields in rows), name in sizes) for name in names]
     return sorted(found, key=lambda field: not field.differs)
@@ -211,6 +216,7 @@ def _limits(a: ComparedRun, b: ComparedRun) -> Iterator[str]:
             f"A is {a.view.workload} and B is {b.view.workload}: only figures that both have are compared, and the "
             "work is not the same."
         )
+    # Where one of them does not say what it counts, nothing is remarked.
     elif _item(a) != _item(b) and None not in (_item(a)[1], _item(b)[1]):
         yield f"A counts {_item(a)[1]}s and B counts {_item(b)[1]}s: their throughput is not compared."
     if a.view.simulated or b.view.simulated:
@@ -234,6 +240,7 @@ def _crowds(a: ComparedRun, b: ComparedRun) -> Iterator[str]:
     shares = (a.crowding, b.crowding)
     if max(shares) >= CROWDED:
         taken = " and ".join(f"{format_percent(share)} from {name}" for share, name in zip(shares, "AB", strict=True))
+        # The noise of the two runs cannot be smaller than what others took from them.
         yield f"Other programs used the processor ({taken}), so times and rates compare no closer than that."
 
 
@@ -286,6 +293,7 @@ def headline(comparison: Comparison) -> str:
     sentences = [_spec_text(comparison.changed)]
     found = comparison.differences
     for judgement in ("worse", "better"):
+        # Worse before better, since that is what a reader has to act on.
         named = [difference for difference in found if difference.judgement == judgement]
         if named:
             sentences.append(f"{judgement.capitalize()} in B: {_listed([_change(d) for d in named])}.")

@@ -123,6 +123,7 @@ class Curve:
         extent = self.extent
         if extent is None or not extent[0] <= place <= extent[1]:
             return math.nan
+        # Readings hold until the next one.
         return float(self.y[int(np.searchsorted(self.x, place, "right")) - 1])
 
     def moved(self, offset: float) -> Curve:
@@ -140,8 +141,10 @@ class Curve:
         if not low < high or columns < 1:
             raise ValueError(f"nothing can be drawn from {low} to {high} on {columns} columns")
         first, last = np.searchsorted(self.x, low, "left"), np.searchsorted(self.x, high, "right")
+        # One more point on either side, so that the line reaches the edge of the picture.
         part = slice(max(int(first) - 1, 0), int(last) + 1)
         x, y = self.x[part], self.y[part]
+        # Thinning gives up to two points a column: fewer than that are drawn as they are.
         if len(x) <= 2 * columns:
             return Curve(x, y)
         thinned = thin(x, y, cell_width(high - low, columns))
@@ -164,10 +167,13 @@ def difference(a: Curve, b: Curve, low: float, high: float, columns: int) -> Cur
         raise ValueError("a difference needs a column to be drawn on")
     if len(a.x) == 0 or len(b.x) == 0:
         return EMPTY
+    # Only where both curves are: beyond either end there is nothing to subtract.
     start, end = max(a.x[0], b.x[0], low), min(a.x[-1], b.x[-1], high)
     if not start < end:
         return EMPTY
+    # Thinned first: the difference of two recordings of hours is taken at pixels, with both runs' extremes.
     near = [curve.drawn(float(start), float(end), columns) for curve in (a, b)]
+    # At the points of both: between two of them both curves are straight, and so is their difference.
     x = np.unique(np.concatenate([[start], *(curve.x for curve in near), [end]]))
     x = x[(x >= start) & (x <= end)]
     values = [_at(curve, x) for curve in near]
@@ -209,6 +215,7 @@ def marked(run: ComparedRun, label: str) -> float | None:
 
 def common_marks(runs: Sequence[ComparedRun]) -> list[str]:
     """Labels of marks that every run has, in the order of the first run."""
+    # In the first run's order, each label once.
     if not runs:
         return []
     others = [{mark.label for mark in run.marks} for run in runs[1:]]
@@ -227,6 +234,7 @@ def _known(run: ComparedRun, quantity: Quantity) -> tuple[Floats, Floats]:
         return curve.x, curve.y
     reported = _reported(run, quantity)
     values = run.steps.metric(quantity)[reported]
+    # A quantity that is never a number has no curve.
     if np.isfinite(values).any():
         return (run.steps.time_s[reported], values)
     return (EMPTY.x, EMPTY.y)
@@ -247,6 +255,8 @@ def _by_step(run: ComparedRun, quantity: Quantity, times: Floats, values: Floats
         return Curve(numbers[_reported(run, quantity)], values)
     if not len(numbers):
         return EMPTY
+    # Readings behind the last step belong to no step.
     inside = times <= run.steps.time_s[-1]
+    # Step 0 is the run's beginning, so that readings before the first step have a place too.
     known = np.concatenate(([run.began_s], run.steps.time_s)), np.concatenate(([0.0], numbers))
     return Curve(np.interp(times[inside], *known), values[inside])

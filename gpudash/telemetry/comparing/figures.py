@@ -307,7 +307,7 @@ def _stages(run: ComparedRun) -> Iterator[Figure]:
 
 
 def _stage(run: ComparedRun, stage: StageView, samples: Floats) -> Iterator[Figure]:
-    """Time of one execution. What is told a few times a second hides its spread: it is no steadier than the steps."""
+    """Time of one execution. Reported a few times a second, it hides its spread and is no steadier than the steps."""
     each = stage.seconds / stage.count
     own = max(noise.spread(samples, _mean) or 0.0, _unsteadiness(run) * each, noise.TIMER_S)
     yield _timed(run, f"stage.{stage.name}.seconds", f"{stage.name}, each", "s", each, own, "lower")

@@ -85,7 +85,7 @@ class RankStep:
 class RankMemory:
     """Memory of one rank at a session time, in bytes: of its process or device, and what its allocator says.
 
-    The peaks are those since the process began, where its allocator keeps them; else the readings' own are told.
+    The peaks are those since the process began, where its allocator keeps them; else those of the readings.
     """
 
     rank: int
@@ -447,7 +447,7 @@ def _shares(device: str, time_s: float, parts: Mapping[str, float], whole_s: flo
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One fact that is told as a note: its topic, in a sentence, and its figures."""
+    """One finding, reported as a note: its topic, a sentence, and its figures."""
 
     topic: str
     text: str

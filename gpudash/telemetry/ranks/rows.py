@@ -31,7 +31,7 @@ STALLED_STEPS = 3.0
 """Without a step for so many usual ones (and `SILENT_S`), the ranks wait."""
 
 LEAST_UNACCOUNTED = 0.05
-"""Share of a rank's step from which on it is told that it went into none of its parts."""
+"""Share of a rank's step that belongs to no part, from which on it is reported."""
 
 FIGURES: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
     ("step", "step_seconds_median", format_duration),
@@ -49,7 +49,7 @@ class RankPlace:
     Attributes:
         rank: from 0.
         device: torch's name.
-        host: name of the machine; "" where nobody told it.
+        host: name of the machine; "" where unknown.
         capacity_bytes: of the device; ``None`` where it is not known, or the ranks share the machine's memory.
     """
 
@@ -79,7 +79,7 @@ def places_of(run: RunView | None) -> tuple[RankPlace, ...]:
 
 
 def _reports(run: RunView | None) -> Iterator[Mapping[str, Any]]:
-    """What a run has told of its ranks, the newest last; every node tells of its own."""
+    """Notes about a run's ranks, the newest last; each node reports its own ranks."""
     if run is not None:
         yield from (note.details for note in run.notes if note.topic == Topic.RANKS)
         yield run.result

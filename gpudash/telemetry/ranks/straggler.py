@@ -23,7 +23,7 @@ WARM_UP = 5
 """First steps that are left out: they load kernels, fill caches and set up the collectives."""
 
 LEAST_STEPS = 20
-"""Steps below which nothing is told: two a block."""
+"""Fewest steps for a finding: two per block."""
 
 RECENT = 1000
 """Newest steps that count: what a rank did long ago says nothing of now."""
@@ -114,7 +114,7 @@ class Paces:
                 self._own[rank].append(seconds)
 
     def straggler(self) -> Straggler | None:
-        """The one rank that is clearly slower than the others; ``None`` where there is none, or nobody knows."""
+        """The one rank that is clearly slower than the others; ``None`` where there is none or it is unknown."""
         steps = min(map(len, self._ratios.values()))
         if len(self._ratios) < 2 or steps < LEAST_STEPS:
             return None

@@ -166,7 +166,7 @@ class RecordingBackend:
         self._closed = True
         if self._requests is not None:
             self._requests.close()
-        # Waited for before the file is closed under whoever reads it.
+        # Waited for before the file is closed under its reader.
         ended = self.wait(CLOSE_S)
         with self._seeking, store.lock:
             if ended:

@@ -40,10 +40,10 @@ LATEST_S = 2.5e11
 """The latest beginning, in seconds since the epoch, to which a hundred years can be added: dates end with year 9999."""
 
 MOST_RUNS = 500
-"""Runs of a recording that are told, the first ones."""
+"""Most runs of a recording that are listed, the first ones."""
 
 MOST_NOTES = 64
-"""Notes of which GPUs there are that are read: each simulated card that a program brings is told in one of its own."""
+"""Most notes about GPUs that are read: every simulated card of a program has a note of its own."""
 
 MOST_FIELDS, LONGEST_TEXT = 60, 300
 """Fields of a spec that are kept, and characters of one: a recording may come from anybody."""
@@ -62,7 +62,7 @@ _RUN_EVENTS = tuple(name for name, kind in EVENTS.items() if kind in (RunStarted
 
 
 BUSY_S = 1.0
-"""Longest that is waited for somebody else who has the file open."""
+"""Longest wait for another process that has the file open."""
 
 TRIED_AGAIN_S = 0.001
 """How often it is looked whether they let go of it."""
@@ -152,7 +152,7 @@ def read_facts(path: Path, peak_s: float = PEAK_S, stopped: Callable[[], bool] =
     Args:
         path: the file; it is not changed.
         peak_s: longest that peaks are looked for.
-        stopped: whether nobody waits for it any more; then what has not been found is left out.
+        stopped: whether the answer is no longer wanted; then what has not been found is left out.
     """
     until = time.monotonic() + peak_s
     try:
@@ -284,7 +284,7 @@ def _highest_of_parts(
     last: schema.Rows,
     stopped: Callable[[], bool],
 ) -> list[int | None]:
-    """The highest reading of each part of a run's rows. Of a long run every part is told by its first rows."""
+    """The highest reading of each part of a run's rows. Each part of a long run is represented by its first rows."""
     table, column, device = key
     rows = {table: last.get(table, 0)}
     first = recording.rows_at(view.began_s, rows)[table] + 1
@@ -349,7 +349,7 @@ COMPARED_FIELDS = "fields"
 
 
 def _spec(spec: object, *, nested: bool = False) -> dict[str, Any]:
-    """The fields that can be told in a line; what is nested, such as an environment, is nobody's business here.
+    """The fields that fit in a line; nested ones, such as an environment, are left out.
 
     Args:
         spec: as it was recorded.
@@ -489,7 +489,7 @@ def annotate(path: Path, key: str, value: str) -> None:
 
 
 def _begin(connection: sqlite3.Connection) -> None:
-    """Begin to write, within `BUSY_S`: whoever records writes nearly all the time, and SQLite's own waiting grows to
+    """Begin to write, within `BUSY_S`: a recorder writes nearly all the time, and SQLite's own waiting grows to
     100 ms, longer than the moment between two of its commits."""
     connection.execute("PRAGMA busy_timeout = 0")
     latest = time.monotonic() + BUSY_S

@@ -47,7 +47,7 @@ LONGEST_S = 3.2e9
 """A session's longest time, a hundred years: beyond, it is no time."""
 
 FIRST_S = -60.0
-"""The earliest time that a row can have: rates are told for what began a little before the session."""
+"""The earliest time a row can have: a rate may cover an interval that began shortly before the session."""
 
 MOST_DEVICES = 4096
 """Devices of each table whose readings are taken: the most ranks that a program is believed to have. Each has up to
@@ -56,7 +56,7 @@ some fifty curves, and a file of 2 MB can name 50,000."""
 R = TypeVar("R", bound=Record)
 
 _KINDS: dict[str, _Kinds] = {"INTEGER": (int,), "REAL": (int, float), "TEXT": (str,)}
-"""What a column may hold; SQLite keeps a fraction or an infinity that somebody put among whole numbers."""
+"""What a column may hold: SQLite does not enforce types, and keeps a fraction or an infinity among integers."""
 
 _VERSION = re.compile(r"[0-9]{1,9}")
 
@@ -477,7 +477,7 @@ def open_recording(path: Path) -> Recording:
             if log.exists():
                 require_regular(log)  # SQLite opens it, too
         source, options = path, "mode=ro"
-        # Nobody writes it: it may be opened without locks, and its log, if a crash left one, has to be recovered.
+        # It has no writer: it may be opened without locks, and its log, if a crash left one, has to be recovered.
         if not being_written(path):
             if any(log.exists() and log.stat().st_size for log in log_files(path)[:1]):
                 folder = tempfile.TemporaryDirectory(prefix="gpudash-")

@@ -2,7 +2,7 @@
 
 It carries summaries, written as it grows, so that a long one is drawn without reading every row. Every `PAGE_ROWS` rows
 end a page: where each table stood, the page's samples of every series in buckets, and the figures of the run that is
-on. Whoever does not know these tables reads the rows alone.
+on. A reader that does not know these tables reads the rows alone.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ COMMIT_ROWS = 1000
 """Rows that are committed at once even when no tick comes."""
 
 CACHE_KIB = 512
-"""SQLite's page cache: rows are only appended, so a larger one would hold pages nobody reads."""
+"""SQLite's page cache: rows are only appended, so a larger one would hold pages that are never read."""
 
 WAL_BYTES = 4 * 1024**2
 """Size the write-ahead log is cut back to; SQLite moves it into the file every 1000 pages (4 MiB)."""
@@ -82,7 +82,7 @@ class _TakenError(RecordingError):
 
 
 ANSWER_S = 1.0
-"""Longest that whoever wants a fact noted waits for the recorder, which looks four times a second."""
+"""Longest wait until the recorder, which looks four times a second, has noted a fact."""
 
 
 def recorder_of(path: Path) -> Recorder | None:
@@ -231,10 +231,10 @@ class Recorder:
     def annotate(self, key: str, value: str) -> bool:
         """Have a named fact noted that the user wants kept, "" removes it; false when nothing is written any more.
 
-        For any thread: this recorder's own notes it when it ticks next, or closes, so that nobody else writes the file.
+        For any thread: this recorder's own notes it when it ticks next, or closes, so that the file has one writer.
         """
         request = _Request(key, value)
-        # Under the lock: `_release` answers whoever has come so far, and nobody comes after it.
+        # Under the lock: `_release` answers all callers so far, and none can come after it.
         with self._requests_lock:
             if self._connection is None:
                 return False

@@ -1,4 +1,4 @@
-"""What a recording is called, and its tables: shared by whoever writes and whoever reads one."""
+"""What a recording is called, and its tables: shared by writers and readers."""
 
 from __future__ import annotations
 

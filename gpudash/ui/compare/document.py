@@ -323,7 +323,7 @@ def load(path: Path, number: int | None, cancelled: Callable[[], bool]) -> Compa
 
 
 class LoadingRuns(threading.Thread):
-    """Reads recordings one after another; whoever started it looks at `done` now and then.
+    """Reads recordings one after another; the caller polls `done`.
 
     Args:
         paths: recordings, each ``FILE`` or ``FILE#N``.
@@ -580,7 +580,7 @@ class CompareDocument(Document):
         else:
             self.label.setText(loading.problem)
             self.label.setProperty("role", "error")
-            # A property that a style sheet asks for takes effect when the style is told anew.
+            # A property that a style sheet selects by takes effect only after polishing.
             self.label.style().polish(self.label)
             self.close_button.show()
 

@@ -60,7 +60,7 @@ class CauseHeader(QFrame):
             column.addWidget(widget)
 
     def show_cause(self, found: Explanation, title: str) -> None:
-        """Show the sentences of ``found`` under ``title``; whoever knows what they are for shows its remedies."""
+        """Show the sentences of ``found`` under ``title``; the caller shows its remedies."""
         self.title.setText(title)
         self.headline.setText(found.headline)
         self.request.setText(found.request_words)

@@ -1,4 +1,4 @@
-"""What a newcomer is told in a window over a live session: why there is no GPU, and in an empty table how to fill it.
+"""Hints for newcomers in a window over a live session: why there is no GPU, and in an empty table how to fill it.
 
 The strip over the status line while no GPU can be used: which cause it is, what works now, and what to do next.
 """
@@ -31,7 +31,7 @@ _DISMISSED = "no_gpu_dismissed"
 
 
 def commands(workspace: Workspace) -> list[Command]:
-    """Put what a newcomer is told into the window; that takes no command."""
+    """Add the newcomer's hints to the window; this needs no command."""
     FirstMinute(workspace)
     return []
 
@@ -65,7 +65,7 @@ class FirstMinute(QObject):
         stages.add_offer("Recorded runs   Ctrl+Shift+O", "Look at an earlier run", partial(open_library, workspace))
 
     def _hold(self) -> None:
-        """Say nothing while somebody presents, or go on."""
+        """Keep quiet during a presentation, or resume."""
         held = self._workspace.playing_demo or self._workspace.presenting
         if held != self._held:
             self._held = held
@@ -183,7 +183,7 @@ class NoGpuStrip(QFrame):
 
     @property
     def problem(self) -> str:
-        """What is told; "" while nothing is."""
+        """The hint shown; "" for none."""
         return self._problem
 
     def report(self, problem: str | None, *, simulated: bool = False) -> None:

@@ -132,7 +132,7 @@ def _remember(remembered: str, address: str) -> None:
 def open_fleet(workspace: Workspace, address: ServerAddress) -> FleetDocument | None:
     """Show the fleet that the server at ``address`` knows in a tab; one that is open already comes to the front.
 
-    A token that cannot be sent there is told in one sentence.
+    A token that cannot be sent there is reported in one sentence.
     """
     from gpudash.session.fleet import Fleet
     from gpudash.ui.fleet.document import FleetDocument
@@ -162,7 +162,7 @@ def open_fleet(workspace: Workspace, address: ServerAddress) -> FleetDocument | 
 def open_machines(workspace: Workspace, given: Sequence[str]) -> FleetDocument | None:
     """Link machines ("host", "user@host:2222", with or without "ssh://") and show them in a tab.
 
-    An address that can be none is told in one sentence.
+    An impossible address is reported in one sentence.
     """
     try:
         fleet = machines(given, workspace.session.settings)
@@ -241,7 +241,7 @@ def save_machines(workspace: Workspace, fleet: SshFleet) -> None:
 
 
 class Logins(QObject):
-    """Shows what ssh asks of some machines, one question at a time, until nobody holds them any more.
+    """Shows the questions ssh asks about some machines, one at a time, until the last holder releases them.
 
     Args:
         workspace: whose window asks, and whose timer looks.
@@ -370,7 +370,7 @@ def compare_recordings(workspace: Workspace, replays: Sequence[Replay]) -> Fleet
     """Lay the fullest memories of two recordings over one another in a tab, which closes them.
 
     Args:
-        workspace: where the tab is added, and what cannot be compared is told.
+        workspace: where the tab is added, and failures are reported.
         replays: of machines, at their ends.
     """
     from gpudash.session.remote.memory_views import MemoryView, fullest_memory

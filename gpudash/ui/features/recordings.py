@@ -137,7 +137,7 @@ def open_comparison(workspace: Workspace, paths: Sequence[Path]) -> CompareDocum
     """Compare recordings in a tab, the first as A; a tab that compares them already comes to the front.
 
     Args:
-        workspace: where the tab is added, and what cannot be opened is told.
+        workspace: where the tab is added, and failures are reported.
         paths: two to six recordings, each ``FILE`` or ``FILE#N``.
     """
     from gpudash.ui.compare.document import CompareDocument

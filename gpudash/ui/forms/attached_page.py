@@ -53,7 +53,7 @@ class AttachedPage(QWidget):
         return "\n".join([*lines, self._seen.full_text])
 
     def show_run(self, run: RunView) -> None:
-        """Show the process of ``run``, by what has been told of it."""
+        """Show what is known of the process of ``run``."""
         given = run.spec.get("command")
         command = []
         if isinstance(given, Sequence) and not isinstance(given, str):

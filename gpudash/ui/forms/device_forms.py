@@ -98,7 +98,7 @@ class DeviceChoice(ChoiceField):
         self.show_choice(self._shown)
 
     def show_choice(self, value: str) -> None:
-        """Show ``value`` as chosen, also where it is not in the list; that is nobody's choice."""
+        """Show ``value`` as chosen, even if it is not in the list; this does not count as the user's choice."""
         self._shown = value
         with QSignalBlocker(self):
             if self.findData(value) < 0 and value:

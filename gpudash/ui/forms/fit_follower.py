@@ -236,7 +236,7 @@ class FitFollower:
         return self._deviations[1]
 
     def _readings(self, metric: str, device: str, span: tuple[float, float], *, only_peaks: bool = False) -> Readings:
-        """The most since the reading before where that is told, else what was read; up to the first behind a span."""
+        """The peak since the previous reading where it is known, else the reading; up to the first after the span."""
         store = self._session.store
         # Of the peaks only: a reading between two steps says nothing about the most that a step held.
         for name in (f"peak_{metric}", metric)[: 1 if only_peaks else 2]:
@@ -395,7 +395,7 @@ class FitFollower:
             self._ghost = replace(self._ghost, faded=True, detail=wrong or self._asking(self._ghost.sized))
 
     def _asking(self, answered: SizedPeak | None) -> str:
-        """What is waited for: another size, where that differs from the one that is drawn."""
+        """The size being predicted, where it differs from the one drawn."""
         spec = self._panel.spec()
         if answered is None or not isinstance(spec, TrainingSpec) or spec.rank_batch == answered.size:
             return PREDICTING

@@ -58,7 +58,7 @@ BAR_HEIGHT = 16
 """Logical pixels of the bar."""
 
 GAP = 1.0
-"""Logical pixels between two parts, so that neighbours are told apart by more than colour."""
+"""Logical pixels between two parts, so that neighbours differ by more than colour."""
 
 SMALLEST = 2.0
 """Logical pixels that a part needs to be drawn with its gap."""

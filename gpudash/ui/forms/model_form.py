@@ -1,4 +1,4 @@
-"""The form of a model that somebody has: its folder is chosen, typed, or dropped on the window."""
+"""The form of a model of the user's: its folder is chosen, typed, or dropped on the window."""
 
 from __future__ import annotations
 

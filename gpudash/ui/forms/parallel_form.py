@@ -124,7 +124,7 @@ class ParallelForm(SpecForm):
             return ()
 
     def _missing(self) -> str:
-        """Why a rank can not run on a device that is named; "" when each can, or nobody knows the devices yet."""
+        """Why a rank can not run on a device that is named; "" when each can, or the devices are not known yet."""
         there = {device.name: device for device in self._offered}
         for name in self._names_of_devices() if there else ():
             if name not in there:

@@ -27,7 +27,7 @@ LEFT = "No longer watched; it runs on"
 """Of a process that ran already and that was looked away from."""
 
 WATCH = "watch"
-"""Workload of the user's own program: how many steps it has, nobody knows."""
+"""Workload of the user's own program, whose number of steps is unknown."""
 
 
 def asks_nothing(run: RunView) -> bool:
@@ -83,7 +83,7 @@ class RunProgress(QWidget):
             running: whether it is on.
             loading: what is waited for before the first step, or "".
             stopping: whether it has been asked to stop.
-            ahead: of the memory of its device; where that is full before the run ends, its time is told.
+            ahead: of the memory of its device; where that is full before the run ends, the time is shown.
         """
         begins = running and (run is None or not run.running)  # the last run's figures are not this one's
         self.bar.setVisible(run is None or begins or run.workload != WATCH)

@@ -403,7 +403,7 @@ class Legend(QWidget):
         self._set_hidden(set(names) & {entry.spec.name for entry in self._entries})
 
     def paint(self, painter: QPainter) -> None:
-        """Paint title and shown curves as lines and text, for a picture that nobody can click."""
+        """Paint title and shown curves as lines and text, for a picture, which cannot be clicked."""
         self._row.activate()  # a plot that was laid out anew has not told it yet
         write_text(painter, self._title, self._title.text(), self._title.geometry(), self._palette.text)
         for entry in self._entries:

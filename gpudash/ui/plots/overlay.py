@@ -192,7 +192,7 @@ def place(
     xs = [x_of(mark.time_s) for mark in marks]
     taken: list[tuple[float, float]] = []
     texts: dict[int, tuple[str, float]] = {}
-    # The most important first, and of equals the newest: whoever comes first takes the room.
+    # The most important first, and of equals the newest: first come, first served.
     for i in sorted(range(len(marks)), key=lambda i: (_priority(marks[i]), -marks[i].time_s)):
         room_left, room_right = _room(xs[i], left, right, taken)
         width = width_of(marks[i].label)

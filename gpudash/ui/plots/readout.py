@@ -112,7 +112,7 @@ class Readout(QWidget):
         return [(row.curve.name, text) for _, rows in self._groups for row, text in rows]
 
     def changes(self) -> dict[str, str]:
-        """Name of every row that a change is told of, and what it would be with that."""
+        """Name of every row that a change affects, and its value with the change."""
         return {row.curve.name: row.then for _, rows in self._groups for row, _ in rows if row.then}
 
     @property
@@ -296,7 +296,7 @@ class SelectionStrip(QWidget):
     """One line with the range. Its figures, start, end, delta, min, mean and max per visible curve, are on `card`.
 
     Attributes:
-        card: the figures; whoever shows the strip lays the card over the plots, so that nothing moves as it opens.
+        card: the figures; the strip's owner lays the card over the plots, so that nothing moves as it opens.
 
     Signals:
         cleared: the chip's × was pressed, or the card's.

@@ -74,7 +74,7 @@ class TimeView(QObject):
 
     @property
     def held(self) -> bool:
-        """Whether the range shown is the one that `hold` was given: nobody has moved the view since."""
+        """Whether the range shown is still the one given to `hold`, unmoved by the user."""
         return self._held and not self._following
 
     @property

@@ -196,7 +196,7 @@ class LibraryDocument(Document):
         self.details.set_narrow(self.width() < NARROW_WINDOW_PX)
 
     def showEvent(self, event: QShowEvent) -> None:
-        # Nobody looks at the folder while the tab is behind another one.
+        # The folder is not scanned while the tab is behind another one.
         self._library_watcher.watch(True)
 
     def hideEvent(self, event: QHideEvent) -> None:

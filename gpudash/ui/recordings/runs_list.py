@@ -65,7 +65,7 @@ _SIGNS = {
 
 
 def unreadable(entry: LibraryEntry) -> str:
-    """Why nothing of a recording can be read, in a sentence; "" where something can, or nobody has tried yet."""
+    """Why nothing of a recording can be read, in a sentence; "" where something can, or it has not been tried yet."""
     facts = entry.facts
     if facts is None or facts.runs or facts.duration_s is not None:
         return ""
@@ -86,7 +86,7 @@ def rows_of(entries: Sequence[LibraryEntry]) -> list[LibraryRow]:
 
 
 class RunsListModel(QAbstractListModel):
-    """Runs, of which nothing is put into words before somebody looks.
+    """Runs; their texts are made only when a row is drawn.
 
     Signals:
         ticked_changed: a run was ticked, or is no longer.

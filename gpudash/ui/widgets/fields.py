@@ -107,7 +107,7 @@ class ErrorBubbles(QObject):
         control.installEventFilter(self)
 
     def error(self, name: str) -> str:
-        """What is wrong with a field, in front of somebody or not; "" while it is right."""
+        """What is wrong with a field, whether it is in view or not; "" while it is right."""
         return self._fields[name][1].text()
 
     def show_errors(self, errors: Mapping[str, str]) -> None:

@@ -14,7 +14,7 @@ from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip, without_mnemoni
 
 
 class Notice(QWidget):
-    """Hidden until something is told."""
+    """Hidden until there is something to report."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -41,7 +41,7 @@ class Notice(QWidget):
 
     @property
     def text(self) -> str:
-        """What is told; "" while the strip is hidden."""
+        """The text shown; "" while the strip is hidden."""
         if self.isHidden():
             return ""
         return self._text.text()

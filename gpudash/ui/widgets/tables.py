@@ -99,7 +99,7 @@ class RowsModel(QAbstractTableModel, Generic[R]):
         return self.label(row, column)
 
     def value(self, row: R, column: int, role: int) -> Any:
-        """What Qt is told of a cell in any other role."""
+        """The cell's value in any other role of Qt's."""
         return None
 
     def cells(self, row: R) -> Sequence[str]:
@@ -180,7 +180,7 @@ class TextModel(RowsModel[Sequence[str]]):
 
 
 ROW_PX, SLIVER_PX = 24, 4
-"""Logical pixels of a row, and of a piece of one that nobody takes for a row."""
+"""Logical pixels of a row, and of a piece too small to be taken for one."""
 
 BETWEEN_PX = 6
 """Logical pixels by which a row of several lines is set off from the next."""

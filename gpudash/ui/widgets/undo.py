@@ -44,7 +44,7 @@ class Undoing(QObject):
 
         Args:
             text: what was done, as in "Delete of 3 Recordings".
-            undo: takes it back; an OSError, ValueError, RuntimeError or RecordingError is told by `failed`.
+            undo: takes it back; an OSError, ValueError, RuntimeError or RecordingError goes to `failed`.
             redo: does it again.
             kind: steps of one kind that follow each other within a second are undone together; "" stands alone.
         """
@@ -79,7 +79,7 @@ class Undoing(QObject):
         self._stack.redo()
 
     def carry_out(self, act: Callable[[], object]) -> bool:
-        """Call ``act``; what cannot be done is told. Returns whether it was done."""
+        """Call ``act`` and report a failure. Returns whether it was done."""
         self.replaying = True
         try:
             act()

@@ -57,7 +57,7 @@ class Leaving(QObject):
         return run is not None
 
     def _at_stake(self) -> RunView | None:
-        """The run that closing would end and that somebody would miss: not one that was asked to stop already, unless
+        """The run that closing would cut short: not one that was asked to stop already, unless
         it is a program, which may be saving; nor a program that ran before, which runs on, nor the demo's."""
         workspace = self._workspace
         session = workspace.session.live

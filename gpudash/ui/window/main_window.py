@@ -131,7 +131,7 @@ class MainWindow(QMainWindow):
             self.setGeometry(default_place(self))
 
     def leave(self, why: str = "") -> None:
-        """Close without a question, as where nobody is there to answer one.
+        """Close without asking, as where no user can answer.
 
         Args:
             why: what this comes after, in words that follow "sent by gpudash"; "" where the window is closed.

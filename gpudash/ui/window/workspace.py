@@ -57,7 +57,7 @@ class Workspace(QWidget):
         undo: what the user has done, with the way back.
         notice: a strip above what is in front, for what came of opening a file.
         status_line: below a document without plots of a session, and so without such a line of its own.
-        openers: kind of file → a document that reads it; an OSError, ValueError or RuntimeError of it is told.
+        openers: kind of file → a document that reads it; an OSError, ValueError or RuntimeError of it is reported.
         commands: what can be done in the window, in the order of its menus; filled by the window.
         theme: what the user has chosen.
         panel_shown: whether the panels at the left of the dashboards are wanted.
@@ -217,7 +217,7 @@ class Workspace(QWidget):
         self.bar.setCurrentIndex((self.bar.currentIndex() + 1) % self.bar.count())
 
     def open(self, path: Path, *, remember: bool = True, run: int | None = None) -> bool:
-        """Open a file, or the folder of an out-of-memory report; what cannot be opened is told in one sentence.
+        """Open a file, or the folder of an out-of-memory report; a failure is reported in one sentence.
 
         Args:
             path: of the file or folder.
@@ -333,7 +333,7 @@ class Workspace(QWidget):
         key = next((key for key, other in self._open.items() if other is document), None)
         if key is None:
             return
-        # Taken out first: whoever reacts to the closing sees it as closed.
+        # Taken out first: reactions to the closing see it as closed.
         del self._open[key], self._titles[document]
         document.close_document()
         row = self._stack.indexOf(document)
@@ -370,7 +370,7 @@ class Workspace(QWidget):
         (self.status_line if page is None else page.status_line).report(text)
 
     def attempt(self, act: Callable[[], object]) -> bool:
-        """Do ``act``; what cannot be done is told in one sentence. Returns whether it was done."""
+        """Do ``act``; a failure is reported in one sentence. Returns whether it was done."""
         try:
             act()
         except (OSError, ValueError, RuntimeError, RecordingError) as error:

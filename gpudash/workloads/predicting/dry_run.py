@@ -56,7 +56,7 @@ class DryStage:
         self._tracker.stage = self._outer
 
     def report(self, **facts: Any) -> None:
-        """Nobody is told."""
+        """Ignored: there is no observer."""
 
     def describe(self, tensor: torch.Tensor) -> None:
         """There is nothing in it."""
@@ -66,7 +66,7 @@ class DryContext(Context):
     """What a workload is given in a dry run: a device without numbers, and a host without any either.
 
     Args:
-        tracker: is told when a step begins.
+        tracker: called when a step begins.
         steps: after how many the run ends.
         alike: whether its steps are alike, so that nothing is to be seen after the last.
         level: how full the memory of the device is taken to be.

@@ -63,7 +63,7 @@ class Question:
         elsewhere: the other devices there are.
         ranks: where each rank of a run on several devices is to fit, or each half of a model that is split, in place of
             ``target``.
-        cards: those of which it is told beside whether the run fits them; none of a run on several devices.
+        cards: further cards to judge whether the run fits; none of a run on several devices.
     """
 
     spec: Spec

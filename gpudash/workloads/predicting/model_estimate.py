@@ -52,7 +52,7 @@ ALSO_TRIED = {"optimizer", "offload"}
 """Fields that change other things than what is multiplied."""
 
 TOKENS = 128
-"""Longest sequences are told in multiples of it, unless a sequence is asked for that is none."""
+"""The longest sequence is rounded to a multiple of it, unless the requested one is not."""
 
 LARGEST_BATCH = 65536
 MOST_TOKENS = 2**24
@@ -85,7 +85,7 @@ def estimates(
         alternatives: whether to look for the largest batch, the longest sequence and what else would fit.
         followed: is called before the first estimate with what was followed, of several devices for the one that
             decides.
-        cards: those of which it is told beside whether the model fits them; none of a training on several devices.
+        cards: further cards to judge whether the model fits; none of a training on several devices.
 
     Raises:
         RefusedError: when the model cannot be built or followed.

@@ -166,7 +166,7 @@ class _Comparison:
                 return ratio
             wanted = foursomes + more_needed(ratio, target)
             affordable = int(foursomes * spec.limit / spent)
-            # The progress bar is told what is expected, which may grow.
+            # The progress bar gets the expected number, which may grow.
             expected = max(FEWEST_FOURSOMES, min(wanted, affordable, spec.repetitions // 2))
 
     def _measured(self, repeated: Spec, ratio: Ratio) -> Measured:
@@ -407,7 +407,7 @@ def side_figures(side: Side, context: Context) -> SideFigures:
     """The figures of a side by what it has measured so far."""
     times = side.step_seconds
     repetitions = side.repetitions
-    # None of the repetitions may have a reading: of some devices nobody tells.
+    # None of the repetitions may have a reading: some devices report none.
     used = [repetition.peak_bytes for repetition in repetitions if repetition.peak_bytes is not None]
     memory = _gpu_memory(side, context)
     return SideFigures(
@@ -437,10 +437,10 @@ _NAMED_FIELDS = (
     *("model", "path", "mode", "task", "size", "rows", "columns", "width", "depth", "batch", "sequence"),
     *("dtype", "precision", "batches"),
 )
-"""Fields that time depends on, as they are told."""
+"""Fields that time depends on, in the order in which they are named."""
 
 _DIFFERING = ("mode", "batches")
-"""Fields that are told where they are not as usual."""
+"""Fields that are named only where they differ from the default."""
 
 _LEFT_TO_IT = (None, 0, "", "auto")
 """Values with which the choice is the workload's."""

@@ -21,7 +21,7 @@ SETTLED = 0.01
 
 
 class Reporter(Protocol):
-    """Who is told that an epoch is over. `Context` is one."""
+    """Observer of the end of an epoch. `Context` is one."""
 
     def epoch(
         self, epoch: int, *, loss: float, accuracy: float, seconds: float, device: str, observation: str

@@ -1,4 +1,4 @@
-"""Steps of a model that somebody has, built by its config with random weights."""
+"""Steps of a model of the user's, built from its config with random weights."""
 
 from __future__ import annotations
 

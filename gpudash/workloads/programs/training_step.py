@@ -30,7 +30,7 @@ FORWARD, BACK = "activations across", "gradients back"
 
 
 class Observer(Protocol):
-    """Who is told what a step is about to do. `Context` is one."""
+    """Observer of what a step is about to do. `Context` is one."""
 
     def stage(self, name: str) -> AbstractContextManager[Any]:
         """Entered for the time of stage ``name``: forward, backward, optimizer."""
@@ -376,7 +376,7 @@ def split_over(model: nn.Module, spec: TrainingSpec, devices: Sequence[torch.dev
     Args:
         model: one that `build_model` has built.
         devices: of the first half and of the second.
-        context: is told of every copy between them.
+        context: called at every copy between them.
     """
     first, second = devices
     assert isinstance(model, (Transformer, Mlp, Cnn))

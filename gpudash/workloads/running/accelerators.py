@@ -87,7 +87,7 @@ class AllocatorProbe:
     Args:
         device: whose allocator it is.
         module: torch's of that kind of device, as `module_of` gives it.
-        with_memory: also read how full the whole device is, which nobody else does.
+        with_memory: also read how full the whole device is, which no other source does.
     """
 
     def __init__(self, device: torch.device, module: Any = None, *, with_memory: bool = False) -> None:

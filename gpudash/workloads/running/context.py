@@ -139,7 +139,7 @@ class Context:
         self._metrics[name] = value
 
     def progress(self, step: int, steps: int) -> None:
-        """Tell that ``step`` of ``steps`` is over. Steps without a metric are told at most 20 times a second."""
+        """Report that ``step`` of ``steps`` is over; steps without a metric at most 20 times a second."""
         now = self._clock()
         seconds = now - self._step_ended_s
         self._step_ended_s = now

@@ -38,7 +38,7 @@ def variable(name: str, value: str) -> Iterator[None]:
 
 
 def torch_report(*, properties: bool = False) -> dict[str, Any]:
-    """What torch is and sees; importing it here if nobody has.
+    """What torch is and sees; imports it here if necessary.
 
     Args:
         properties: also read the devices' properties. torch initialises CUDA for that, which may cost memory on each;

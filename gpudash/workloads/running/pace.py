@@ -53,7 +53,7 @@ class Pace:
 
 
 def filled(size: int, context: Context) -> torch.Tensor:
-    """``size`` bytes of the run's device whose pages are all written: memory nobody touches is not used.
+    """``size`` bytes of the run's device whose pages are all written: untouched memory is not used.
 
     A simulated GPU counts what is asked for, and what is written to it would take the host's memory.
 

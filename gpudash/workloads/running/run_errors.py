@@ -55,7 +55,7 @@ CLOSED = "its process closed its connection and was ended"
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """What is known of a request that was refused; bytes, ``None`` where nobody told.
+    """What is known of a refused request, in bytes; ``None`` where unknown.
 
     Attributes:
         memory: which is full.

@@ -51,7 +51,7 @@ class Stage:
     __slots__ = ("_begun", "_outer", "_span", "_stages", "facts", "memory", "name")
 
     memory: Literal["pageable", "pinned"]
-    """What the host's end of a copy is; a copy between two devices is told as a transfer too."""
+    """What the host's end of a copy is; a copy between two devices counts as a transfer too."""
 
     def __init__(self, stages: Stages, name: str, facts: dict[str, Any]) -> None:
         self._stages = stages
@@ -195,10 +195,10 @@ def _timing(device: torch.device) -> CudaTiming | HostTiming:
 
 
 class Stages:
-    """The stages of one run; each is told at most once in `REPORT_PERIOD_S`, its executions added up.
+    """The stages of one run; each is reported at most once in `REPORT_PERIOD_S`, its executions added up.
 
     Attributes:
-        follower: is told which stage is on.
+        follower: called with the stage that is on.
         annotate: names a stage in the profile that is on; ``None`` without one.
     """
 

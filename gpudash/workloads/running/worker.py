@@ -272,7 +272,7 @@ class Worker:
 
     def _run(self, request: RunRequest, requests: Requests) -> None:
         ending = self._route(request)(request, requests)
-        # Before the end is emitted: whoever hears it may submit the next run at once.
+        # Before the end is emitted: its receiver may submit the next run at once.
         with self._lock:
             self._requests = None
         self._emit(ending)

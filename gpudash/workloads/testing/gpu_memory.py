@@ -168,7 +168,7 @@ class GpuMemory:
         """What a baseline stores: the peak by category, by line and by piece.
 
         Args:
-            root: files in it are told by their way from there.
+            root: files in it are named relative to it.
         """
         parts: dict[str, dict[str, int]] = {}
         if self._pieces:

@@ -283,7 +283,7 @@ def _misses_cuda(error: BaseException) -> str:
 
 
 def _measured(item: pytest.Item, memory: GpuMemory, *, over: bool) -> dict[str, Any]:
-    """What the process that prints is told of a test."""
+    """What the printing process gets to know of a test."""
     budget, text = item.stash[_budget], memory.describe()
     if over:
         text = f"ran out of memory; {text}"

@@ -217,7 +217,7 @@ class Attached:
             self._note(f"Watching the process failed ({type(error).__name__}: {error}); it runs on.")
         ending = ending_of(self._ended_run(stopped=not ended))
         ending = self._hearing.reports.explained(ending)
-        # Before the end is emitted: whoever waits for it may start another run, which makes a socket of its own.
+        # Before the end is emitted: a waiter for it may start another run, which makes a socket of its own.
         self._hearing.close()
         self._wiring.emit(ending)
         self._hearing.memory.close()
@@ -307,7 +307,7 @@ class Attached:
     def _ended_run(self, *, stopped: bool) -> EndedRun:
         hearing = self._hearing
         code = 0
-        # The exit code of a process that is not a child cannot be had; an exception that nobody caught stands for 1.
+        # The exit code of a process that is not a child cannot be had; an uncaught exception stands for 1.
         if any(not one.who for one in hearing.news.raised):
             code = 1
         device = hearing.memory.device or self._wiring.machine.default_device()
@@ -400,7 +400,7 @@ def arrived(
 
     Args:
         hear: takes in what comes.
-        given_up: tells whether nobody waits any more.
+        given_up: tells whether the answer is no longer waited for.
 
     Raises:
         WayClosedError: when another gpudash is there already.
@@ -423,7 +423,7 @@ def release(server: AgentServer, hear: Callable[[], None]) -> None:
     deadline = time.monotonic() + DETACH_S
     detaching: list[Peer] = []
     while server.peers and time.monotonic() < deadline:
-        # Also those that connect meanwhile, such as children that were forked before their agent was told.
+        # Also those that connect meanwhile, such as children forked before their agent got the message.
         for peer in server.peers:
             if peer not in detaching:
                 detaching.append(peer)

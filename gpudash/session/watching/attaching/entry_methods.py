@@ -86,7 +86,7 @@ _QUIETLY = (
     "handle SIGSEGV SIGILL SIGBUS SIGFPE SIGABRT stop print pass",
     "set unwindonsignal on",
 )
-"""What a debugger is told before it attaches."""
+"""Commands to a debugger before it attaches."""
 
 _BY_THE_WAY = re.compile(
     r"\s*$|\$|\[|0x|(?:gdb: )?[Ww]arning:|Python Exception |Could not load the Python|Limited Python|Suggest passing"
@@ -152,7 +152,7 @@ def enter(
     Args:
         process: the program.
         path: of the socket that the agent is to call at.
-        config: what the agent is told, as JSON.
+        config: the agent's settings, as JSON.
         has_come: waits for so many seconds until it has called; false where it has not.
         by_gdb: enter by a debugger and no other way.
     """
@@ -219,7 +219,7 @@ def _require_same_place(process: psutil.Process) -> None:
 
 
 def _require_running(process: psutil.Process) -> None:
-    """Raises: WayClosedError: when it stands still, so that nobody could answer, or has ended."""
+    """Raises: WayClosedError: when it is stopped, and could not answer, or has ended."""
     if has_ended(process):
         raise WayClosedError(ENDED)
     if process.status() == psutil.STATUS_STOPPED:

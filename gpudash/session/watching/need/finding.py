@@ -108,7 +108,7 @@ class NeedSearch:
         """``found``, whose first change of the program or its environment was tried on a card as it was, and then the
         first pairs of such changes, until one does.
 
-        Where that comes to no end, or somebody leaves it, it stays what it was.
+        Where that comes to no end, or the user leaves it, it stays what it was.
         """
         failed: list[tuple[float, Remedy]] = []
         try:
@@ -135,7 +135,7 @@ class NeedSearch:
             trial: as of `_with_tried`.
 
         Raises:
-            NeedUnknownError: where that comes to no end, or somebody leaves it.
+            NeedUnknownError: where that comes to no end, or the user leaves it.
         """
         # A change that does by itself makes pairs pointless.
         if any(remedy.fits and changes_the_run(remedy) for remedy in found.remedies):

@@ -30,7 +30,7 @@ from gpudash.system import sandbox
 from gpudash.telemetry.explanation import Explanation, Need, Remedy
 
 LONGEST_S = 300.0
-"""Most processor time that nobody has asked for, however long the run took to fail."""
+"""Most processor time of a search that the user did not ask for, however long the run took to fail."""
 
 WHOLE_SHARE = 0.5
 """Of its time, in which the program may come to its own end; then its data loaders are ended early."""

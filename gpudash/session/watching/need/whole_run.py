@@ -1,7 +1,7 @@
 """Runs a program that ran out of memory on a simulated GPU once more, on a larger one, to learn what it needs.
 
 The program writes nothing that stays meanwhile (`gpudash.system.sandbox`), has no network, the lowest priority and no
-output. It is ended as soon as enough is known, and by whoever asks.
+output. It is ended as soon as enough is known, and on request.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ LONGEST_FAILED_S = 300.0
 """A run that took longer to fail is run again on request only: so long would its user wait for what failed it."""
 
 ANSWER_S = 20.0
-"""Longest that the program is waited for to write what it has asked for: it may be in one long operation."""
+"""Longest wait for the program to write its requests: it may be in one long operation."""
 
 MOST_TRACE_BYTES = 256 * 2**20
 
@@ -73,7 +73,7 @@ class _Heard:
         step: the highest number of a step that goes on.
         files: the requests of each process.
         refused: a message of a refused allocation.
-        raised: the last exception that nobody caught, in words.
+        raised: the last uncaught exception, in words.
         problem: why requests could not be written.
     """
 
@@ -108,7 +108,7 @@ class WholeRun(ProgramRerun):
 
     @property
     def limit_s(self) -> float:
-        """How long it may take where nobody asked for it, in seconds of which it did not wait for a processor."""
+        """Time limit of a search that the user did not ask for, without the seconds spent waiting for a processor."""
         return max(LEAST_S, MOST_TIMES * self._failed.seconds - self._spent_s)
 
     def find(self) -> Need:
@@ -117,7 +117,7 @@ class WholeRun(ProgramRerun):
         Raises:
             NeedUnknownError: why that was not found.
         """
-        # The user waited so long for the failure once; nobody asked for that to happen again.
+        # The user waited so long for the failure once, and did not ask to wait again.
         if not self.is_requested and self._failed.seconds > LONGEST_FAILED_S:
             after = format_duration(self._failed.seconds)
             raise NeedUnknownError(
@@ -157,7 +157,7 @@ class WholeRun(ProgramRerun):
                 _kill(process)
             server.close()
             folder.remove()
-            # overlayfs, and the program, leave folders behind that nobody may enter until `clear` has opened them.
+            # overlayfs, and the program, leave folders without permissions until `clear` has opened them.
             for name in os.listdir(scratch.path):  # noqa: PTH208 - names
                 sandbox.clear(str(scratch.path / name))
             scratch.remove()
@@ -348,7 +348,7 @@ def larger_capacity(size: int) -> int:
 
 
 def _waited_s(pid: int) -> float:
-    """How long the main thread of a process has waited for a processor (schedstat, proc(5)); 0 where nobody knows."""
+    """How long the main thread of a process has waited for a processor (schedstat, proc(5)); 0 where unknown."""
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
     except (OSError, ValueError, IndexError):
@@ -365,7 +365,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     """End a rerun with all that it has started: it has nothing to save."""
     found: list[psutil.Process] = []
     with suppress(psutil.Error):
-        # Listed before the kill: children of a process that is gone are found by nobody.
+        # Listed before the kill: the children of a process that is gone cannot be found.
         found = psutil.Process(process.pid).children(recursive=True)
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)

@@ -70,7 +70,7 @@ class OutputLog:
                 self._first += 1
 
     def leave_out(self, count: int) -> None:
-        """Lines were printed that nobody could read in time."""
+        """Lines were printed faster than they could be read."""
         with self._lock:
             self._unread += count
 
@@ -82,7 +82,7 @@ class OutputLog:
             them: those that had to go since ``number``.
         """
         with self._lock:
-            # Numbers below `_first` are gone; below `_begin` they were another program's, which nobody misses.
+            # Numbers below `_first` are gone; below `_begin` they were another program's.
             start = max(number, self._first)
             kept = tuple(self._lines[place] for place in range(start - self._first, len(self._lines)))
             return kept, self._first + len(self._lines), max(0, self._first - max(number, self._begin))
@@ -200,7 +200,7 @@ class OutputReader:
         """What has been printed since, as records; a program that prints much has lines left out.
 
         Args:
-            last: whether the program has ended: its last lines are told in any case.
+            last: whether the program has ended: its last lines are passed on in any case.
         """
         now_s = self._clock()
         with self._lock:
@@ -217,7 +217,7 @@ class OutputReader:
             if taken:
                 self._lost = 0
             else:
-                # The loss is told with the next record, since there is none now.
+                # The loss is reported with the next record, since there is none now.
                 self._lost, lost = lost, 0
             self._fresh.clear()
         return list(self._records(taken, lost, now_s))
@@ -225,12 +225,12 @@ class OutputReader:
     def end(self, quiet_s: float, at_most_s: float, hurried: Callable[[], bool]) -> bool:
         """Wait until everything has been read; whether it was.
 
-        Time during which somebody lets the output wait, as a pager does, does not count: what is given up is lost.
+        Time during which a reader holds the output up, as a pager does, does not count: what is given up is lost.
 
         Args:
             quiet_s: time without anything new after which the rest is given up: something holds the output open.
             at_most_s: time after which it is given up though more comes.
-            hurried: whether nobody has the time to wait, `HURRIED_S` at most; asked again and again.
+            hurried: whether there is no time to wait, `HURRIED_S` at most; asked again and again.
         """
         began_s = heard_s = time.monotonic()
         seen, held_up = self._pieces, self._held_up
@@ -241,7 +241,7 @@ class OutputReader:
             if self._pieces != seen:
                 seen, heard_s = self._pieces, now_s
             if self._held_up != held_up:
-                # Whoever reads the stream holds it up, such as a pager: the time for the rest begins anew.
+                # The reader holds the stream up, such as a pager: the time for the rest begins anew.
                 held_up, began_s = self._held_up, now_s
             if hurry_s is None and hurried():
                 hurry_s = now_s

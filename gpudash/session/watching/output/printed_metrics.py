@@ -117,7 +117,7 @@ class Printed(NamedTuple):
         time_s: session time at which it was printed.
         step: number of the step; ``None`` where it is not told.
         total: how many of them make an epoch or the run; ``None`` where it is not told.
-        epoch: as it is told.
+        epoch: as it is printed.
         loss: of a training; NaN and infinities as they are.
         accuracy: a ratio.
         fields: what losses and accuracy are called, such as "train loss".
@@ -206,7 +206,7 @@ class PrintedMetrics:
         """What has been read since, in order, and why no more is read, once; "" where nothing is wrong.
 
         Args:
-            now_s: session time; what has waited for `HELD_S` is told.
+            now_s: session time; what has waited for `HELD_S` is passed on.
         """
         with self._lock:
             if self._held is not None and now_s - self._held[0].time_s > HELD_S:

@@ -7,7 +7,7 @@ Arguments: descriptors of the program's output and error pipes, and of a socket 
 streams go to one place, so that their lines are kept whole there, or the descriptor of a socket that brings a status
 line for the terminal (`STATUS`, `NOTICE`). Its own output and error are where the program's go.
 Each packet on the socket is a `HEADER` (stream, 1 or 2, and how many lines were left
-out before it) and what was printed; nothing was while whoever reads there, such as a pager, lets the stream wait.
+out before it) and what was printed; nothing was while a reader, such as a pager, holds the stream up.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WAITING_BYTES = 1_048_576
 """Of each stream that wait for the dashboard to read them; beyond, the oldest are left out."""
 
 UNFINISHED_S = 0.2
-"""How long the end of a line is waited for before its beginning is written, where lines are kept whole."""
+"""Longest wait for the end of a line before its beginning is written, where lines are kept whole."""
 
 STATUS, NOTICE = b"S", b"N"
 """What a packet for the terminal begins with: the status line, empty for none; or a line that stays, above it."""
@@ -65,7 +65,7 @@ class Copies:
     def put(self, stream: int, data: bytes) -> None:
         """Send a copy when the dashboard reads; never waits for it. It is about to be written, until `written`."""
         with self._wake:
-            # Nobody hears the dashboard any more: the program's output goes on without copies.
+            # The dashboard is gone: the program's output goes on without copies.
             if self._gone:
                 return
             self._written = stream
@@ -99,7 +99,7 @@ class Copies:
         while True:
             with self._wake:
                 while not self._waiting and not self._ended:
-                    # Woken without news after `HELD_UP_S`: somebody holds the stream up, and the dashboard is told so
+                    # Woken without news after `HELD_UP_S`: the reader holds the stream up, which the dashboard learns
                     # by an empty packet.
                     if not self._wake.wait(HELD_UP_S if self._written else None) and self._written:
                         break
@@ -175,7 +175,7 @@ class TerminalStatus:
         connection: brings packets; what they hold fits in one line of the terminal.
 
     Attributes:
-        ended: whether nobody sends any more.
+        ended: whether no more will be sent.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -246,7 +246,7 @@ _LONGEST_SEQUENCE = 16
 def relay(
     sources: dict[int, int], copies: Copies, lines: WholeLines | None = None, status: TerminalStatus | None = None
 ) -> None:
-    """Copy until the program has closed both streams, or nobody reads any more what it prints.
+    """Copy until the program has closed both streams, or its output is no longer read.
 
     Args:
         sources: descriptor that is read → stream, which is the descriptor that is written as well.
@@ -287,7 +287,7 @@ def relay(
                 status.passed(passed)
             whole = _written(stream, passed) and bool(data)
             copies.written()
-            # Its pipe ended, or nobody reads: closed at once, so that the program gets SIGPIPE as it would without
+            # Its pipe ended, or has no reader: closed at once, so that the program gets SIGPIPE as it would without
             # us.
             if not whole:
                 poll.unregister(source)
@@ -299,7 +299,7 @@ def relay(
 
 
 def _written(target: int, data: bytes) -> bool:
-    """Write all of ``data``; false when nobody reads it."""
+    """Write all of ``data``; false when the reader is gone."""
     left = memoryview(data)
     while left:
         try:

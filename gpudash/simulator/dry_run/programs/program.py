@@ -196,7 +196,7 @@ class FollowedProgram:
         self._stack.enter_context(HostTensors())
 
     def raised(self, error: BaseException) -> bool:
-        """The program ends by an exception that nobody took; whether it was raised because nothing is computed."""
+        """The program ends by an uncaught exception; whether it was raised because nothing is computed."""
         if self._answered or isinstance(error, KeyboardInterrupt):
             return self._answered
         try:

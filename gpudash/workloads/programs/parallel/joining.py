@@ -330,7 +330,7 @@ class Standing:
         return f"Rank {self.rank} ({shown_name(self.device)}{process})"
 
     def stands(self, step: int, phase: str, where: str, now_s: float) -> None:
-        """Take in what it has told of itself now."""
+        """Take in the newest message about itself."""
         if (step, phase) != (self.step, self.phase):
             self.step = step
             self.phase = phase
@@ -440,7 +440,7 @@ class Ended:
     """How the ranks of one start have ended, as far as anybody has told.
 
     Attributes:
-        failed: what ranks have told of their failures, in the order of telling: (rank, facts).
+        failed: failures that ranks have reported, in the order of their reports: (rank, facts).
         failed_ranks: rank → exit code, as `subprocess` has it, of processes that torchrun has seen fail.
         gone: ranks whose connection ended without a word, in that order.
         late: who held the others up when the first of them gave up.
@@ -462,7 +462,7 @@ class Cause:
     """Why a run ended.
 
     Attributes:
-        rank: whose fault it was; ``None`` where nobody knows.
+        rank: whose fault it was; ``None`` where unknown.
         error: one word for programs.
         full: which memory ran out, if one did.
     """

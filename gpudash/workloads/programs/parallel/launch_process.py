@@ -35,7 +35,7 @@ def main() -> None:
     folder = Path(sys.argv[1])
     parent = int(sys.argv[2])
     arguments = sys.argv[3:]
-    # In time, or all ranks would outlive a run that nobody follows any more.
+    # In time, or all ranks would outlive a run that is no longer followed.
     die_with(parent, NAME)
     channel = Channel(str(folder / SOCKET))
     channel.post({"type": "hello", "protocol": PROTOCOL, "pid": os.getpid(), "role": "torchrun"}, keep=True)

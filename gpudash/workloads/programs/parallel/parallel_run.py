@@ -341,7 +341,7 @@ ENVIRONMENT = {
 given two seconds to heed torchrun's SIGTERM instead of thirty."""
 
 DYING_S = 2.0
-"""How long processes that were killed are waited for: a driver may take its time."""
+"""Longest wait for killed processes: a driver may hold them up."""
 
 MOST_PRINTED = 20_000
 """Bytes of what torchrun and the ranks have printed that an ending tells; they may print without end."""
@@ -365,7 +365,7 @@ class _Torchrun:
         job.write(folder)
         self._server = AgentServer(folder / SOCKET)
         try:
-            # torchrun and ranks print into a file: a pipe that nobody reads would stop them.
+            # torchrun and ranks print into a file: a pipe without a reader would stop them.
             with (folder / PRINTED).open("wb") as printed:
                 self._process = subprocess.Popen(
                     self._command(job),
@@ -411,7 +411,7 @@ class _Torchrun:
         return end_of(self._folder / PRINTED)
 
     def close(self) -> bool:
-        """End torchrun and all ranks, and hear nobody any more; false when one does not end though it was killed."""
+        """End torchrun and all ranks, and stop listening; false when one does not end though it was killed."""
         self.kill(self._process.pid)
         # Waited for before the ranks: while it lives it would start them again.
         ended = self.wait(DYING_S) is not None

@@ -28,7 +28,7 @@ POLL_S = 0.02
 """Between two looks for what the run asks."""
 
 SHUTDOWN_S = 5.0
-"""Longest that the last messages are waited for to be taken."""
+"""Longest wait until the last messages are taken."""
 
 COMPUTING, COLLECTIVE, STARTING, LEAVING = "computing", "collective", "starting", "leaving"
 """What a rank is at: its own work, waiting in a collective, importing and building, saying farewell."""

@@ -353,7 +353,7 @@ class _CollectiveTimes:
         return None
 
     def starved_s(self) -> float:
-        """Seconds of this step, outside of collectives, in which the rank waited for a core; 0 where nobody knows."""
+        """Seconds of this step, outside of collectives, in which the rank waited for a core; 0 where unknown."""
         return 0.0
 
     @property
@@ -484,7 +484,7 @@ class _WaitTimes(_CollectiveTimes):
 class _SimulatedTimes(_CollectiveTimes):
     """On a simulated GPU, whose collectives are over when their call returns: the time inside them.
 
-    The backward pass runs on a thread of its own there, so that nobody knows how long the rank waited for a core.
+    The backward pass runs on a thread of its own there, so that the wait for a core is unknown.
     """
 
     def __init__(self, link: Link) -> None:

@@ -203,7 +203,7 @@ class _Host:
                 self._handle(message)
 
     def _unheard(self) -> NoReturn:
-        """Nothing can be sent: whoever listened is gone, or the workload has closed what is not its own."""
+        """Nothing can be sent: the listener is gone, or the workload has closed a descriptor that is not its own."""
         if os.getppid() != self._parent:
             _leave()
         os._exit(UNHEARD)
@@ -260,7 +260,7 @@ class _Readings:
 
 
 def _leave() -> NoReturn:
-    """Nobody listens any more: end with everything that was started here."""
+    """The listener is gone: end with everything that was started here."""
     if os.getpgrp() == os.getpid():
         with suppress(OSError):
             os.killpg(0, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What a run's own process is told of the run, as plain data, and made into a request again there."""
+"""A run's request as plain data for the run's own process, which makes a request of it again."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def request_from(message: Mapping[str, Any], ask: Ask) -> RunRequest:
     """The request that `message_of` wrote, in the process that is to run it.
 
     Raises:
-        WorkloadError: one sentence, when the workload is not to be had there.
+        WorkloadError: one sentence, when the workload is not available there.
     """
 
     cards = tuple(card_from(fields) for fields in message["cards"])

@@ -200,7 +200,7 @@ class HostedRun(RequestedRun):
         return RunEnd(status="failed", error="host", message=message, remedy=START_REMEDY, **self._progress().fields())
 
     def _progress(self) -> Progress:
-        """How far the run has come by what its process told; it has begun before it ends, whoever tells that."""
+        """How far the run has come by its process's messages; it has begun before it ends, in whatever order."""
         request = self.request
         # A process that died early has told no beginning: every end has one.
         if not self._started:
@@ -323,7 +323,7 @@ class Host:
         return self._faults.read(_MOST_FAULTS).decode(errors="replace").strip()
 
     def close(self) -> None:
-        """`end` it, if nobody has, and give back what it took here."""
+        """`end` it unless that was done, and give back what it took here."""
         if self._process.returncode is None:
             self.end()
         self._close()
