@@ -343,19 +343,16 @@ class LowerTabs(QWidget):
         elif self.ranks is not None and page is self.ranks:
             self.ranks.show_run(store, places)
         elif page is self.steps:
-            self._refresh_steps(store.run, selection)
+            self.stages.show_rows(stage_rows(store.run, selection))
+            self.epochs.show_rows(epoch_rows(store.run, selection))
+            self.result.show_rows(result_rows(store.run))
+            self.steps.show_filled()
         elif page is self.machine:
             self.processes.show_rows(process_rows(store))
             self.devices.show_rows(list(devices))
             self.machine.show_filled()
         elif page is self.events:
             self.events.show_rows(self._event_rows(selection))
-
-    def _refresh_steps(self, run: RunView | None, selection: Range) -> None:
-        self.stages.show_rows(stage_rows(run, selection))
-        self.epochs.show_rows(epoch_rows(run, selection))
-        self.result.show_rows(result_rows(run))
-        self.steps.show_filled()
 
 
 _STAGES = (
