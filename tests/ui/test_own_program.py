@@ -119,6 +119,7 @@ def test_a_wrong_value_is_told_at_its_field(window: MainWindow, script: Path) ->
     assert bubbles(form) == [] and window.workspace.dashboard.panel.button.isEnabled()
 
 
+@pytest.mark.process
 def test_f5_starts_what_the_form_holds_and_remembers_it(window: MainWindow, session: FakeSession, script: Path) -> None:
     form = choose(window, script)
     form.arguments.setText("--steps 5")
@@ -327,6 +328,7 @@ def test_a_program_without_a_report_offers_none(window: MainWindow, session: Fak
     )
 
 
+@pytest.mark.process
 def test_a_script_whose_python_has_no_torch_is_run_by_one_that_has_at_a_click(
     window: MainWindow, session: FakeSession, script: Path
 ) -> None:
@@ -566,6 +568,7 @@ def test_a_recording_of_a_program_shows_what_was_run_and_what_it_printed(
     assert complaints(window) == []
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("setting", "asked_for"), [("automatic", None), ("always", True), ("never", False)])
 def test_runs_are_hosted_as_the_preferences_say(open_window: OpenWindow, setting: str, asked_for: bool | None) -> None:
     session = FakeSession()

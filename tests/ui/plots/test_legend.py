@@ -38,6 +38,7 @@ def test_hiding_the_largest_curve_shrinks_the_axis_and_the_readout_and_the_chip_
     assert plot.y_range[1] == before and not plot.legend._chip.isVisible()
 
 
+@pytest.mark.process
 def test_only_isolates_a_curve_and_again_restores_all(drawn: PlotStack, qtbot: QtBot) -> None:
     legend = drawn.plots[1].legend
     entry = legend._entries[0]
