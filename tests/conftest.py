@@ -36,8 +36,8 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     config.stash[LEFT_OUT] = Counter()
-    for tier, words in tiers.TIERS.items():
-        config.addinivalue_line("markers", f"{tier}: {words}; tests/tiers.py says which tests")
+    for mark, words in tiers.MARKS.items():
+        config.addinivalue_line("markers", f"{mark}: {words}")
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
@@ -104,9 +104,7 @@ def no_python_is_started_where_none_is_expected(request: pytest.FixtureRequest) 
     PYTHONS.commands.clear()
     yield
     if any(request.node.get_closest_marker(tier) for tier in ("fast", "window")):
-        assert not PYTHONS.commands, (
-            f"this starts a process, which its code does not tell: name it in tests/tiers.py: {PYTHONS.commands}"
-        )
+        assert not PYTHONS.commands, f"this starts a process: mark it, @pytest.mark.process: {PYTHONS.commands}"
 
 
 @pytest.fixture(autouse=True)

@@ -207,7 +207,8 @@ class Lane:
             # At the lane's own pace: `check` is called as often as the host is read.
             if self._stale_reported_s is None or now_s - self._stale_reported_s >= self._period_s:
                 self._stale_reported_s = now_s
-                self._emit_all(self._stale(now_s))
+                for record in self._stale(now_s):
+                    self._emit(record)
             # Later than the first gaps: a busy machine is no failure to tell in words.
             if silence_s >= self._patience_s:
                 self._fail(now_s, f"has not answered for {format_duration(silence_s)}")
@@ -301,10 +302,6 @@ class Lane:
             self._failed = True
             text = f"{self._title} {trouble}; its readings are gaps until it answers again."
             self._emit(SourceFailed(time_s=now_s, source=self.source, text=text))
-
-    def _emit_all(self, records: Iterable[Record]) -> None:
-        for record in records:
-            self._emit(record)
 
 
 def _nothing(_now_s: float) -> Iterable[Record]:

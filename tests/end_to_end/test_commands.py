@@ -8,10 +8,13 @@ import resource
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.end_to_end.conftest import Command, run_python, start_python
 from tests.programs import python
 
 
+@pytest.mark.sample
 def test_the_default_pipeline_gives_the_matrix_and_its_four_stages(gpudash: Command) -> None:
     outcome = gpudash("run", "pipeline", "--device", "cpu", "--json")
     assert outcome.code == 0

@@ -11,6 +11,8 @@ import pytest
 
 from tests.end_to_end.conftest import Command, Play, start_python
 
+pytestmark = pytest.mark.long
+
 LARGEST_PICTURE = 120_000
 """Bytes; a page carries one of each scene."""
 
@@ -56,6 +58,7 @@ def test_a_scene_there_is_not_is_a_wrong_request(gpudash: Command, scene: str) -
     assert outcome.stderr.splitlines() == [f"There is no scene {scene}. There are scenes 1 to 5."]
 
 
+@pytest.mark.timed
 def test_an_interrupted_demo_ends_soon_and_says_so_by_its_code(home: Path) -> None:
     process = start_python(home, "-m", "gpudash", "demo", "--scene", "4", extra={"PYTHONUNBUFFERED": "1"})
     assert process.stdout is not None

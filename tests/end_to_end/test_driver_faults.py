@@ -144,6 +144,7 @@ def test_a_cpu_build_of_torch_beside_gpus_is_told_everywhere(gpudash: Command, s
     assert "\nGPU 0: driver_reserved_bytes not supported" in listed, "by the name that the table has for it"
 
 
+@pytest.mark.timed
 def test_a_gpu_lost_from_second_5_to_8_is_a_gap_exactly_then(home: Path, tmp_path: Path, stub: Stub) -> None:
     recording = tmp_path / "lost.gpudash"
     scenario = three().begin_now()
@@ -287,6 +288,7 @@ STARTING = (
 """Of each kind: opening the library, finding a GPU, and reading it often and now and then."""
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize(
     ("functions", "later"),
     [(STARTING, False), *((group, True) for group in GROUPS)],
@@ -302,6 +304,7 @@ def test_any_call_may_hang_for_ever(
         assert others.get(function, True), "another GPU is read though one hangs from the start"
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("functions", GROUPS, ids=lambda group: group[0])
 def test_any_call_may_hang_for_5_seconds_and_comes_back(
     home: Path, tmp_path: Path, driver: Path, functions: Sequence[str]
@@ -312,6 +315,7 @@ def test_any_call_may_hang_for_5_seconds_and_comes_back(
         assert others[function][-1][1] == GIB, function
 
 
+@pytest.mark.timed
 def test_levels_70_84_86_85_86_94_96_60_warn_once_each_within_half_a_second(
     home: Path, tmp_path: Path, stub: Stub
 ) -> None:

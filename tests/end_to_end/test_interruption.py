@@ -154,6 +154,7 @@ def test_when_the_terminal_is_closed_the_recording_is_ended(home: Path, tmp_path
         assert database.execute("select value from meta where key = 'status'").fetchone() == ("closed",)
 
 
+@pytest.mark.timed
 def test_a_second_ctrl_c_leaves_an_operation_that_does_not_end(home: Path, tmp_path: Path) -> None:
     recording = tmp_path / "left.gpudash"
     script = (
@@ -192,6 +193,7 @@ def test_a_reader_that_leaves_ends_the_watching(home: Path) -> None:
     assert len(stderr.splitlines()) == 1
 
 
+@pytest.mark.timed
 def test_a_reader_that_stalls_delays_neither_recording_nor_exit(home: Path, tmp_path: Path) -> None:
     recording = tmp_path / "stalled.gpudash"
     process = gpudash_process(home, "monitor", "--rate", "50", "--json-lines", "--record", str(recording))

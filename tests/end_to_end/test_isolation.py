@@ -129,6 +129,7 @@ def test_a_process_that_is_killed_ends_its_run_and_not_the_dashboard(home: Path,
     assert events_of(recording, "RunFailed") == 1
 
 
+@pytest.mark.timed
 def test_a_stop_in_the_midst_of_a_long_operation_takes_no_longer_than_a_second(home: Path, tmp_path: Path) -> None:
     recording = tmp_path / "stopped.gpudash"
     process = started(home, recording, "matmul", "--size", "16384", "--repeat", "100")

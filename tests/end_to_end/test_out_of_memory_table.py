@@ -10,6 +10,8 @@ from tests.end_to_end.conftest import environment
 from tests.end_to_end.out_of_memory.applying import tried
 from tests.end_to_end.out_of_memory.kinds import KINDS, Kind
 
+pytestmark = pytest.mark.long
+
 
 def test_there_are_twenty_kinds() -> None:
     assert len(KINDS) >= 20

@@ -128,6 +128,7 @@ def sharded() -> Trained:
     return trained(devices="cpu,cpu", parallel="fsdp")
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("name", ["four", "sharded"])
 def test_ranks_train_as_one_process_with_the_joined_batch(name: str, request: pytest.FixtureRequest) -> None:
     run: Trained = request.getfixturevalue(name)
@@ -157,6 +158,7 @@ def test_equal_ranks_name_no_straggler(sharded: Trained) -> None:
     assert sharded.ending.result["straggler"] is None and not sharded.notes
 
 
+@pytest.mark.timed
 def test_the_shown_program_runs_under_torchrun_and_reaches_the_losses_of_the_run(tmp_path: Path) -> None:
     spec = build(TrainingSpec, {**MLP, "devices": "cpu,cpu", "steps": 6, "accumulation": 2})
     assert isinstance(spec, TrainingSpec)
@@ -172,6 +174,7 @@ def test_the_shown_program_runs_under_torchrun_and_reaches_the_losses_of_the_run
     assert printed == pytest.approx(losses_alone(spec), rel=1e-5)
 
 
+@pytest.mark.timed
 def test_stop_ends_all_ranks_after_the_same_step() -> None:
     spec = build(TrainingSpec, {**MLP, "devices": "cpu,cpu", "steps": 1_000_000})
     assert isinstance(spec, TrainingSpec)
@@ -190,6 +193,7 @@ def test_stop_ends_all_ranks_after_the_same_step() -> None:
     assert ending.steps == len([event for event in told if isinstance(event, StepFinished)])
 
 
+@pytest.mark.timed
 def test_a_guard_stops_the_ranks_even_before_their_first_step() -> None:
     spec = build(TrainingSpec, {**MLP, "devices": "cpu,cpu"})
     assert isinstance(spec, TrainingSpec)

@@ -81,6 +81,7 @@ def test_ranks_on_simulated_gpus_reach_the_predicted_peaks(trained: Trained) -> 
         assert predicted["peak_reserved_bytes"] == row["peak_reserved_bytes"]
 
 
+@pytest.mark.timed
 def test_ranks_on_simulated_gpus_train_as_one_process_with_the_joined_batch(trained: Trained) -> None:
     result = trained.document["result"]
     assert result["parameters_equal"] is True and (result["backend"], result["world_size"]) == ("gloo", 2)
@@ -90,6 +91,7 @@ def test_ranks_on_simulated_gpus_train_as_one_process_with_the_joined_batch(trai
     assert all(row["communication_share"] is not None for row in result["ranks"])
 
 
+@pytest.mark.timed
 def test_stop_ends_ranks_on_simulated_gpus_after_the_same_step_and_shows_their_cards_no_longer() -> None:
     wishes = Requests()
 
@@ -125,6 +127,7 @@ def test_a_rank_without_room_on_its_small_card_is_named_with_its_memory(tmp_path
     assert document["result"]["ranks"][1]["peak_allocated_bytes"] > 0
 
 
+@pytest.mark.timed
 def test_the_shown_program_of_ranks_on_simulated_gpus_reaches_the_losses_of_the_run(tmp_path: Path) -> None:
     spec = spec_of(steps=6)
     program = tmp_path / "shown.py"

@@ -14,6 +14,8 @@ from tests.end_to_end.soak import TICKS_A_REFRESH
 from tests.nvml_stub.build import Scenario, StubGpu
 from tests.programs import told_by
 
+pytestmark = pytest.mark.long
+
 TICKS = int(os.environ.get("GPUDASH_SOAK_TICKS", "18000"))
 LEAST_LEAK = 64
 """Bytes a tick; what Python keeps of one object of every tick is more."""

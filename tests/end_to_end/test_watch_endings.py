@@ -276,6 +276,7 @@ def test_a_gpudash_that_is_ended_gives_the_program_a_deadline_and_says_so(watch:
     assert found["result"]["stop"]["text"] == f"Ended with exit code 0; gpudash had sent SIGINT {why}."
 
 
+@pytest.mark.timed
 def test_a_program_that_hangs_is_killed_once_its_deadlines_have_passed(watch: Watch) -> None:
     process = watch.start("--json", "--", sys.executable, str(SCRIPTS / "hang.py"))
     assert first_line(process) == b"hangs\n"

@@ -122,6 +122,7 @@ def test_stop_is_answered_at_once_and_the_window_runs_again(play: Play) -> None:
     assert seen["second"] == "finished"
 
 
+@pytest.mark.sample
 def test_closing_during_a_run_leaves_a_recording_that_says_cancelled(play: Play, home: Path) -> None:
     seen = play("close_during_a_run")
     # on a busy machine leaving takes longer, and the run that it does not wait for as much

@@ -10,7 +10,7 @@ import torch
 from tests.gpu import scaling
 from tests.gpu.prediction import MARGIN_RATIO
 
-pytestmark = pytest.mark.timeout(8 * scaling.RUN_LIMIT_S)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(8 * scaling.RUN_LIMIT_S)]
 
 COUNT = torch.cuda.device_count() if torch.cuda.is_available() else 0
 

@@ -9,6 +9,8 @@ import torch
 
 from tests.gpu import watched_programs, watching
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize("name", watched_programs.SOME)
 def test_a_watched_program_ends_as_it_does_alone(name: str, tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ from gpudash.ui.forms.fit_panel import FitPanel
 from gpudash.units import GIB, KIB, MIB, TIB
 from tests.unit.workloads.made_up_predictions import CARDS, EDGES, SPECS, made_up, predicted, training
 
+pytestmark = pytest.mark.long
+
 __all__ = ["made_up"]
 
 CASES = 2000

@@ -307,6 +307,7 @@ def test_no_word_is_cut_where_a_document_is_open(
     assert complaints(window) == []
 
 
+@pytest.mark.process
 def test_a_real_snapshot_is_read_by_a_process_that_ends_with_the_window(
     open_window: OpenWindow, tmp_path: Path, qtbot: QtBot
 ) -> None:

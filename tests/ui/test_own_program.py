@@ -116,6 +116,7 @@ def test_a_wrong_value_is_told_at_its_field(window: MainWindow, script: Path) ->
     assert bubbles(form) == [] and window.workspace.dashboard.panel.button.isEnabled()
 
 
+@pytest.mark.process
 def test_f5_starts_what_the_form_holds_and_remembers_it(window: MainWindow, session: FakeSession, script: Path) -> None:
     form = choose(window, script)
     form.arguments.setText("--steps 5")
@@ -324,6 +325,7 @@ def test_a_program_without_a_report_offers_none(window: MainWindow, session: Fak
     )
 
 
+@pytest.mark.process
 def test_a_script_whose_python_has_no_torch_is_run_by_one_that_has_at_a_click(
     window: MainWindow, session: FakeSession, script: Path
 ) -> None:

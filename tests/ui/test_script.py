@@ -59,6 +59,7 @@ def test_each_value_that_cannot_be_used_has_its_own_sentence(file: str, field: s
     assert Script(**{"file": file, field: value}).problems() == {field: words}
 
 
+@pytest.mark.process
 def test_a_whole_form_becomes_a_command_with_its_surroundings(file: str, tmp_path: Path) -> None:
     script = Script(file, "--name 'a b' -v", str(tmp_path), "A=1 B='x y'\nC=", sys.executable, "8 GiB", False)
     assert script.problems() == {}
@@ -75,6 +76,7 @@ def test_a_script_alone_runs_in_its_own_folder_on_the_python_that_is_found(file:
     assert script.variables == {} and script.simulated_card is None
 
 
+@pytest.mark.process
 def test_paths_may_be_relative_and_begin_with_a_tilde(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Path(file).parent
     monkeypatch.chdir(folder)
@@ -86,6 +88,7 @@ def test_paths_may_be_relative_and_begin_with_a_tilde(file: str, monkeypatch: py
     assert Script(file, python="python3").command[0] == "python3"
 
 
+@pytest.mark.process
 def test_the_projects_own_interpreter_comes_before_the_shells(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
     assert found_python("") == found_python(file) == "/usr/bin/python3"

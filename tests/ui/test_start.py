@@ -63,6 +63,7 @@ sys.exit(run([]))
 """
 
 
+@pytest.mark.process
 def test_before_the_first_paint_only_what_it_shows_is_loaded_and_no_garbage_is_looked_for(tmp_path: Path) -> None:
     done = python("-c", START, env={**os.environ, "QT_QPA_PLATFORM": "offscreen", "GPUDASH_HOME": str(tmp_path)})
     assert done.returncode == 0, done.stderr

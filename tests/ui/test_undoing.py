@@ -125,6 +125,7 @@ def test_hidden_curves_come_back_and_go_again(window: MainWindow) -> None:
     assert plot.hidden == {"this process"}
 
 
+@pytest.mark.process
 def test_showing_a_curve_alone_is_one_step(window: MainWindow) -> None:
     window.workspace.dashboard.select_device("GPU-00000000")
     settle(window)

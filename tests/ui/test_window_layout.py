@@ -256,6 +256,7 @@ def probe(
     return seen
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("scale", [1.25, 2.0])
 def test_nothing_is_cut_at_a_larger_scale(home: Path, scale: float) -> None:
     seen = probe(home, (2560, 1600), scale=scale, size=[1280, 800])
@@ -264,6 +265,7 @@ def test_nothing_is_cut_at_a_larger_scale(home: Path, scale: float) -> None:
     assert seen["plots"] and seen["button"]
 
 
+@pytest.mark.process
 def test_the_window_opens_where_it_was_unless_that_is_off_the_screen(home: Path) -> None:
     first = probe(home, (2560, 1440), size=[1300, 900], at=[1200, 400])
     assert first["opened"] == [560, 240, *DEFAULT_SIZE]

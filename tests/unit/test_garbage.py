@@ -3,6 +3,8 @@ from __future__ import annotations
 import gc
 import threading
 
+import pytest
+
 from gpudash.system.garbage import without_collection
 from tests.programs import python
 from tests.unit.sources.collecting import PATIENCE_S
@@ -50,6 +52,7 @@ worker.close(60)
 """
 
 
+@pytest.mark.process
 def test_what_torch_brings_is_searched_for_garbage_never_again() -> None:
     done = python("-c", PROGRAM)
     assert done.stdout.split() == ["True", "True"], done.stderr

@@ -84,6 +84,7 @@ def test_each_column_shows_the_highest_of_its_requests_and_of_what_it_began_with
         assert shown[column] == heights[int(max(0, begin - 1)) if column else 0 : int(max(end, 1))].max()
 
 
+@pytest.mark.timed
 def test_a_hundred_thousand_requests_are_thinned_within_a_frame() -> None:
     level = np.ones(100_000)
     ribbons = {name: level * place for place, name in enumerate("abcdefgh", 1)}

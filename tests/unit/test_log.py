@@ -100,6 +100,7 @@ def test_the_steps_of_somebody_s_training_are_not_logged(file: Path) -> None:
     assert "step" not in file.read_text() and "a fact" in file.read_text()
 
 
+@pytest.mark.timed
 def test_what_fails_again_and_again_does_not_fill_the_log(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = [0.0]
     monkeypatch.setattr(log.time, "monotonic", lambda: now_s[0])

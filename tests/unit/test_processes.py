@@ -8,8 +8,12 @@ import subprocess
 import sys
 import threading
 
+import pytest
+
 from gpudash.session.child_process import ChildProcess, Waker
 from gpudash.system.processes import end_group
+
+pytestmark = pytest.mark.process
 
 CHILD = """
 import os, sys

@@ -13,7 +13,11 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from gpudash.system import sandbox
+
+pytestmark = pytest.mark.process
 
 ALLOWS = sandbox.can_hold_back()
 

@@ -350,12 +350,9 @@ class ServedModel:
         if key_heads := self._optional("linear_num_key_heads"):
             keys = key_heads * self._number("linear_key_head_dim")
             return keys, self._number("linear_num_value_heads") * self._number("linear_value_head_dim")
-        inner = self._mamba_heads() * self._number("mamba_d_head", "mamba_head_dim")
+        inner = self._number("mamba_n_heads", "mamba_num_heads") * self._number("mamba_d_head", "mamba_head_dim")
         groups = self._optional("mamba_n_groups", "n_groups") or 1
         return groups * self._number("mamba_d_state", "ssm_state_size"), inner
-
-    def _mamba_heads(self) -> int:
-        return self._number("mamba_n_heads", "mamba_num_heads")
 
     def state_bytes(self, ranks: int, dtype_bytes: int) -> int:
         """What such a layer keeps of a request on each rank: the last inputs of its convolution, and its state.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from gpudash.memory.explaining.call_sites import SourceLine, no_source
 from gpudash.memory.explaining.explain import explain
-from gpudash.memory.explaining.memory_state import RefusedRequest, Surroundings
+from gpudash.memory.explaining.memory_state import MemoryState, RefusedRequest
 from gpudash.memory.explaining.patches import with_patches
 from gpudash.memory.explaining.remedies import REPLAY, ordered, without_others
 from gpudash.memory.explaining.whole_need import need_on_card, with_reruns_of
@@ -37,46 +37,19 @@ CAUSED = ("real capacity", "impossible request", "memory cap", "fragmentation", 
 
 
 @dataclass(frozen=True, slots=True)
-class OutsideView:
-    """A device when it was full, as it was seen from outside of the program.
-
-    Attributes:
-        device: torch's name of it.
-        product: what it is called.
-        simulated: whether it is a simulated one.
-        time_s: session time.
-        capacity: bytes; 0 when they are not known.
-        around: what else held memory of it.
-        request: what was refused; ``None`` when that is not known.
-        free: bytes that the driver called free.
-        allowed: bytes that the process could reserve; ``None`` without a limit.
-    """
-
-    device: str
-    product: str = ""
-    simulated: bool = False
-    time_s: float = 0.0
-    capacity: int = 0
-    around: Surroundings = field(default_factory=Surroundings)
-    request: RefusedRequest | None = None
-    free: int = 0
-    allowed: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Sidecar:
     """What a snapshot's file does not tell.
 
     Attributes:
         steps: times at which steps began, in microseconds since 1970, and their numbers.
-        cards: by the index of the device.
+        cards: by the index of the device, its memory when it was full, as it was seen from outside of the program.
         explanations: by the index of the device, how its memory was explained when it ran out.
         warnings: sentences on what could not be used.
         command: that started the program, and its folder.
     """
 
     steps: tuple[tuple[int, int], ...] = ()
-    cards: Mapping[int, OutsideView] = field(default_factory=dict)
+    cards: Mapping[int, MemoryState] = field(default_factory=dict)
     explanations: Mapping[int, Explanation] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     command: ProgramCommand = UNKNOWN_COMMAND
@@ -124,11 +97,11 @@ NOTHING = Sidecar()
 """Of a snapshot that lies by itself."""
 
 
-def on_card(found: Explanation, history: History, card: OutsideView, source: SourceLine = no_source) -> Explanation:
+def on_card(found: Explanation, history: History, card: MemoryState, source: SourceLine = no_source) -> Explanation:
     """``found``, which explains the moment that tells most, with what was seen of the card."""
     state = history.state(chosen_moment(history))
     if state.request is None and card.request is not None:  # without a history the file does not tell
-        state = replace(state, request=card.request, device_free=card.free)
+        state = replace(state, request=card.request, device_free=card.device_free)
     whole = replace(
         state,
         device=card.device,
@@ -136,8 +109,8 @@ def on_card(found: Explanation, history: History, card: OutsideView, source: Sou
         simulated=card.simulated,
         time_s=card.time_s,
         capacity=max(state.capacity, card.capacity),
-        context_bytes=card.around.context_bytes,
-        processes=card.around.processes,
+        context_bytes=card.context_bytes,
+        processes=card.processes,
         allowed=card.allowed,
     )
     explanation = explain(whole, source, found.growing or None)
@@ -189,7 +162,7 @@ def _without_others(explanation: Explanation, history: History, source: SourceLi
     return tuple(without_others(others, REPLAY if ran.fits else "", peak, patch=patch))
 
 
-def card_of(explanation: Explanation) -> OutsideView:
+def card_of(explanation: Explanation) -> MemoryState:
     """The card as an explanation of its memory tells it."""
     requested = explanation.requested_bytes
     where = explanation.where
@@ -198,17 +171,16 @@ def card_of(explanation: Explanation) -> OutsideView:
         request = RefusedRequest(
             requested, explanation.segment_bytes or requested, where.step, where.phase, where.stage, where.module
         )
-    return OutsideView(
+    return MemoryState(
         device=explanation.device,
         product=explanation.product,
         simulated=explanation.simulated,
         time_s=explanation.time_s,
         capacity=explanation.capacity_bytes,
-        around=Surroundings(
-            tuple(part for part in explanation.parts if part.kind == "process"),
-            explanation.part_bytes("context") or None,
-        ),
+        device_free=explanation.part_bytes("free"),
+        reserved=0,
+        context_bytes=explanation.part_bytes("context") or None,
+        processes=tuple(part for part in explanation.parts if part.kind == "process"),
         request=request,
-        free=explanation.part_bytes("free"),
         allowed=explanation.allowed_bytes,
     )

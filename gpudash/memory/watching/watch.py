@@ -91,10 +91,15 @@ class MemoryWatch:
         self._levels = (warn_ratio, critical_ratio)
         self._hysteresis = hysteresis_ratio
 
-    def observe(self, sample: Sample) -> list[Event]:
+    def observe(self, sample: Sample, *, forecasts: bool = True) -> list[Event]:
         """Take in a reading and say what it means: at most one warning, usually none.
 
         A gap changes nothing: a memory that cannot be read is neither filling nor safe.
+
+        Args:
+            sample: of any table.
+            forecasts: whether a memory that is read seldom is forecast anew, which takes about 0.3 ms; else the
+                forecast before stands.
         """
         if sample.table == "process":
             self._process(sample)
@@ -109,7 +114,10 @@ class MemoryWatch:
         if self.pool_of(name) != name:
             return []
         memory = self._memory(name)
-        self._follow(name, memory, level)
+        if self.interval_of is None:
+            self._follow(name, memory, level)
+        else:
+            self._follow_slowly(memory, level, self.interval_of(name), forecasts=forecasts)
         warning = self._threshold(name, memory, level) or self._growth(name, memory, level)
         if warning is None:
             return []
@@ -229,9 +237,6 @@ class MemoryWatch:
         return self._memories.setdefault(self.pool_of(name), _Memory())
 
     def _follow(self, name: str, memory: _Memory, level: Level) -> None:
-        if self.interval_of is not None:
-            self._follow_slowly(memory, level, self.interval_of(name))
-            return
         memory.level = level
         memory.forecaster.observe(level.time_s, level.used, level.capacity)
         guard = self.guards.get(name)
@@ -246,7 +251,7 @@ class MemoryWatch:
             memory.guard_base = level.used
         memory.ahead = memory.forecaster.forecast(guard_level)
 
-    def _follow_slowly(self, memory: _Memory, level: Level, interval_s: float) -> None:
+    def _follow_slowly(self, memory: _Memory, level: Level, interval_s: float, *, forecasts: bool) -> None:
         """Follow readings that come every ``interval_s``.
 
         The forecaster is made for readings many times a second. Here its seconds are readings, so that it looks as far
@@ -256,9 +261,13 @@ class MemoryWatch:
             memory.time_s += (level.time_s - memory.level.time_s) / interval_s
         memory.level = level
         memory.forecaster.observe(memory.time_s, level.used, level.capacity)
+        if level.ratio < FAIRLY_FULL:
+            memory.ahead = None  # no emptier one would be told of
+            return
+        if not forecasts:
+            return
+        ahead = memory.forecaster.forecast()
         memory.ahead = None
-        # no emptier one would be told of, and there may be thousands: one forecast takes about 0.3 ms
-        ahead = memory.forecaster.forecast() if level.ratio >= FAIRLY_FULL else None
         if ahead is not None:
             memory.ahead = replace(
                 ahead,

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gpudash.devices.names import Device
 from gpudash.memory.watching.levels import HOST, Guard, memory_of
@@ -22,7 +22,9 @@ from gpudash.telemetry.records import RunEnd, Sample
 from gpudash.units import format_bytes
 
 if TYPE_CHECKING:
+    from gpudash.session.watching.attaching.attached import Attached
     from gpudash.session.watching.program import StopProgress
+    from gpudash.session.watching.watch import Watching
     from gpudash.workloads.profiling import ProfileRequest
     from gpudash.workloads.running.run import RunRequest
     from gpudash.workloads.running.worker import Worker
@@ -41,43 +43,8 @@ MOST_STEPS = 50
 DEFAULT_STEPS = 5
 
 
-class Watched(Protocol):
-    """A program that is watched, as far as the session steers it."""
-
-    @property
-    def stopping(self) -> StopProgress | None:
-        """How far its end has come that was asked for; ``None`` where none was, or it is never signalled."""
-
-    @property
-    def finding_need_s(self) -> float | None:
-        """For how long it has been run again to find out what it needs; ``None`` where it is not."""
-
-    def stop(self, when: str) -> None:
-        """Ask it to end; asked again, more firmly.
-
-        Args:
-            when: what this comes after, in words that follow "sent by gpudash".
-        """
-
-    def shut_down(self, when: str) -> None:
-        """Ask it to end, as gpudash is being ended, and more firmly once its deadlines have passed."""
-
-    def wait_left(self) -> None:
-        """Wait until it has ended, after `shut_down`."""
-
-    def save_snapshot(self) -> None:
-        """Ask it for a memory snapshot.
-
-        Raises:
-            RuntimeError: one sentence, when it can give none.
-        """
-
-    @property
-    def busy_s(self) -> float:
-        """For how long one message of it has been taken in, 0 between messages."""
-
-    def close(self, timeout_s: float) -> bool:
-        """Tell how it ended; false when that took longer."""
+Watched: TypeAlias = "Watching | Attached"
+"""A program that is watched."""
 
 
 class Running:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import gpudash
 from gpudash.devices.names import kind_of
@@ -467,24 +467,6 @@ _ENDED_BY_LAUNCHER = -15
 """torchrun ends the other ranks by SIGTERM when one has failed."""
 
 
-class _Error(Protocol):
-    """What matching needs of an uncaught exception."""
-
-    @property
-    def error(self) -> str: ...
-    @property
-    def message(self) -> str: ...
-    @property
-    def who(self) -> str: ...
-    @property
-    def rank(self) -> int | None: ...
-    @property
-    def time_s(self) -> float: ...
-
-
-E = TypeVar("E", bound=_Error)
-
-
 @dataclass(frozen=True, slots=True)
 class RankFailure:
     """A rank that the launcher saw fail, in its own words: exit code, negative for a signal."""
@@ -493,7 +475,7 @@ class RankFailure:
     code: int
     pid: int
 
-    def is_of(self, error: _Error) -> bool:
+    def is_of(self, error: Raised) -> bool:
         """Whether it is the end of the process that raised ``error``."""
         return f"(pid {self.pid})" in error.who
 
@@ -508,18 +490,18 @@ def reported(message: str) -> list[RankFailure]:
     return [RankFailure(int(m["rank"]), int(m["code"]), int(m["pid"])) for m in _FAILURE.finditer(message)]
 
 
-def of_last_start(failures: Sequence[RankFailure], errors: Sequence[E]) -> list[E]:
+def of_last_start(failures: Sequence[RankFailure], errors: Sequence[Raised]) -> list[Raised]:
     """The exceptions of those processes that the launcher saw fail last; all where it saw none of them."""
     last = [error for error in errors if any(failure.is_of(error) for failure in failures)]
     return last or list(errors)
 
 
-def own_errors(errors: Sequence[E]) -> list[E]:
+def own_errors(errors: Sequence[Raised]) -> list[Raised]:
     """Exceptions that are no rank's complaint about a missing one, in order of time."""
     return sorted((one for one in errors if not _MISSING.search(one.message)), key=lambda one: one.time_s)
 
 
-def died(failures: Sequence[RankFailure], errors: Sequence[_Error]) -> RankFailure | None:
+def died(failures: Sequence[RankFailure], errors: Sequence[Raised]) -> RankFailure | None:
     """The rank that ended without an exception of its own: by a signal, or with an exit code it chose.
 
     Args:
@@ -533,7 +515,7 @@ def died(failures: Sequence[RankFailure], errors: Sequence[_Error]) -> RankFailu
     return None
 
 
-def awaited(processes: Mapping[int, int], errors: Sequence[_Error]) -> tuple[int, ...]:
+def awaited(processes: Mapping[int, int], errors: Sequence[Raised]) -> tuple[int, ...]:
     """Ranks that hang: those that raised nothing while all others waited for them until their patience ended."""
     waiting = {one.rank for one in errors if _WAITED.search(one.message)}
     silent = tuple(rank for rank in sorted(processes) if rank not in {one.rank for one in errors})

@@ -250,15 +250,11 @@ class Hearing:
             case _:
                 self.news.take(peer, message)
         if message["type"] == "hello" and peer.pid != self._pid and peer.rank is None:
-            self._note_command(peer)
+            argv = peer.hello.get("argv")
+            if isinstance(argv, list) and argv and not peer.hello.get("forked"):
+                self.memory.note_command(peer.pid, command_text([str(word) for word in argv[:8]]))
         if message["type"] == "steps":
             self.reports.note_steps(peer.pid, message)
-
-    def _note_command(self, peer: Peer) -> None:
-        """Keep with what command a process was started that is none of the ranks."""
-        argv = peer.hello.get("argv")
-        if isinstance(argv, list) and argv and not peer.hello.get("forked"):
-            self.memory.note_command(peer.pid, command_text([str(word) for word in argv[:8]]))
 
     def _left_out(self, peer: Peer, message: Message, error: Exception) -> None:
         """Say that a message was left out, once for each kind of message and of error."""

@@ -21,7 +21,7 @@ import numpy as np
 from gpudash.agent.server import MOST_CONNECTIONS, Peer
 from gpudash.devices.names import kind_of
 from gpudash.memory.explaining.explanation_text import report
-from gpudash.memory.explaining.memory_state import RefusedRequest, Surroundings
+from gpudash.memory.explaining.memory_state import MemoryState, RefusedRequest, Surroundings
 from gpudash.memory.explaining.patches import PATCH_NAME
 from gpudash.memory.snapshot.causes.command_line import UNKNOWN_COMMAND, ProgramCommand
 from gpudash.session.recordings.file_kinds import SNAPSHOT_NAME
@@ -269,24 +269,27 @@ def explanation_of(snapshot: Snapshot, refused: Refused) -> Explanation:
     Raises:
         ValueError: one sentence, when the snapshot holds nothing of the device.
     """
-    from gpudash.memory.snapshot.sidecar import OutsideView, Sidecar
+    from gpudash.memory.snapshot.sidecar import Sidecar
 
     index = int(refused.device.partition(":")[2] or 0)
     device = next((device for device in snapshot.devices if device.index == index), None)
     if device is None:
         raise ValueError(f"The snapshot holds nothing of {refused.device}.")
-    requested, request = refused.requested_bytes, None
+    requested = refused.requested_bytes
+    request = None
     if requested is not None:
         request = RefusedRequest(requested, requested, step=refused.step, is_context=refused.is_context)
-    card = OutsideView(
+    card = MemoryState(
         device=refused.device,
         product=refused.product,
         simulated=kind_of(refused.device) == "sim",
         time_s=refused.time_s,
         capacity=refused.capacity_bytes or 0,
-        around=refused.around,
+        device_free=refused.free_bytes or 0,
+        reserved=0,
+        context_bytes=refused.around.context_bytes,
+        processes=refused.around.processes,
         request=request,
-        free=refused.free_bytes or 0,
         allowed=refused.allowed_bytes,
     )
     known = Sidecar(tuple(refused.steps), {index: card}, command=refused.command)

@@ -51,7 +51,8 @@ class CudaMode(overrides.TorchFunctionMode):
                 return func(*args, **kwargs)
             return answer(*args, **kwargs)
         except Exception as error:
-            _reword(error)
+            if error.args and isinstance(error.args[0], str) and DEVICE in error.args[0]:
+                error.args = (reworded(error.args[0]), *error.args[1:])
             raise
 
 
@@ -147,11 +148,6 @@ def _mapped(value: Any) -> Any:
     if type(value) is _device_type:
         return inward(value)
     return value
-
-
-def _reword(error: Exception) -> None:
-    if error.args and isinstance(error.args[0], str) and DEVICE in error.args[0]:
-        error.args = (reworded(error.args[0]), *error.args[1:])
 
 
 @hands_on

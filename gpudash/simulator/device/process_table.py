@@ -156,8 +156,8 @@ class ProcessTable:
         try:
             yield locked
         finally:
-            if locked:
-                self._unlock_file()
+            if locked and self._is_open():
+                fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1)
             if mine:
                 self._thread_lock.release()
 
@@ -246,10 +246,6 @@ class ProcessTable:
             except OSError:
                 return False
         return False
-
-    def _unlock_file(self) -> None:
-        if self._is_open():
-            fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1)
 
     def _is_open(self) -> bool:
         """Whether the descriptor is ours: a program may close all it finds, and then have files of these numbers."""

@@ -530,7 +530,9 @@ class Engine:
         """
         # told before the copy: what looks at the target then sees it as it was made
         if target.device.type == DEVICE and source.device != target.device:
-            self._report_copied_in(target)
+            block = self.storages.block(target.untyped_storage())
+            for callback in self.on_copied_in if block is not None else ():
+                callback(block)
         if self.computes:
             if target.device.type == DEVICE:
                 self.like(target).copy_(self.like(source) if source.device.type == DEVICE else source)
@@ -552,11 +554,6 @@ class Engine:
         made = self.empty(tensor.shape, tensor.dtype, tensor.device.index, layout)
         self._label_workspace(self.card(tensor.device.index), made.untyped_storage())
         return self.copy(tensor, made)
-
-    def _report_copied_in(self, target: torch.Tensor) -> None:
-        block = self.storages.block(target.untyped_storage())
-        for callback in self.on_copied_in if block is not None else ():
-            callback(block)
 
     def resize(
         self, tensor: torch.Tensor, size: Sequence[int], memory_format: torch.memory_format | None = None

@@ -137,8 +137,8 @@ def _exact(
     """Every sample, at the time it was scraped."""
     moments: dict[Place, Moments] = defaultdict(lambda: defaultdict(dict))
     warnings: dict[str, None] = {}
-    for selector in _selectors(subject):
-        answer = client.query(f"{selector}[{_milliseconds(length_s)}]", ended_s)
+    for chosen, matchers in _queried(subject):
+        answer = client.query(f"{any_of(chosen, matchers)}[{_milliseconds(length_s)}]", ended_s)
         warnings |= dict.fromkeys(answer.warnings)
         for name, labels, values in _series(answer.result, "__name__"):
             place = _place(subject, name, labels)
@@ -197,10 +197,6 @@ def _queried(subject: Subject) -> Iterator[tuple[list[str], str]]:
         yield machine, subject.machine
 
 
-def _selectors(subject: Subject) -> Iterator[str]:
-    return (any_of(chosen, matchers) for chosen, matchers in _queried(subject))
-
-
 def _series(result: Iterable[Mapping[str, Any]], label: str) -> Iterator[tuple[str, Mapping[str, str], Sequence[Any]]]:
     for entry in result:
         labels = entry["metric"]
@@ -240,7 +236,10 @@ def _samples(moments: Mapping[Place, Moments], began_s: float, past: Past) -> It
             yield _sample(time_s - began_s, table, device, dict.fromkeys(columns))
         for time_s, row in rows.items():
             if table == "gpu" and "total_bytes" not in columns:
-                _add_total(row)
+                # dcgm-exporter reports the parts of the capacity alone.
+                used, free = row.get("used_bytes"), row.get("free_bytes")
+                if used is not None and free is not None:
+                    row["total_bytes"] = used + free + (row.get("driver_reserved_bytes") or 0.0)
             # Exporters read used and total at different moments.
             if (row.get("used_bytes") or 0.0) > (row.get("total_bytes") or math.inf):
                 row["used_bytes"] = None  # more than there is cannot be
@@ -256,13 +255,6 @@ def _samples(moments: Mapping[Place, Moments], began_s: float, past: Past) -> It
 def _sample(time_s: float, table: Table, device: str | None, values: Mapping[str, Value]) -> Sample:
     missing = {column: State.STALE for column, value in values.items() if value is None}
     return Sample(max(0.0, time_s), table, device, values, missing)
-
-
-def _add_total(row: dict[str, float | None]) -> None:
-    """The capacity, where only its parts are reported (dcgm-exporter)."""
-    used, free = row.get("used_bytes"), row.get("free_bytes")
-    if used is not None and free is not None:
-        row["total_bytes"] = used + free + (row.get("driver_reserved_bytes") or 0.0)
 
 
 def _add_curves(past: Past, rows: Moments, began_s: float) -> None:

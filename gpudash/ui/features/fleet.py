@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gpudash.session.addresses import ServerAddress
     from gpudash.session.fleet import Fleet
     from gpudash.session.recordings.replay import Replay
+    from gpudash.session.remote import SshQuestion
     from gpudash.session.remote.fleet import SshFleet
     from gpudash.session.remote.machine import RemoteMachine
     from gpudash.system.settings import Settings
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from gpudash.ui.fleet.document import FleetDocument
     from gpudash.ui.fleet.gpu_document import GpuDocument
     from gpudash.ui.fleet.header import Range
-    from gpudash.ui.fleet.login import LoginDialog, Requested
+    from gpudash.ui.fleet.login import LoginDialog
     from gpudash.ui.fleet.machine_document import MachineDocument
 
 REMEMBERED, REMEMBERED_MACHINES = "prometheus_servers", "ssh_machines"
@@ -271,7 +272,7 @@ class Logins(QObject):
                 self._ask(machine.name, question)
                 return
 
-    def _ask(self, name: str, question: Requested) -> None:
+    def _ask(self, name: str, question: SshQuestion) -> None:
         from gpudash.ui.fleet.login import LoginDialog
 
         dialog = LoginDialog(name, question, self._workspace.window())

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from PySide6.QtCore import Qt
@@ -30,9 +30,10 @@ from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel
 
 if TYPE_CHECKING:
+    from gpudash.session.fleet import FleetView
+    from gpudash.session.remote.memory_views import MemoryView
     from gpudash.telemetry.fleet_gpu import FleetGpu
     from gpudash.telemetry.series import Series, Statistics
-    from gpudash.telemetry.store import Store
     from gpudash.ui.colours import Palette
 
 
@@ -47,41 +48,11 @@ MIN_SHARE = 1e-4
 """Narrowest view, as a share of the range."""
 
 
-class MemoryPast(Protocol):
-    """What a comparison needs of a view of a memory's past: a `FleetView`, or a `MemoryView` at what was recorded."""
-
-    @property
-    def store(self) -> Store:
-        """What is known."""
-
-    @property
-    def shift_s(self) -> float:
-        """Time in the store at the beginning of the range."""
-
-    @property
-    def grows(self) -> bool:
-        """Whether more of it comes by itself."""
-
-    @property
-    def loading(self) -> bool:
-        """Whether something is still awaited."""
-
-    @property
-    def notices(self) -> list[str]:
-        """What could not be had, a sentence each."""
-
-    def show_range(self, began_wall_s: float, ended_wall_s: float, points: int) -> None:
-        """Look at another range."""
-
-    def close(self) -> object:
-        """Look no more."""
-
-
 @dataclass(frozen=True, slots=True)
 class GpuSide:
     """One of the two: the look at its past, and the GPU, or the machine's memory, that it is of."""
 
-    view: MemoryPast
+    view: FleetView | MemoryView
     gpu: FleetGpu
 
     def series(self, metric: ComparedMetric) -> Series | None:

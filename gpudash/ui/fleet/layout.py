@@ -346,7 +346,7 @@ class FleetLayout:
 
     def rect(self, place: int) -> Rect:
         """Where cell ``place`` stands."""
-        block = self._block_of(place)
+        block = self._blocks[self._number_of(place)]
         row, column = divmod(place - block.first, self.columns)
         left, right = (block.left + self._edge(edge) for edge in (column, column + 1))
         return left, block.cells_top + row * self.row_height, right - self._gap - left, self._cell_height
@@ -413,9 +413,6 @@ class FleetLayout:
         count = len(before.section.keys)
         last_row = (count - 1) // self.columns
         return before.first + min(last_row * self.columns + column, count - 1)
-
-    def _block_of(self, place: int) -> _Block:
-        return self._blocks[self._number_of(place)]
 
     def _number_of(self, place: int) -> int:
         return bisect_right(self._blocks, place, key=lambda block: block.first) - 1

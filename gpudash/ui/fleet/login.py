@@ -3,13 +3,16 @@ else: it is neither kept nor written anywhere."""
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QCheckBox, QDialog, QDialogButtonBox, QLineEdit, QWidget
 
 from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_title
+
+if TYPE_CHECKING:
+    from gpudash.session.remote import SshQuestion
 
 WIDTH = 460
 """Logical pixels; a question of ssh's for a host key is three lines of it."""
@@ -22,32 +25,6 @@ ACCEPT = {"secret": "Log In", "text": "Answer", "confirm": "Yes", "told": ""}
 """What the button says that answers a question."""
 
 
-class Requested(Protocol):
-    """A question of ssh's, as `RemoteMachine.question` gives it."""
-
-    @property
-    def prompt(self) -> str:
-        """ssh's own."""
-
-    @property
-    def kind(self) -> Literal["secret", "text", "confirm", "told"]:
-        """What answers it."""
-
-    @property
-    def again(self) -> bool:
-        """Whether it was answered before, in vain."""
-
-    @property
-    def open(self) -> bool:
-        """Whether it waits for an answer."""
-
-    def answer(self, text: str) -> None:
-        """Answer it."""
-
-    def refuse(self) -> None:
-        """Leave ssh without an answer."""
-
-
 class LoginDialog(QDialog):
     """ssh's words as they are, and a field for the answer where one is wanted. Closing it refuses an answer.
 
@@ -56,7 +33,7 @@ class LoginDialog(QDialog):
         question: what ssh asks; it is answered or refused when the dialog closes.
     """
 
-    def __init__(self, machine: str, question: Requested, parent: QWidget | None = None) -> None:
+    def __init__(self, machine: str, question: SshQuestion, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setWindowTitle(plain_title(f"Log In to {machine}"))
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)

@@ -6,7 +6,6 @@ A click hides a curve, "only" isolates it, a chip brings all back.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from PySide6.QtCore import QEvent, QMargins, QRect, QRectF, QSize, Qt, Signal
@@ -28,7 +27,7 @@ from PySide6.QtWidgets import QApplication, QHBoxLayout, QMenu, QSizePolicy, QTo
 from gpudash.telemetry.plots import CurveSpec
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.canvas import label_font
-from gpudash.ui.plots.overlay import BETWEEN_ALPHA, FAINT_ALPHA, PEN_STYLES
+from gpudash.ui.plots.overlay import BETWEEN_ALPHA, FAINT_ALPHA, PEN_STYLES, PlotLevel
 from gpudash.ui.widgets.focus_group import FocusGroup
 from gpudash.ui.widgets.layouts import in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip, without_mnemonics
@@ -60,16 +59,6 @@ PATCH_PX = (14, 12)
 
 AROUND_PX, LEAST_NAME_PX = SWATCH_PX + 14, 24
 """Room that a level takes beside its words, and below which a name says nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class LevelName:
-    """A line across the plot: what it says, what of that is its name, its colour as painted, its style."""
-
-    text: str
-    name: str
-    colour: str
-    style: str
 
 
 class Button(QToolButton):
@@ -196,7 +185,7 @@ class LevelKey(QWidget):
         super().__init__(parent)
         self._palette = palette
         self._texts: list[str] = []
-        self.levels: Sequence[LevelName] = ()
+        self.levels: Sequence[PlotLevel] = ()
         self.setProperty("role", "legend")
         self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
 
@@ -204,7 +193,7 @@ class LevelKey(QWidget):
         self._palette = palette
         self.update()
 
-    def show_levels(self, levels: Sequence[LevelName]) -> None:
+    def show_levels(self, levels: Sequence[PlotLevel]) -> None:
         """Name these, the most important first."""
         self.levels = levels
         text = "\n".join(level.text for level in levels)
@@ -370,7 +359,7 @@ class Legend(QWidget):
         """What is said of the lines across the plot."""
         return [level.text for level in self._levels.levels]
 
-    def set_levels(self, levels: Sequence[LevelName]) -> None:
+    def set_levels(self, levels: Sequence[PlotLevel]) -> None:
         """Say what the lines across the plot are."""
         if list(levels) != list(self._levels.levels):
             self._levels.show_levels(list(levels))

@@ -28,7 +28,7 @@ from gpudash.ui.colours import Palette
 from gpudash.ui.plots.canvas import MIN_HEIGHT_PX, TIGHT_HEIGHT_PX, Canvas, Gestures, drawn
 from gpudash.ui.plots.geometry import Geometry
 from gpudash.ui.plots.layers import Label
-from gpudash.ui.plots.legend import Legend, LevelName
+from gpudash.ui.plots.legend import Legend
 from gpudash.ui.plots.overlay import BETWEEN_ALPHA, Arrow, Mark, OverlayContent, PlotLevel, place
 from gpudash.ui.plots.prediction.ghost import GhostView, verdict_colour
 from gpudash.ui.plots.prediction.peak_handle import PeakHandle
@@ -430,7 +430,7 @@ class TimePlot(QWidget):
         above = ["↑ " * (level.value > geometry.y_high) for level in levels]
         self.legend.set_levels(
             [
-                LevelName(f"{arrow}{level.text}", f"{arrow}{level.name}", level.colour, level.style)
+                replace(level, text=f"{arrow}{level.text}", name=f"{arrow}{level.name}")
                 for arrow, level in zip(above, levels, strict=True)
             ]
         )

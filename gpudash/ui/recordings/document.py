@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol
 
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QFontMetrics, QKeyEvent, QKeySequence, QResizeEvent, QShortcut
@@ -24,6 +23,7 @@ from PySide6.QtWidgets import (
 
 from gpudash.devices.names import SIMULATED
 from gpudash.session import Replay
+from gpudash.session.recordings.opener import OpenedRecording, OpenedReplay
 from gpudash.specs import workloads
 from gpudash.system.settings import Settings
 from gpudash.telemetry.recording.recorder import RecordingError
@@ -59,29 +59,6 @@ LONGEST_STEP_S = 0.5
 """Most that one frame plays, in seconds at the wall: nothing is skipped behind another tab or in a window that hung."""
 
 
-class Played(Protocol):
-    """What the bar needs of a replay; times are in session time."""
-
-    @property
-    def extent_s(self) -> tuple[float, float]:
-        """First and last moment of the recording."""
-
-    @property
-    def position_s(self) -> float:
-        """The moment that is shown."""
-
-    @property
-    def at_end(self) -> bool:
-        """Whether that is the end, which moves on while the file is written."""
-
-    @property
-    def following(self) -> bool:
-        """Whether the file is still being written."""
-
-    def seek(self, time_s: float | None) -> None:
-        """Show another moment; ``None`` is the end."""
-
-
 class ReplayBar(QWidget):
     """Moves the position of a replay.
 
@@ -94,7 +71,7 @@ class ReplayBar(QWidget):
 
     def __init__(
         self,
-        played: Played,
+        played: Replay,
         view: TimeView,
         longest_window_s: float,
         parent: QWidget | None = None,
@@ -283,24 +260,6 @@ def place_text(seconds: float) -> str:
 READ_ADVICE = "The file is only read, never changed. No data leaves this computer."
 
 
-class Opened(Protocol):
-    """A recording that is being read, as `OpenedRecording` or `OpenedStream`."""
-
-    title: str
-    size_bytes: int
-    part: float
-
-    @property
-    def place(self) -> Path | str:
-        """The file, or the name of what is read."""
-
-    def poll(self) -> Replay | None:
-        """The recording; ``None`` while it is being read."""
-
-    def give_up(self) -> None:
-        """Let go of it."""
-
-
 class RecordingDocument(Document):
     """One recording: a page with progress until it is read, then the dashboard.
 
@@ -319,7 +278,9 @@ class RecordingDocument(Document):
     refused = Signal(str)
     again = Signal(object)
 
-    def __init__(self, opened: Opened, palette: Palette, settings: Callable[[], Settings] = Settings) -> None:
+    def __init__(
+        self, opened: OpenedRecording | OpenedReplay, palette: Palette, settings: Callable[[], Settings] = Settings
+    ) -> None:
         super().__init__()
         self.title = opened.title
         self.setAccessibleName(f"Recording {self.title}")

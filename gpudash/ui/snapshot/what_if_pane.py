@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from PySide6.QtWidgets import QLineEdit, QWidget
 
@@ -12,13 +12,15 @@ from gpudash.devices.known_gpus import KNOWN_GPUS
 from gpudash.devices.names import parse_card, size_of
 from gpudash.memory.allocator.settings import AllocatorSettings
 from gpudash.memory.predicting.estimate import CARDS_BYTES
-from gpudash.memory.snapshot.replay.what_if import WhatIfAnswer
 from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.labels import worded_button
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.tables import Column, Table
 from gpudash.units import GIB, format_bytes
+
+if TYPE_CHECKING:
+    from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
 
 COLUMNS = (
     Column("card"),
@@ -42,13 +44,6 @@ SETTINGS = (
 )
 
 
-class TruthTable(Protocol):
-    """Who answers: the reader's process."""
-
-    def ask(self, device_index: int, capacity_bytes: int | None, settings_text: str | None) -> int: ...
-    def answer(self, number: int) -> WhatIfAnswer | None: ...
-
-
 @dataclass(slots=True)
 class _Question:
     card: str
@@ -60,7 +55,7 @@ class _Question:
 class WhatIfPane(QWidget):
     """A line of questions and the answers so far, the newest first."""
 
-    def __init__(self, truth_table: TruthTable, parent: QWidget | None = None) -> None:
+    def __init__(self, truth_table: OpenedSnapshot, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._truth_table = truth_table
         self._device = 0

@@ -148,7 +148,10 @@ class _Trainer:
             read_loss, count = read_numbers(loss, right)
         accuracy = count / self._source.items
         if self._to_audit is not None:
-            self._audit(self._to_audit)
+            text, facts = audit(self._model, self._optimizer, self._to_audit, *self._devices)
+            self._audited, self._to_audit = True, None
+            self._context.note(Topic.PLACEMENT, text, **facts)
+            self._context.keep(placement=facts)
         now = time.perf_counter()
         throughput = self._source.items / (now - self._ended)
         self._ended = now
@@ -215,12 +218,6 @@ class _Trainer:
                 self._resident = self._all_placed(self._resident)
         # Where everything lies is looked at anew behind the move.
         self._audited = False
-
-    def _audit(self, batch: Batch) -> None:
-        text, facts = audit(self._model, self._optimizer, batch, *self._devices)
-        self._audited, self._to_audit = True, None
-        self._context.note(Topic.PLACEMENT, text, **facts)
-        self._context.keep(placement=facts)
 
     def _not_finite(self, loss: float, step: int) -> None:
         said = loss_text(loss, step)

@@ -40,6 +40,8 @@ from tests.ui.explanation.program import (
 from tests.ui.fake_session import FakeSession
 from tests.ui.words import complaints
 
+pytestmark = pytest.mark.process
+
 SEGMENTS = Remedy(
     "expandable segments", flags="PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", predicted_peak_bytes=160 * MIB
 )

@@ -214,6 +214,7 @@ def test_a_real_fleet_of_a_server_that_is_not_there_ends_its_thread_with_its_tab
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("gpudash-fleet")]
 
 
+@pytest.mark.process
 def test_nothing_of_a_fleet_is_imported_at_the_start() -> None:
     program = (
         "import sys\nimport gpudash.ui.app, gpudash.ui.window.main_window\n"

@@ -10,7 +10,8 @@ from pytestqt.qtbot import QtBot
 
 from gpudash.telemetry.plots import CurveSpec, PlotSpec
 from gpudash.ui.colours import DARK
-from gpudash.ui.plots.legend import Legend, LevelKey, LevelName
+from gpudash.ui.plots.legend import Legend, LevelKey
+from gpudash.ui.plots.overlay import PlotLevel
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.widgets.theme import restyle
 from gpudash.units import GIB
@@ -37,6 +38,7 @@ def test_hiding_the_largest_curve_shrinks_the_axis_and_the_readout_and_the_chip_
     assert plot.y_range[1] == before and not plot.legend._chip.isVisible()
 
 
+@pytest.mark.process
 def test_only_isolates_a_curve_and_again_restores_all(drawn: PlotStack, qtbot: QtBot) -> None:
     legend = drawn.plots[1].legend
     entry = legend._entries[0]
@@ -58,8 +60,8 @@ def test_a_hidden_curve_stays_listed_and_struck_through(drawn: PlotStack) -> Non
     assert button.accessibleName() == "GPU, hidden"
 
 
-CAPACITY = LevelName("capacity 24.0 GiB", "capacity", "#f00", "dash")
-WARNING = LevelName("warning at 85 % 20.4 GiB", "warning at 85 %", "#fa0", "dot")
+CAPACITY = PlotLevel("capacity 24.0 GiB", "capacity", 1.0, "#f00", "dash")
+WARNING = PlotLevel("warning at 85 % 20.4 GiB", "warning at 85 %", 0.85, "#fa0", "dot")
 CURVES = [CurveSpec(("gpu", name, "a"), name, "bytes", "used") for name in ("other processes", "context", "allocated")]
 
 

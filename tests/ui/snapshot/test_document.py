@@ -101,6 +101,7 @@ def test_a_refused_file_shows_its_sentence_and_what_a_snapshot_is(opening: Snaps
     assert not opening.ready
 
 
+@pytest.mark.process
 def test_a_real_file_is_read_by_its_process_and_nothing_is_left_behind(
     qtbot: QtBot, palette: Palette, tmp_path: Path
 ) -> None:
@@ -126,6 +127,7 @@ def test_a_real_file_is_read_by_its_process_and_nothing_is_left_behind(
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("gpudash-snapshot")]
 
 
+@pytest.mark.process
 def test_a_real_file_that_is_none_is_refused_in_a_sentence(qtbot: QtBot, palette: Palette, tmp_path: Path) -> None:
     path = tmp_path / "notes.pickle"
     path.write_bytes(pickle.dumps({"loss": [1.0]}))

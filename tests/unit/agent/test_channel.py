@@ -60,6 +60,7 @@ def test_too_many_waiting_is_an_error_and_no_wait(listener: socket.socket) -> No
         one.close()
 
 
+@pytest.mark.timed
 def test_a_dashboard_that_never_reads_costs_readings_and_no_time(listener: socket.socket) -> None:
     channel, end = connected(listener)
     began = time.monotonic()

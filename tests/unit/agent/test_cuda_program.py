@@ -218,6 +218,7 @@ def segment(*blocks: tuple[int, str]) -> dict[str, Any]:
     return {"device": 0, "address": 4096, "total_size": sum(size for size, _ in blocks), "blocks": found}
 
 
+@pytest.mark.timed
 def test_what_is_live_is_told_by_stack_and_the_step_of_its_birth(
     torch: FakeTorch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,6 +289,7 @@ def test_whatever_else_goes_wrong_is_a_sentence(torch: FakeTorch) -> None:
     assert problem.startswith("Not everything can be watched in this program: AttributeError") and problem.endswith(".")
 
 
+@pytest.mark.timed
 def test_stacks_without_end_are_told_again_under_new_numbers(torch: FakeTorch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "MOST_NUMBERED", 2)
     now = iter(range(0, 10**9, 10**6))

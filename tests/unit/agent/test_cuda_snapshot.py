@@ -29,6 +29,7 @@ print(torch._inductor.__name__)
 """What torch's C++ does for a snapshot is to name the lines of its tracebacks, which also torch without CUDA can."""
 
 
+@pytest.mark.process
 def test_torch_names_the_lines_of_a_snapshot_without_importing_its_compiler() -> None:
     ended = python("-c", NAMES_ITS_LINES, check=True)
     assert ended.stdout.splitlines() == ["<module> []", "torch._inductor"]

@@ -14,6 +14,8 @@ import torch
 from gpudash.agent.endings import MOST_TRACEBACK, raised
 from tests.unit.agent.dashboard import SCRIPTS, Dashboard, unwatched
 
+pytestmark = pytest.mark.process
+
 
 def script(name: str) -> str:
     return str(SCRIPTS / f"{name}.py")

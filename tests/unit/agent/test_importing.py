@@ -115,6 +115,7 @@ def test_a_loader_of_several_modules_is_told_of_by_the_one_that_was_asked_for(
     assert vars(Finder.loader) == {}
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("text", ["1 / 0", "import a_module_that_is_nowhere", "1 +", "raise ImportError('so')"])
 def test_the_traceback_of_a_failing_import_is_that_of_an_unwatched_one(
     dashboard: Dashboard, tmp_path: Path, text: str

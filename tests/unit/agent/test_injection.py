@@ -11,6 +11,8 @@ import pytest
 
 from tests.unit.agent.dashboard import INJECT, OTHERS, SCRIPTS, Dashboard, unwatched, version_of
 
+pytestmark = pytest.mark.process
+
 LOOK = """
 import sys, os, atexit, signal, warnings, threading
 print([entry for entry in sys.path if "inject" in entry], "sitecustomize" in sys.modules)

@@ -10,6 +10,8 @@ import pytest
 
 from tests.unit.agent.dashboard import OTHERS, PACKAGE, version_of
 
+pytestmark = pytest.mark.process
+
 LOOK = """
 import importlib.util, sys, types
 sys.path[:0] = {paths!r}

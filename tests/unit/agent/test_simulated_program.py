@@ -16,6 +16,8 @@ import torch
 from gpudash.simulator.device.memory_history import PROTOCOL
 from tests.unit.agent.dashboard import INJECT, PACKAGE, SCRIPTS, Dashboard, unwatched
 
+pytestmark = pytest.mark.process
+
 LEAK = str(SCRIPTS / "leak.py")
 MIB = 2**20
 CARD = 900 * MIB

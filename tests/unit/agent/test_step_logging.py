@@ -11,6 +11,8 @@ import pytest
 
 from tests.unit.agent.dashboard import Dashboard, unwatched
 
+pytestmark = pytest.mark.process
+
 SCRIPT = """
 import logging, logging.config, sys
 {before}

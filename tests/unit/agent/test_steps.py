@@ -72,6 +72,7 @@ def test_a_loss_that_is_no_number_any_more_is_told_as_such() -> None:
     assert math.isnan(values(steps)[0][1])
 
 
+@pytest.mark.timed
 def test_a_value_on_a_gpu_is_read_twice_a_second_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(steps_module.time, "monotonic", lambda: now[0])
@@ -83,6 +84,7 @@ def test_a_value_on_a_gpu_is_read_twice_a_second_at_most(monkeypatch: pytest.Mon
     assert sum(step[1] is not None for step in values(steps)) == loss.read
 
 
+@pytest.mark.timed
 def test_a_loss_on_a_gpu_that_was_just_read_hides_no_other_value(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps_module.time, "monotonic", lambda: 100.0)
     steps = Steps()

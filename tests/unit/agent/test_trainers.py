@@ -12,6 +12,8 @@ import pytest
 
 from tests.unit.agent.dashboard import Dashboard, unwatched
 
+pytestmark = pytest.mark.process
+
 TRANSFORMERS = {
     "transformers/__init__.py": "",
     "transformers/trainer_callback.py": """

@@ -15,6 +15,8 @@ from gpudash.memory.predicting.rank_estimates import NCCL_BYTES
 from gpudash.session.predicting import estimator
 from gpudash.units import GIB, MIB
 
+pytestmark = pytest.mark.process
+
 ESTIMATE = {
     "workload": "training",
     "device": "sim:0",

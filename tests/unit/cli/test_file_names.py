@@ -37,6 +37,7 @@ def test_a_recording_of_any_name_is_exported(tmp_path: Path, what: str, to: str)
         assert "run\\udcff\\udcfe" in text or b"\xff" not in name
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
 def test_a_snapshot_of_any_name_is_reported(tmp_path: Path, name: bytes, capsys: pytest.CaptureFixture[str]) -> None:
     made = MadeSnapshot(64 * 2**20)

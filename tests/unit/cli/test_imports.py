@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.programs import python
+
+pytestmark = pytest.mark.process
 
 HEAVY = ("torch", "PySide6", "pynvml", "psutil")
 """Packages that no room without a device or a window loads."""

@@ -69,6 +69,7 @@ def test_an_empty_address_is_refused() -> None:
         pass
 
 
+@pytest.mark.process
 def test_every_mistake_is_one_sentence(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     cert, key = certificate(tmp_path)
     _, other = certificate(tmp_path, "other")

@@ -19,6 +19,8 @@ from gpudash.units import MIB
 from tests.json_page import undescribed
 from tests.unit.memory.snapshot.made import FORWARD, KEPT, Made
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def leaking(tmp_path: Path) -> Path:

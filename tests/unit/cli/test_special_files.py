@@ -69,6 +69,7 @@ def test_what_cannot_be_read_is_refused_in_one_sentence(
     refusal(capsys, code, WORDS[kind], "no regular file", "has no config.json")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "command", [("snapshot", "{}"), ("estimate", "--callable", "{}:build"), ("estimate", "--model", "{}")]
 )

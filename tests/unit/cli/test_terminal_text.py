@@ -111,6 +111,7 @@ def test_compare_prints_names_that_others_gave(tmp_path: Path, capsys: Capture, 
     assert "\\x1b[2J" in text and not any(line.startswith("GPU 1") for line in text.splitlines())
 
 
+@pytest.mark.process
 def test_a_snapshot_s_names_are_written_out(tmp_path: Path, capsys: Capture, monkeypatch: Any) -> None:
     made = MadeSnapshot(200 * 2**20)
     made.until_full(16 * 2**20, 4 * 2**20)

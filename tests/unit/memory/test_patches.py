@@ -28,6 +28,7 @@ def diff(folder: Path, *rewrites: Rewrite) -> str:
     return unified_diff(rewrites, str(folder), lambda file: Path(file).read_bytes())
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("command", [["patch", "-p0", "-s"], ["git", "apply", "-p0", "-"]], ids=["patch", "git"])
 @pytest.mark.parametrize(
     ("name", "content"),
@@ -54,6 +55,7 @@ def test_a_diff_is_taken_by_patch_and_by_git(tmp_path: Path, command: list[str],
     assert file.read_bytes() == content[:at] + b"loss.item()" + content[at + 4 :]
 
 
+@pytest.mark.process
 def test_several_places_of_several_files_are_one_diff(tmp_path: Path) -> None:
     text = "kept.append(a)\nkept.append(b)\n"
     rewrites = []
@@ -93,6 +95,7 @@ def test_of_a_file_outside_of_the_program_s_folder_or_one_that_is_gone_there_is_
     assert diff(tmp_path, rewrite(tmp_path / "gone.py", BEFORE, "loss", "loss.item()")) == ""
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("command", [["patch", "-p0", "-s"], ["git", "apply", "-p0", "-"]], ids=["patch", "git"])
 @pytest.mark.parametrize(
     ("seen", "content"),

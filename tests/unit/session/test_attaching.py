@@ -28,6 +28,8 @@ from tests.programs import program
 from tests.unit.agent.dashboard import INJECT, OTHERS, PACKAGE, version_of
 from tests.unit.session.watched import PATIENCE_S, Watcher
 
+pytestmark = pytest.mark.process
+
 STATE = """
 import json, logging, os, sys, threading, time
 

@@ -50,6 +50,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     process.communicate()
 
 
+@pytest.mark.process
 def test_python_programs_of_the_user_are_listed_with_their_command(
     sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,12 +61,14 @@ def test_python_programs_of_the_user_are_listed_with_their_command(
     assert found[sleeper.pid].memory_bytes > 0 and found[sleeper.pid].gpu_bytes is None
 
 
+@pytest.mark.process
 def test_what_holds_gpu_memory_comes_first(sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(psutil.Process, "children", lambda self, recursive=False: [])
     first = candidates(holding(("GPU-a", sleeper.pid, 2**30)))[0]
     assert (first.pid, first.gpu_bytes) == (sleeper.pid, 2**30)
 
 
+@pytest.mark.process
 def test_our_own_children_are_not_offered(sleeper: subprocess.Popen[bytes]) -> None:
     assert sleeper.pid not in {candidate.pid for candidate in candidates(Store())}
 
@@ -88,6 +91,7 @@ for process in started:
 """
 
 
+@pytest.mark.process
 def test_of_a_launcher_the_ranks_are_known_and_not_what_they_have_started() -> None:
     launcher = subprocess.Popen([sys.executable, "-c", LAUNCHES], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:

@@ -19,6 +19,8 @@ from tests.programs import program
 from tests.unit.agent.dashboard import INJECT
 from tests.unit.session.watched import PATIENCE_S
 
+pytestmark = pytest.mark.process
+
 TIMES = 200
 
 VISITED = "import sys; print(1, flush=True); input(); print(getattr(sys, 'entered', None))"

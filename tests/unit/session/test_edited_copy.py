@@ -14,6 +14,8 @@ from gpudash.system.folders import data_folder
 from gpudash.telemetry.explanation import Remedy
 from tests.unit.session.watched import Watcher
 
+pytestmark = pytest.mark.process
+
 SCRIPT = """\
 import inspect, multiprocessing, os, sys
 from package.keeping import keep

@@ -165,6 +165,7 @@ def echo(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(session_estimates, "OWN_CODE_COMMAND", (sys.executable, "-I", str(script)))
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("echo")
 def test_the_process_is_told_the_spec_the_device_and_the_other_devices(
     make: Make, monkeypatch: pytest.MonkeyPatch
@@ -188,6 +189,7 @@ def test_the_process_is_told_the_spec_the_device_and_the_other_devices(
     assert others["cuda:0"]["settings"] == "expandable_segments:True"
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("echo")
 def test_the_process_is_told_where_each_rank_is_to_fit(make: Make) -> None:
     live = make()
@@ -208,6 +210,7 @@ def test_a_rank_on_a_device_that_is_not_there_is_refused(make: Make, spec: Spec)
         live.session.estimates.ask(spec, "cuda:0")
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("echo")
 def test_a_simulated_gpu_is_no_way_out_for_a_run_on_a_real_device(make: Make) -> None:
     live = make(simulation=Simulation((8 * GIB, 16 * GIB)))
@@ -222,6 +225,7 @@ def test_a_simulated_gpu_is_no_way_out_for_a_run_on_a_real_device(make: Make) ->
     assert elsewhere == {"cpu": {"cuda:0"}, "cuda:0": {"cpu"}, "sim:0": {"cpu", "cuda:0", "sim:1"}}
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("echo")
 def test_a_target_says_how_the_gpu_is_made_as_far_as_its_driver_tells(make: Make) -> None:
     live = with_gpu(make)
@@ -231,6 +235,7 @@ def test_a_target_says_how_the_gpu_is_made_as_far_as_its_driver_tells(make: Make
     assert asked(live)["target"]["architecture"] == design
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("echo")
 def test_a_function_is_asked_about_by_its_name(make: Make) -> None:
     live = make(simulation=Simulation((8 * GIB,)))
@@ -240,6 +245,7 @@ def test_a_function_is_asked_about_by_its_name(make: Make) -> None:
     assert "spec" not in told
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("echo")
 def test_closing_the_session_ends_the_prediction(make: Make) -> None:
     live = make(simulation=Simulation((8 * GIB,)))
@@ -249,6 +255,7 @@ def test_closing_the_session_ends_the_prediction(make: Make) -> None:
         live.session.estimates.ask(TrainingSpec(), "sim:0")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("cap", "allowed"), [(MemoryCap(size=GIB), GIB), (MemoryCap(share=0.5), 4 * GIB)])
 def test_the_process_is_told_of_no_more_room_than_the_cap_leaves_beside_the_context(
     make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cap: MemoryCap, allowed: int

@@ -15,6 +15,8 @@ import pytest
 from gpudash.session.predicting import estimator as module
 from gpudash.session.predicting.estimator import Answer, Estimator
 
+pytestmark = pytest.mark.process
+
 SCRIPT = Path(__file__).with_name("fake_predictor.py")
 LONG_S = 30.0
 

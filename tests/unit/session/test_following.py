@@ -179,6 +179,7 @@ def test_a_moment_that_is_sought_as_soon_as_it_is_known_has_its_steps(
     assert replay.close()
 
 
+@pytest.mark.process
 def test_a_recording_of_another_process_is_followed_until_it_is_killed(path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
     command = [sys.executable, "-c", WRITER, str(path)]

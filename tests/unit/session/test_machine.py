@@ -97,6 +97,7 @@ def test_mig_instances_are_warned_of_and_not_the_gpu_that_is_divided(make: Make)
     assert live.session.forecast(whole.uuid) is None
 
 
+@pytest.mark.process
 def test_what_torch_alone_knows_is_a_device_whose_memory_is_read_during_runs(make: Make) -> None:
     live = make()
     seen = [{"name": name, "product": None, "uuid": None, "total_bytes": 10 * GIB} for name in ("xpu:0", "mps")]

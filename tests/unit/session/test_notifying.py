@@ -105,6 +105,7 @@ def test_ntfy_gets_topic_title_and_priority_and_the_token_of_the_environment(
     assert (body["topic"], body["priority"], body["message"]) == ("my-topic", 5, "full")
 
 
+@pytest.mark.process
 def test_a_command_gets_the_sentence_as_one_argument_and_no_shell_reads_it(tmp_path: Path) -> None:
     written = tmp_path / "said"
     program = f"import sys; open({str(written)!r}, 'w').write(repr(sys.argv[1:]))"
@@ -191,6 +192,7 @@ def test_a_request_that_is_not_answered_is_broken_off_as_the_session_ends(
     assert [problem.partition(" was ")[2] for problem in problems] == ["too slow to be told of the last notice."]
 
 
+@pytest.mark.process
 def test_a_command_inherits_the_environment_without_the_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("GPUDASH_NOTIFY_TOKEN", "GPUDASH_SERVE_TOKEN", "GPUDASH_PROMETHEUS_TOKEN", "OF_THE_USER"):
         monkeypatch.setenv(name, "a value")

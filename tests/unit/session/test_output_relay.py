@@ -16,6 +16,8 @@ import pytest
 from gpudash.session.watching.output import relay as output_relay
 from gpudash.session.watching.output.log import JOIN_S, OutputLog, OutputReader
 
+pytestmark = pytest.mark.process
+
 PRINTED = b"".join(b"line %06d\n" % number for number in range(30_000))
 """More than the pipes of program and pager hold together."""
 

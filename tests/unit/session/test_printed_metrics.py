@@ -186,6 +186,7 @@ def test_accuracies_of_a_validation_are_left_out_once_there_are_some_of_a_traini
     assert [found.accuracy for found in printed(text)] == [0.5, 0.75]
 
 
+@pytest.mark.process
 def test_a_pattern_of_one_s_own_may_name_the_loss_of_a_validation() -> None:
     pattern = r"L=(?P<loss>[.0-9]+)( V=(?P<val_loss>[.0-9]+))?"
     check_pattern(pattern)
@@ -285,6 +286,7 @@ def test_of_a_flood_of_long_lines_fewer_are_read() -> None:
 PATTERN = r"it (?P<step>\d+) L=(?P<loss>\S+)"
 
 
+@pytest.mark.process
 def test_a_pattern_of_ones_own_takes_the_place_of_names() -> None:
     found = printed("it 5 L=0.25\nloss 7\nit 6 L=nothing\nit 7 L=nan\n", pattern=PATTERN)
     assert [(each.step, str(each.loss)) for each in found] == [(5, "0.25"), (7, "nan")]
@@ -306,6 +308,7 @@ def test_a_bad_pattern_is_one_sentence(pattern: str, words: str) -> None:
     assert str(refusal.value).count("\n") == 0 and len(str(refusal.value)) < 200
 
 
+@pytest.mark.process
 def test_a_pattern_that_would_match_for_ever_is_left_and_said_to_be() -> None:
     pattern = r"(?P<loss>(a+)+)$"
     check_pattern(pattern)

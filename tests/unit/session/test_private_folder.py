@@ -21,6 +21,7 @@ def test_a_folder_is_its_users_alone_and_gone_when_it_is_removed(tmp_path: Path)
     assert list((tmp_path / "new").iterdir()) == []
 
 
+@pytest.mark.process
 def test_the_next_one_sweeps_away_what_a_killed_one_has_left_and_nothing_else(tmp_path: Path) -> None:
     program = (
         "import os, sys; from pathlib import Path\n"

@@ -27,6 +27,8 @@ from gpudash.units import GIB, MIB
 from tests.unit.session.conftest import Live, Make
 from tests.unit.telemetry.run_ends import RAN_OUT
 
+pytestmark = pytest.mark.process
+
 Look = Callable[..., "Looking"]
 
 PREDICTS = """

@@ -299,6 +299,7 @@ def known(live: Live, torch: dict[str, object] = CPU_TORCH) -> Live:
     return live
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("device", "asked", "isolated"),
     [
@@ -322,6 +323,7 @@ def test_runs_on_cuda_have_a_process_of_their_own_unless_told_otherwise(
     assert live.session.runs.wait(10.0)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("asked", "isolated"), [(None, True), (False, False)])
 def test_a_comparison_has_a_process_of_its_own_because_the_window_would_disturb_it(
     make: Make, asked: bool | None, isolated: bool
@@ -334,6 +336,7 @@ def test_a_comparison_has_a_process_of_its_own_because_the_window_would_disturb_
     assert live.session.runs.wait(10.0)
 
 
+@pytest.mark.process
 def test_the_runs_own_process_counts_as_ours_while_it_lasts(make: Make) -> None:
     live = known(make())
     live.session.start_run(PipelineSpec(), "cpu", isolate=True)
@@ -359,6 +362,7 @@ def test_a_guard_believes_a_run_that_knows_of_more_than_the_newest_reading() -> 
     assert refuse(500 * MIB, "sim:0") is None  # by the reading alone it would have been granted
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("device", "kept"), [("cuda:0", 420 * MIB), ("sim:0", None)])
 def test_what_its_context_took_is_kept_for_later_predictions(make: Make, device: str, kept: int | None) -> None:
     live = make(simulation=Simulation((GIB,)))
@@ -399,6 +403,7 @@ def used(reader: CardReader, now_s: float) -> list[Any]:
     return [row.values["used_bytes"] for row in rows]
 
 
+@pytest.mark.process
 def test_its_simulated_cards_are_shown_while_it_tells_of_them_and_the_own_ones_after_it(make: Make) -> None:
     live = known(make(simulation=Simulation((GIB, GIB))))
     live.session.start_run(PipelineSpec(), "sim:0", isolate=True)

@@ -246,6 +246,7 @@ def timed_close(session: Session) -> tuple[bool, float]:
     return joined, time.monotonic() - began
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize(("worker", "monitor"), [(True, False), (False, True), (True, True)])
 def test_closing_keeps_its_deadline_and_the_recording_whatever_hangs(make: Make, worker: bool, monitor: bool) -> None:
     live = make(record=True)
@@ -262,6 +263,7 @@ def test_closing_keeps_its_deadline_and_the_recording_whatever_hangs(make: Make,
         assert opened.meta["status"] == ("cancelled" if worker else "closed")
 
 
+@pytest.mark.timed
 def test_closing_when_nothing_hangs_waits_for_nothing(make: Make) -> None:
     live = make(record=True)
     joined, seconds = timed_close(live.session)

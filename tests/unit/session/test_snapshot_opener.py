@@ -25,6 +25,8 @@ from gpudash.session.recordings.snapshot_opener import OpenedSnapshot, command
 from gpudash.units import MIB
 from tests.fuzzing.seeds import event, modern, segment
 
+pytestmark = pytest.mark.process
+
 PATIENCE_S = 30.0
 MEMORY_BYTES = 256 * MIB
 ROOT = Path(__file__).resolve().parents[3]
@@ -130,6 +132,7 @@ def test_a_child_that_cannot_be_started_is_told(opened: Any, tmp_path: Path) -> 
         opened(modern(), process=(str(tmp_path / "none"),)).wait(PATIENCE_S)
 
 
+@pytest.mark.timed
 def test_closing_ends_a_child_in_the_midst_of_reading_within_a_second(tmp_path: Path, opened: Any) -> None:
     told = tmp_path / "pid"
     os.mkfifo(told)

@@ -30,6 +30,7 @@ def test_the_script_of_a_command_is_known(command: Sequence[str], script: str | 
     assert script_of(command) == script
 
 
+@pytest.mark.process
 def test_a_python_with_torch_is_found_by_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PATH", str(tmp_path / "bare" / "bin"))
@@ -99,6 +100,7 @@ def test_a_program_that_may_not_be_executed_is_refused_with_the_way_out(tmp_path
     assert refusal([str(tool)]).endswith(f"try: chmod +x {tool}.")
 
 
+@pytest.mark.process
 def test_a_script_that_is_not_there_or_no_script_is_refused(tmp_path: Path) -> None:
     assert refusal([sys.executable, "none.py"], tmp_path).startswith(f"There is no script none.py in {tmp_path}")
     assert "a folder without a __main__.py" in refusal([sys.executable, str(tmp_path)])
@@ -106,6 +108,7 @@ def test_a_script_that_is_not_there_or_no_script_is_refused(tmp_path: Path) -> N
     check_request(WatchRequest([sys.executable, str(tmp_path)]))
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("right", "words"), [(os.R_OK, "may not be read"), (os.X_OK, "may not be entered")])
 def test_what_may_not_be_read_or_entered_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, right: int, words: str

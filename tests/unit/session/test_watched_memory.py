@@ -222,6 +222,7 @@ def test_processes_that_share_a_simulated_card_are_added_and_listed_one_by_one()
     memory.close()
 
 
+@pytest.mark.process
 def test_of_a_card_that_is_shared_the_table_says_who_is_there_and_each_process_with_how_much() -> None:
     around = Surrounded(GIB)
     memory = memory_of(around)

@@ -18,6 +18,8 @@ from gpudash.session.watching.watch import Watching
 from gpudash.telemetry.records import Note, Output, Warning
 from tests.unit.session.watched import PATIENCE_S, Watcher
 
+pytestmark = pytest.mark.process
+
 
 def runs(pid: int) -> bool:
     """Whether a process does; one that waits for the system's first process to take note of its end does not."""

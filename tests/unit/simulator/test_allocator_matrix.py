@@ -31,7 +31,7 @@ EXPECTED = comparing.read()
 NEAR_FULL = comparing.read_near_full()
 HELD = configurations() if os.environ.get("GPUDASH_MATRIX") == "all" else every_pair()
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

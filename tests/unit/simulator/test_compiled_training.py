@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.programs import told_by
+
+pytestmark = pytest.mark.process
 
 
 def test_compiled_code_trains_as_it_does_uncompiled_and_says_that_nothing_was_compiled() -> None:

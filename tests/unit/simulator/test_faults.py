@@ -38,6 +38,7 @@ def test_every_family_of_operations_is_let_fail() -> None:
     assert set(CALLS) == set(FAMILIES), "a call that comes to a new family belongs into CALLS"
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family not in NOT_DRY])
 def test_what_a_dry_run_cannot_do_is_said_of_gpudash_with_the_line_and_a_way_out(
     family: str, predicted: Answers
@@ -54,6 +55,7 @@ def test_what_a_dry_run_cannot_do_is_said_of_gpudash_with_the_line_and_a_way_out
     assert answer["logged"] == [True]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("module", AROUND)
 def test_a_fault_around_the_operations_is_said_of_gpudash_too(module: str, predicted: Answers) -> None:
     answer = predicted[module]
@@ -64,6 +66,7 @@ def test_a_fault_around_the_operations_is_said_of_gpudash_too(module: str, predi
     assert answer["kind"] == "gpudash" and answer["logged"] == [True]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family not in NOT_COMPUTED])
 def test_what_a_simulated_gpu_cannot_do_is_said_of_gpudash(family: str, computed: Answers) -> None:
     answer = computed[family]
@@ -71,6 +74,7 @@ def test_what_a_simulated_gpu_cannot_do_is_said_of_gpudash(family: str, computed
     assert re.match(r"gpudash cannot simulate (aten|c10d)::\w+(\.\w+)? with these arguments \(Index", answer["message"])
 
 
+@pytest.mark.process
 def test_nothing_is_printed_where_no_log_is_configured() -> None:
     assert output_of("unit.simulator.failing_families", "dry").count("\n") == 1
 

@@ -19,6 +19,8 @@ from gpudash.simulator.dry_run.uncompiled import CUDA_GRAPHS, INDUCTOR, UNCOMPIL
 from tests.programs import output_of
 from tests.unit.simulator.followed_callables import COMPILING, MISTAKES, TRANSFORMED, beams
 
+pytestmark = pytest.mark.process
+
 SOURCE = Path(__file__).with_name("followed_callables.py").read_text(encoding="utf-8").splitlines()
 SHOWN = "tests/unit/simulator/followed_callables.py"
 

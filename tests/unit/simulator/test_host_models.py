@@ -7,6 +7,8 @@ import pytest
 from tests.programs import told_by
 from tests.unit.simulator.host_models import INITS, SMALL, WIDTH
 
+pytestmark = pytest.mark.process
+
 MIB = 2**20
 WEIGHT = 4 * WIDTH**2
 LOADED = 4 * SMALL**2

@@ -17,6 +17,8 @@ import torch
 from gpudash.session.predicting.estimates import CUDA_MARGIN_RATIO
 from tests.programs import output_of
 
+pytestmark = pytest.mark.long
+
 RECORDED = json.loads((Path(__file__).parent / "recorded" / "known_peaks.json").read_text(encoding="utf-8"))
 PREDICTED: dict[str, dict[str, int]] = RECORDED["predicted"]
 

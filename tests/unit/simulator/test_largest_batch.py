@@ -9,6 +9,8 @@ import pytest
 
 from tests.programs import told_by
 
+pytestmark = pytest.mark.long
+
 SPECS: list[dict[str, Any]] = [
     {"batch": 16},
     {"batch": 1},

@@ -10,6 +10,8 @@ import pytest
 
 from tests.programs import python
 
+pytestmark = pytest.mark.long
+
 pytest.importorskip("expecttest", reason="torch's samples need it")
 
 SCRIPT = Path(__file__).with_name("module_samples.py")

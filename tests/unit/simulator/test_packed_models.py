@@ -13,6 +13,8 @@ from torch import nn
 from gpudash.simulator.models.packed_layers import Linear4bit, Linear8bitLt
 from tests.programs import told_by
 
+pytestmark = pytest.mark.process
+
 RECORDED = json.loads(Path(__file__).with_name("recorded").joinpath("packed_layers.json").read_text(encoding="utf-8"))
 
 

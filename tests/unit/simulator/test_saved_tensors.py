@@ -12,6 +12,8 @@ from gpudash.workloads.programs.training_step import build_model
 from tests.programs import told_by
 from tests.unit.simulator.saved_tensors import OUTPUTS, batch_of, saved_bytes, spec_of
 
+pytestmark = pytest.mark.process
+
 STEPS: list[dict[str, Any]] = [
     {"model": "transformer", "width": 64, "depth": 3},
     {"model": "transformer", "width": 96, "depth": 2, "batch": 4, "sequence": 48},

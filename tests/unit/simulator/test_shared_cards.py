@@ -17,6 +17,8 @@ from gpudash.simulator.device import process_table
 from gpudash.simulator.device.process_table import VARIABLE, Holding, ProcessTable
 from gpudash.simulator.device.simulated_gpu import CONTEXT_BYTES, SimulatedGpu
 
+pytestmark = pytest.mark.process
+
 MIB = 2**20
 GIB = 2**30
 

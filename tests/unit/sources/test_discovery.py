@@ -3,10 +3,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from gpudash.sources.discovery import survey
 from gpudash.telemetry.records import State
 from tests.nvml_stub.build import GIB, MISMATCH, NO_PERMISSION, NOT_SUPPORTED, Playing, Scenario, StubGpu
 from tests.unit.sources.collecting import PATIENCE_S
+
+pytestmark = pytest.mark.process
 
 Play = Callable[..., Playing]
 

@@ -38,6 +38,8 @@ from tests.nvml_stub.build import (
 from tests.unit.sources.collecting import events, rows
 from tests.unit.sources.test_host import Tree
 
+pytestmark = pytest.mark.process
+
 Play = Callable[..., Playing]
 PERIOD_S = 0.05
 

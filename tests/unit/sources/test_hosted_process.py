@@ -13,6 +13,8 @@ from gpudash.sources.host import HostReader
 from gpudash.sources.monitor import Monitor
 from gpudash.sources.processes import read_process
 
+pytestmark = pytest.mark.process
+
 HELD = 64 * 2**20
 SCRIPT = f"held = b'x' * {HELD}; print('held', flush=True); input()"
 

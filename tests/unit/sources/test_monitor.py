@@ -23,6 +23,8 @@ from tests.nvml_stub.build import GIB, NOT_LOADED, Playing, Scenario, StubGpu, h
 from tests.programs import python
 from tests.unit.sources.collecting import PATIENCE_S, Collector, events, longest_gap_s, rows, running, session_clock
 
+pytestmark = pytest.mark.process
+
 Play = Callable[..., Playing]
 
 QUICK = Timing(slow=0.1, processes=0.5, tend=0.05, longest_retry=0.1, reopen=0.2, patience=0.15)

@@ -37,6 +37,7 @@ def by_pid(samples: list[Sample]) -> dict[object, Sample]:
     return {sample.values["pid"]: sample for sample in samples}
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("use_proc", [pytest.param(True, id="proc"), pytest.param(False, id="psutil")])
 def test_our_process_and_its_children_are_among_the_rows(use_proc: bool, child: subprocess.Popen[bytes]) -> None:
     if use_proc and not sys.platform.startswith("linux"):
@@ -58,6 +59,7 @@ def test_a_process_has_a_cpu_share_only_from_its_second_reading_on() -> None:
     assert isinstance(share, float) and share >= 0
 
 
+@pytest.mark.process
 def test_a_process_that_ended_leaves_the_list(child: subprocess.Popen[bytes]) -> None:
     reader = ProcessReader()
     assert child.pid in by_pid(reader.read(0.0))

@@ -121,6 +121,7 @@ def test_a_flood_without_ticks_is_committed_all_the_same(recorder: Recorder, pat
     assert rows(path, "SELECT count(*) FROM event") == [(COMMIT_ROWS,)]
 
 
+@pytest.mark.timed
 def test_a_tick_commits_when_the_last_commit_is_long_enough_ago(
     recorder: Recorder, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -289,6 +290,7 @@ def check_summaries(recording: Recording, kind: str, samples: int) -> None:
     )
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("kind", ["rows", "summaries"])
 def test_after_kill_9_all_but_the_last_second_is_there(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "killed.gpudash"
@@ -314,6 +316,7 @@ def test_after_kill_9_all_but_the_last_second_is_there(tmp_path: Path, kind: str
     assert rows(path, "PRAGMA integrity_check") == [("ok",)]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("kind", ["rows", "summaries"])
 def test_a_full_disk_ends_the_recording_and_nothing_else(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "full.gpudash"

@@ -182,6 +182,7 @@ def passed_on(request: RunRequest) -> RunRequest:
     return found
 
 
+@pytest.mark.process
 def test_a_request_arrives_whole() -> None:
     settings = AllocatorSettings.parse("roundup_power2_divisions:[256:1,>:4],expandable_segments:True")
     cards = (

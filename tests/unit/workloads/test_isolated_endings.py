@@ -20,6 +20,8 @@ from gpudash.workloads.running.hosted.run import Host
 from tests.unit.workloads.conftest import Bench, MakeSpec
 from tests.unit.workloads.hosted_workloads import EndingSpec, Way
 
+pytestmark = pytest.mark.process
+
 HARD_STOP_S = 1.0
 
 
@@ -80,6 +82,7 @@ def test_an_exit_asked_for_by_the_workload_is_told_as_without_isolation(bench: B
     assert (apart.error, apart.message, apart.remedy) == (here.error, here.message, here.remedy)
 
 
+@pytest.mark.timed
 def test_a_run_that_hears_nothing_is_stopped_within_a_second_with_what_it_told(bench: Bench) -> None:
     run = bench.begin(EndingSpec(way="deaf in C"), isolate=True)
     until_second_step(bench, run)
@@ -126,6 +129,7 @@ def test_stopping_before_the_process_is_ready_does_not_wait_for_it(bench: Bench)
     assert [event.run_id for event in bench.of(RunStarted)] == [run]
 
 
+@pytest.mark.timed
 def test_closing_ends_a_run_that_hears_nothing() -> None:
     bench, before = Bench(), set(psutil.Process().children())
     run = bench.begin(EndingSpec(way="deaf in C"), isolate=True)

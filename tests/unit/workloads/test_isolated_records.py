@@ -29,6 +29,8 @@ from gpudash.workloads.running.context import MemoryLevel
 from tests.unit.workloads.conftest import Bench
 from tests.unit.workloads.hosted_workloads import AskingSpec, EndingSpec, HoldingSpec
 
+pytestmark = pytest.mark.process
+
 TRAINING = {"model": "mlp", "width": 16, "depth": 1, "batch": 2, "steps": 6, "epochs": 2}
 RUNS: list[tuple[str, str, dict[str, Any]]] = [
     ("pipeline", "cpu", {"pitfall": "leaf"}),
@@ -92,6 +94,7 @@ def untimed(value: Any) -> Any:
     return value
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run[0]}-{run[1]}-{run[2].get('until', '')}")
 def test_the_records_are_the_same_but_for_their_times(shared: Bench, run: tuple[str, str, dict[str, Any]]) -> None:
     cards = [SimulatedGpu(0, GIB)]

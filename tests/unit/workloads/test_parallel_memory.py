@@ -44,6 +44,7 @@ FOUR = [spec(TRANSFORMER, 4, "fsdp", "adamw")]
 """Shards shrink with the number of ranks; what DDP takes does not depend on it."""
 
 
+@pytest.mark.process
 def test_the_predicted_peak_of_every_rank_is_the_counted_one(tmp_path: Path) -> None:
     asked = [SGD_AND_ADAMW + ACCUMULATED, FOUR]
     answers = told_by("unit.workloads.rank_memory", json.dumps(asked), str(tmp_path), patience_s=300)

@@ -11,6 +11,8 @@ from gpudash.units import GIB, MIB
 from gpudash.workloads.live_blocks import can_record
 from tests.programs import told_by
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(scope="module")
 def runs() -> dict[str, Any]:

@@ -144,6 +144,7 @@ def test_a_run_of_one_step_is_profiled_from_its_beginning(bench: Bench) -> None:
     assert {"step 1", "create", "operate", "aten::add"} <= set(named)
 
 
+@pytest.mark.process
 def test_a_run_in_a_process_of_its_own_tells_the_same(bench: Bench, tmp_path: Path) -> None:
     wish = ProfileRequest(5, str(tmp_path / "run"), from_start=True)
     note = profiled(bench, wish, "pipeline", values={"rows": 4}, request={"isolate": True})

@@ -313,6 +313,7 @@ def test_a_long_trainings_program_repeats_its_samples_where_the_run_does() -> No
     assert spec.samples * 3 * 16 * 16 * 4 <= MOST_BYTES  # type: ignore[attr-defined]
 
 
+@pytest.mark.process
 def test_a_program_for_a_simulated_gpu_reaches_the_losses_of_the_run_there() -> None:
     values = {"model": "mlp", "width": 16, "depth": 1, "batch": 4, "steps": 6, "epochs": 2, "move_at_epoch": 2}
     there = code(build(workloads()["training"], {**values, "batches": "resident"}), "sim:0")
@@ -331,6 +332,7 @@ SPLIT: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.process
 def test_the_program_of_a_split_model_reaches_the_losses_of_one_device() -> None:
     programs, alone = [], []
     for values in SPLIT:

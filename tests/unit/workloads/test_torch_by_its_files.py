@@ -7,7 +7,11 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.programs import python
+
+pytestmark = pytest.mark.process
 
 REPORT = """
 import json, sys

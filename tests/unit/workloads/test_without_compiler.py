@@ -8,6 +8,8 @@ from torch.fx.experimental import symbolic_shapes
 from gpudash.workloads.predicting.without_compiler import PLAIN
 from tests.programs import python
 
+pytestmark = pytest.mark.process
+
 STEP = """
 import torch
 from gpudash.workloads.predicting.without_compiler import leave_compiler_out

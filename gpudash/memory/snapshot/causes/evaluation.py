@@ -35,7 +35,7 @@ _WITHOUT_GRAPH = ("no_grad", "inference_mode")
 def evaluation_with_graph(case: Case) -> ProgramCause | None:
     """Passes of a model at one line of the program, none of which is followed by a backward pass there."""
     held = case.of_category(ACTIVATIONS, TEMPORARY, OTHER_TENSORS)
-    held = held[_in_modules(case)[held]]
+    held = held[case.through("torch/nn/modules/module.py", "_call_impl")[held]]
     if case.bytes_of(held) < SHARE_OF_LIVE * case.live_bytes:
         return None
     lines: dict[Frame, list[int]] = {}
@@ -57,10 +57,6 @@ def evaluation_with_graph(case: Case) -> ProgramCause | None:
         batches = batch_sizes(case, evaluates=True)
     smaller = [remedy for batch in batches if batch.is_named for remedy in halved(case, batch)]
     return ProgramCause(_text(line, len(passes), size), (*_remedies(case, line, lives, passes), *smaller))
-
-
-def _in_modules(case: Case) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    return case.through("torch/nn/modules/module.py", "_call_impl")
 
 
 def _call_of_model(case: Case, life: int) -> Frame | None:

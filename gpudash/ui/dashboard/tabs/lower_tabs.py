@@ -27,7 +27,7 @@ from PySide6.QtWidgets import (
 
 from gpudash.devices.names import badged_name, shown_name
 from gpudash.session.recordings.run_names import given_name
-from gpudash.session.watching.output.log import OutputLine
+from gpudash.session.watching.output.log import OutputLine, OutputLog
 from gpudash.telemetry.outcome import outcome_rows, stage_remark
 from gpudash.telemetry.ranks.rows import places_of
 from gpudash.telemetry.readings import MAX_EVENTS
@@ -46,7 +46,7 @@ from gpudash.telemetry.records import (
 from gpudash.telemetry.runs import RunView, StageView
 from gpudash.telemetry.store import Store
 from gpudash.ui.dashboard.tabs.operators_tab import OperatorsTab
-from gpudash.ui.dashboard.tabs.output_pane import Log, OutputPane
+from gpudash.ui.dashboard.tabs.output_pane import OutputPane
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.tables import ROW_PX, Column, Table
@@ -321,7 +321,7 @@ class LowerTabs(QWidget):
             return [row for _time_s, row in reversed(events)]
         return [row for time_s, row in reversed(events) if selection[0] <= time_s <= selection[1]]
 
-    def refresh_output(self, log: Log) -> None:
+    def refresh_output(self, log: OutputLog) -> None:
         """Take in what has been printed, while it can be seen; else show the newest line beside the tabs."""
         if not self.isVisible():
             return
@@ -343,19 +343,16 @@ class LowerTabs(QWidget):
         elif self.ranks is not None and page is self.ranks:
             self.ranks.show_run(store, places)
         elif page is self.steps:
-            self._refresh_steps(store.run, selection)
+            self.stages.show_rows(stage_rows(store.run, selection))
+            self.epochs.show_rows(epoch_rows(store.run, selection))
+            self.result.show_rows(result_rows(store.run))
+            self.steps.show_filled()
         elif page is self.machine:
             self.processes.show_rows(process_rows(store))
             self.devices.show_rows(list(devices))
             self.machine.show_filled()
         elif page is self.events:
             self.events.show_rows(self._event_rows(selection))
-
-    def _refresh_steps(self, run: RunView | None, selection: Range) -> None:
-        self.stages.show_rows(stage_rows(run, selection))
-        self.epochs.show_rows(epoch_rows(run, selection))
-        self.result.show_rows(result_rows(run))
-        self.steps.show_filled()
 
 
 _STAGES = (

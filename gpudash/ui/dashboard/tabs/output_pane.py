@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from PySide6.QtCore import QEvent, QRect, QSize, Qt, Signal
 from PySide6.QtGui import (
@@ -19,7 +18,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QLabel, QPlainTextEdit, QPushButton, QWidget
 
-from gpudash.session.watching.output.log import OutputLine
+from gpudash.session.watching.output.log import OutputLine, OutputLog
 from gpudash.ui.colours import DARK, Palette
 from gpudash.ui.widgets.labels import search_field
 from gpudash.ui.widgets.layouts import in_column, in_row
@@ -41,14 +40,6 @@ ELSEWHERE = "This program was running already: what it prints stays where it was
 
 GUTTER_PX = 34
 """Width of the column that names the stream."""
-
-
-class Log(Protocol):
-    """Where lines come from: see `gpudash.session.watching.output.log.OutputLog`."""
-
-    def since(self, number: int) -> tuple[Sequence[OutputLine], int, int]: ...
-
-    def newest(self, count: int) -> Sequence[OutputLine]: ...
 
 
 class OutputPane(QWidget):
@@ -103,7 +94,7 @@ class OutputPane(QWidget):
         self._following = True
         self._show_status()
 
-    def refresh(self, log: Log) -> None:
+    def refresh(self, log: OutputLog) -> None:
         """Take in what has been printed; nothing while the user reads further up."""
         lines, following, lost = log.since(self._number)
         if not self._following:

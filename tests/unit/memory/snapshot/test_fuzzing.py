@@ -11,6 +11,8 @@ from gpudash.memory.snapshot.reading import reader as reading
 from tests.fuzzing.seeds import seeds
 from tests.fuzzing.snapshots import Coverage, changed, check
 
+pytestmark = pytest.mark.long
+
 
 def test_changed_files_are_read_or_refused_in_a_sentence(tmp_path: Path) -> None:
     chance, corpus = random.Random(7), seeds()

@@ -8,6 +8,7 @@ import pytest
 
 from gpudash.session.fleet.overview import (
     FORGET_S,
+    MOST_AT_ONCE,
     STALE_S,
     EnergyMeter,
     FleetWatch,
@@ -221,6 +222,15 @@ def test_a_memory_that_grows_steadily_is_foretold_to_be_full_however_seldom_it_i
     (found,) = told[90]
     (minutes,) = re.findall(r"fills in about (\S+ \S+)", found.text)
     assert found.text.startswith(f"n1 GPU 0 fills in about {minutes}")
+
+
+def test_many_full_memories_take_turns_and_none_is_forgotten() -> None:
+    keys = [str(n) for n in range(2 * MOST_AT_ONCE)]
+    watch = fresh_watch(*keys)
+    for n in range(92):
+        full = 0.3 + 0.006 * n
+        told = over(*(fleet_gpu(key, full, seen_s=NOW + n, exporter="dcgm") for key in keys), watch=watch)
+    assert {warning.device for warning in told} == set(keys)
 
 
 def test_a_memory_that_stands_is_not_foretold() -> None:

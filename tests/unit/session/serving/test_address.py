@@ -153,6 +153,7 @@ def test_a_token_file_that_others_can_read_is_refused(tmp_path: Path, mode: int,
     assert refusal.value.remedy == f"chmod go-r {tmp_path / 'token'}"
 
 
+@pytest.mark.process
 def test_a_fifo_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     cert, key = certificate(tmp_path)
     fifo = tmp_path / "fifo"
@@ -186,6 +187,7 @@ def test_only_the_bearer_of_the_token_is_admitted() -> None:
     assert SECRET not in repr(token)
 
 
+@pytest.mark.process
 def test_a_certificate_and_its_key_make_a_context(tmp_path: Path) -> None:
     assert tls_context(*certificate(tmp_path)) is not None
     assert tls_context(None, None) is None
@@ -200,6 +202,7 @@ def test_half_of_a_pair_is_refused(tmp_path: Path) -> None:
     assert refusal.value.remedy == "Give --serve-cert FILE as well."
 
 
+@pytest.mark.process
 def test_a_certificate_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     cert, key = certificate(tmp_path)
     _, other = certificate(tmp_path, "other")

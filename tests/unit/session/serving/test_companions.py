@@ -84,6 +84,7 @@ def test_no_panel_of_the_dashboard_lies_on_another() -> None:
         taken |= cells
 
 
+@pytest.mark.process
 def test_prometheus_understands_every_expression_of_the_dashboard(tmp_path: Path) -> None:
     rules = [
         {"record": f"x:{number}", "expr": expr.replace("$__rate_interval", "1m")}
@@ -100,10 +101,12 @@ def promtool(*arguments: str) -> None:
     assert "SUCCESS" in done.stdout
 
 
+@pytest.mark.process
 def test_promtool_has_nothing_to_say_of_the_rules() -> None:
     promtool("check", "rules", "--lint=all", "--lint-fatal", str(RULES))
 
 
+@pytest.mark.process
 def test_the_rules_fire_when_they_should_and_only_then() -> None:
     promtool("test", "rules", str(Path(__file__).with_name("alert-rules-test.yml")))
 

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Mapping
 
 import prometheus_client
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
@@ -61,6 +62,7 @@ def test_every_metric_is_in_the_openmetrics_format() -> None:
     assert names == {served.name for served in CATALOGUE}
 
 
+@pytest.mark.process
 def test_promtool_has_nothing_to_say() -> None:
     checked = subprocess.run(
         [program("promtool"), "check", "metrics"], input=Clock().text(), capture_output=True, text=True, check=False

@@ -341,6 +341,7 @@ def server_context(pair: tuple[Path, Path]) -> ssl.SSLContext:
     return context
 
 
+@pytest.mark.process
 def test_an_encrypted_request_is_answered(serve: Serve, pair: tuple[Path, Path]) -> None:
     served = serve(tls=server_context(pair))
     trusting = ssl.create_default_context(cafile=str(pair[0]))
@@ -350,6 +351,7 @@ def test_an_encrypted_request_is_answered(serve: Serve, pair: tuple[Path, Path])
     assert answer.endswith(b"\r\n\r\n" + BODY)
 
 
+@pytest.mark.process
 def test_a_handshake_that_is_no_good_disturbs_nobody(serve: Serve, pair: tuple[Path, Path]) -> None:
     served = serve(ServerLimits(seconds=2.0), tls=server_context(pair))
     trusting = ssl.create_default_context(cafile=str(pair[0]))
@@ -368,6 +370,7 @@ def test_a_handshake_that_is_no_good_disturbs_nobody(serve: Serve, pair: tuple[P
     assert served.troubles == []
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("field", "requests", "status"),
     [("X: " + " " * 7800 + r"\x01", 1, "400"), ("X: a" + " " * 8000 + "b", 200, "200")],

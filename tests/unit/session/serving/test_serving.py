@@ -113,6 +113,7 @@ def test_only_the_figures_are_there_and_only_to_be_read(start: Start, method: st
     assert (answer.headers["Allow"] == "GET, HEAD") == (status == 405)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:10950", "localhost.evil.example", "", "[x]:1"])
 def test_a_page_of_the_web_cannot_read_the_figures_by_a_name_of_its_own(start: Start, host: str) -> None:
     client = start()
@@ -120,11 +121,13 @@ def test_a_page_of_the_web_cannot_read_the_figures_by_a_name_of_its_own(start: S
     assert b"gpudash_" not in client.body
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:9500", "127.0.0.1:9500", "[::1]:9500", "10.1.2.3"])
 def test_this_machine_is_asked_for_by_address_or_as_localhost(start: Start, host: str) -> None:
     assert start().ask(Host=host).status == 200
 
 
+@pytest.mark.process
 def test_without_the_token_nothing_is_told(start: Start, tmp_path: Path) -> None:
     client = start(ServeRequest("127.0.0.1:0", token_file(tmp_path)))
     for authorization in ("", "Bearer wrong", f"Basic {SECRET}", f"Bearer {SECRET}x"):
@@ -135,6 +138,7 @@ def test_without_the_token_nothing_is_told(start: Start, tmp_path: Path) -> None
     assert client.ask(Authorization=f"Bearer {SECRET}", Host="gpu-7.example.org").status == 200
 
 
+@pytest.mark.process
 def test_an_address_for_all_is_served_with_token_and_tls(start: Start, tmp_path: Path) -> None:
     cert, key = certificate(tmp_path)
     client = start(ServeRequest("127.0.0.1:0", token_file(tmp_path), cert, key), trust=cert)
@@ -158,6 +162,7 @@ def test_a_port_in_use_is_refused_in_one_sentence() -> None:
         assert "--serve ADDRESS:PORT" in refusal.value.remedy
 
 
+@pytest.mark.process
 def test_an_address_of_another_machine_is_refused_in_one_sentence(tmp_path: Path) -> None:
     cert, key = certificate(tmp_path)
     with pytest.raises(ServingError, match=r"192\.0\.2\.7:9500 cannot be served on"):

@@ -44,6 +44,7 @@ def test_the_guide_has_the_tables_that_the_code_makes() -> None:
     assert written == tables(), "python -m tests.unit.simulator.blind.runs writes them"
 
 
+@pytest.mark.process
 def test_a_run_is_predicted_today_as_it_was() -> None:
     if torch.__version__.split("+")[0] != made_with()["torch"]:
         pytest.skip(f"the predictions were made with torch {made_with()['torch']}")

@@ -10,6 +10,8 @@ from gpudash.simulator.models.flash_attention import AS_TORCH
 from gpudash.specs import ModelSpec
 from tests.programs import told_by
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(scope="module")
 def answers() -> dict[str, dict[str, Any]]:

@@ -30,6 +30,7 @@ def peaks() -> dict[str, dict[str, int]]:
     return {how: told_by("unit.simulator.models.small_models", how, patience_s=600) for how in ("predicted", "taken")}
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("case", [f"{name}: {way}" for name, way in cases()])
 def test_a_model_takes_of_the_simulated_card_what_was_predicted(case: str, peaks: dict[str, dict[str, int]]) -> None:
     assert abs(peaks["predicted"][case] / peaks["taken"][case] - 1) <= 0.01

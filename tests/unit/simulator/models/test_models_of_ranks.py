@@ -8,6 +8,8 @@ import pytest
 
 from tests.programs import told_by
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, dict[str, Any]]:

@@ -103,6 +103,7 @@ def programs(folder: Path) -> dict[str, str]:
     return {"PATH": str(folder), "HOME": str(folder)}
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("shell", ["sh", "bash", "dash"])
 def test_every_login_shell_runs_the_reader_which_ends_with_its_input_and_leaves_nothing(
     shell: str, tmp_path: Path
@@ -127,6 +128,7 @@ def test_every_login_shell_runs_the_reader_which_ends_with_its_input_and_leaves_
     assert [entry.name for entry in home.iterdir()] == ["python3"]
 
 
+@pytest.mark.process
 def test_a_machine_without_python_says_so(tmp_path: Path) -> None:
     done = subprocess.run(
         ["/bin/sh", "-c", remote_command(len(SOURCE), 0.2)],
@@ -140,6 +142,7 @@ def test_a_machine_without_python_says_so(tmp_path: Path) -> None:
     assert fault.text.startswith("me@gpu-7:2222 has no python3") and done.stdout == b""
 
 
+@pytest.mark.process
 def test_an_old_python_is_told_before_it_reads_a_line_that_it_does_not_know(tmp_path: Path) -> None:
     command = remote_command(len(SOURCE), 0.2).replace("import sys;", "import sys;sys.version_info=(3,6,15);")
     done = subprocess.run(

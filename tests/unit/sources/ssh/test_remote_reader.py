@@ -37,6 +37,8 @@ from tests.nvml_stub.build import (
     without_driver,
 )
 
+pytestmark = pytest.mark.process
+
 SOURCE = Path(remote_reader.__file__)
 
 PATIENCE_S = 120.0
@@ -228,6 +230,7 @@ def test_a_gpu_of_no_memory_is_known_by_the_same_names_as_here() -> None:
     assert known_gpus._INTEGRATED.pattern == remote_reader.INTEGRATED
 
 
+@pytest.mark.timed
 def test_it_writes_no_file_and_looks_at_no_clock_that_can_be_set(tmp_path: Path) -> None:
     """A disk that is full there, or cannot be written, and a clock that is wrong there keep nothing from it."""
     called = {node.attr for node in ast.walk(ast.parse(SOURCE.read_text())) if isinstance(node, ast.Attribute)}
