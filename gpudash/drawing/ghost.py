@@ -86,6 +86,11 @@ class Ghost:
         top = len(names) - 1 - (names[-1:] == (kept,))
         return cls(names, edges, tuple(marks), top, capacity, limit)
 
+    def above(self, name: str, size: float) -> Ghost:
+        """The same upon a level ribbon of ``size`` bytes, which is called ``name``."""
+        edges = np.concatenate((np.full((1, self.requests), size), self.edges + size))
+        return Ghost((name, *self.names), edges, self.marks, self.top + 1, self.capacity, self.limit)
+
     @property
     def requests(self) -> int:
         """How many there are."""

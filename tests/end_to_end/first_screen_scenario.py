@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from gpudash.ui.dashboard.first_screen.rows import RowContent
 from tests.end_to_end.player import Player, Steps
 
 SIZES = ((1280, 800), (2500, 1400))
@@ -32,12 +33,13 @@ def first_screen(player: Player) -> Steps:
     window.resize(*SIZES[0])
     back = window.menus.actions["view.first_screen"]
 
-    def row() -> list[object]:
-        return [one for one in screen.program.list.shown if one.content.key == str(program.pid)]
+    def row() -> list[RowContent]:
+        """Also where so many programs run here that it has no room."""
+        return [one for one in screen.program.list.contents if one.key == str(program.pid)]
 
     yield lambda: session.torch_ready and bool(row())
-    player.seen["listed"] = row()[0].accessibleName()
-    row()[0].click()
+    player.seen["listed"] = row()[0].sentence
+    screen.program.list.chosen.emit(row()[0].key)
     yield lambda: session.running and not screen.isVisible()
     yield lambda: "PID" in dashboard.panel.attached.text or str(program.pid) in dashboard.panel.attached.text
     player.seen["attached"] = dashboard.panel.attached.text

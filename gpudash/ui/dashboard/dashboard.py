@@ -881,9 +881,7 @@ def _predicted(plot: PlotSpec, shown: GhostView) -> PlotSpec:
     state = "not predicted"
     if names:
         state = "predicted"
-    title = f"{plot.title}, {state}"
-    if shown.measured:
-        title = f"MEMORY, as of {shown.measured}"
+    title = shown.title or f"{plot.title}, {state}"
     return replace(plot, title=title, curves=curves, lines=(), stretch=GHOST_STRETCH)
 
 

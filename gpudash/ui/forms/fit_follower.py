@@ -13,10 +13,11 @@ from gpudash.devices.names import SimulatedCard
 from gpudash.drawing.ghost import Ghost, RunningGhost
 from gpudash.memory.allocator.trace import ACTIVATIONS, INPUTS, TEMPORARY
 from gpudash.memory.predicting.card_text import CardsAnswer
-from gpudash.memory.predicting.estimate import Alternative, CardEstimate, Target
+from gpudash.memory.predicting.estimate import Alternative, CardEstimate, Estimate, Target
 from gpudash.memory.predicting.prediction import AFTER_RELEASE, Prediction, change_text, time_text
 from gpudash.session import Answer, Session
 from gpudash.session.predicting.deviations import Deviation, Readings, deviations
+from gpudash.session.predicting.ghosts import OTHERS
 from gpudash.session.predicting.measured import MeasuredRun
 from gpudash.session.watching.request import WatchRequest
 from gpudash.specs import Spec, TrainingSpec
@@ -182,8 +183,12 @@ class FitFollower:
             reserved = run.peak_reserved_bytes
         self._panel.fit.show_reached(reserved)
         answer = self._shown
-        if answer is not None and answer.estimate is not None and answer.ghost is not None:
-            self._of_run = _OfRun(requested, Prediction(answer.estimate), answer.ghost)
+        if answer is None or answer.estimate is None or answer.ghost is None:
+            return
+        known = self._of_run
+        # of each run anew, since on the CPU its process may hold something else by then
+        if known is None or (known.run_id, known.ghost) != (run.run_id, answer.ghost):
+            self._of_run = _OfRun(run.run_id, requested, Prediction(answer.estimate), answer.ghost)
 
     def running_ghost_of(self, run: RunView, span: tuple[float, float]) -> RunningGhost | None:
         """The ghost of a run in its time, of the steps that end within ``span``; ``None`` where it has no steps, or
@@ -191,6 +196,9 @@ class FitFollower:
         """
         known, store = self._known_of(run), self._session.store
         if known is None or run.stepped_s is None or run.pace_s is None:
+            return None
+        ghost = self._ghost_of(known, run)
+        if ghost is None:
             return None
         found = (store.series("run", name) for name in STEP_METRICS)
         series = next((series for series in found if series is not None and series.extent() is not None), None)
@@ -202,10 +210,15 @@ class FitFollower:
         ended = ended[ended > run.began_s]
         if len(ended) > run.step or run.stepped_s > span[1]:
             return None  # they cannot be counted
-        return RunningGhost(known.ghost, run.began_s, ended, run.step, run.pace_s, run.steps, not run.running)
+        return RunningGhost(ghost, run.began_s, ended, run.step, run.pace_s, run.steps, not run.running)
 
     def deviations_of(self, running: RunningGhost, run: RunView) -> tuple[Deviation, ...]:
-        """The steps of a run in view that left what was predicted of them. Called under the store's lock."""
+        """The steps of a run in view that left what was predicted of them. Called under the store's lock.
+
+        On the CPU nobody tells what tensors hold, and a process keeps more than they do: nothing is marked.
+        """
+        if run.device == "cpu":
+            return ()
         span = run.began_s, run.stepped_s or run.began_s
         reserved = self._readings("reserved_bytes", run.device, span)
         key = running.ghost, running.step, len(running.ended), len(reserved[0])
@@ -225,16 +238,33 @@ class FitFollower:
 
     def _known_of(self, run: RunView) -> _OfRun | None:
         known = self._of_run
-        if known is None or known.requested != (run.workload, run.device, run.spec) or run.device == "cpu":
+        if known is None or known.requested != (run.workload, run.device, run.spec):
             return None
         return known
+
+    def _ghost_of(self, known: _OfRun, run: RunView) -> Ghost | None:
+        """What was predicted of a run, as its readings have it: on the CPU upon what its process held before; ``None``
+        where that was not read. Called under the store's lock."""
+        if run.device != "cpu":
+            return known.ghost
+        if known.upon_process is not None:
+            return known.upon_process
+        series = self._session.store.series("host", "process_bytes")
+        if series is None:
+            return None
+        before = series.at(run.began_s, BEFORE_S)
+        if before is None:
+            return None
+        known.upon_process = known.ghost.above(OTHERS, before)
+        known.upon_process.prepare()
+        return known.upon_process
 
     def prediction_line(self, run: RunView) -> LineSpec | None:
         """The level that was predicted of a run, and what it has reached; ``None`` where nothing was, and on the CPU,
         of whose memory a run's tensors are a part. Called under the store's lock.
         """
         known = self._known_of(run)
-        if known is None:
+        if known is None or run.device == "cpu":
             return None
         text = known.prediction.reached_text(run.peak_reserved_bytes)
         if not text:
@@ -358,14 +388,20 @@ class FitFollower:
             self._panel.change_fields(alternative.fields)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _OfRun:
-    """What was predicted of a run: its workload, device and spec, and the drawing of it."""
+    """What was predicted of a run: its number, its workload, device and spec, and the drawing of it; on the CPU also
+    that upon what the process held before, once that is known."""
 
+    run_id: int | None
     requested: tuple[str, str, Mapping[str, object]]
     prediction: Prediction
     ghost: Ghost
+    upon_process: Ghost | None = None
 
+
+BEFORE_S = 5.0
+"""Within which the process is read before its run begins, in seconds."""
 
 BEHIND_S = 1.0
 """Within which the allocator is read again behind the newest step, in seconds."""
@@ -401,7 +437,16 @@ def _ghost_view(answer: Answer, spec: Spec | None) -> GhostView | None:
         steps=int(getattr(spec, "steps", 0) or 0),
         sized=_sized(answer.ghost, spec),
         margin=estimate.margin_bytes if prediction.verdict == "uncertain" else 0.0,
+        title=_title_of_ranks(estimate),
     )
+
+
+def _title_of_ranks(estimate: Estimate) -> str:
+    """Of a run with ranks: which one is drawn; "" of any other."""
+    if estimate.deciding_rank is None:
+        return ""
+    rank = estimate.ranks[estimate.deciding_rank]
+    return f"MEMORY {rank.device}, predicted: rank {rank.rank}, the fullest of {len(estimate.ranks)}"
 
 
 def _measured_view(found: MeasuredRun, target: Target | None) -> GhostView:
@@ -424,7 +469,7 @@ def _measured_view(found: MeasuredRun, target: Target | None) -> GhostView:
         "" if limit is None else f"limit {format_bytes(limit)}",
         verdict,
         steps=found.steps,
-        measured=run,
+        title=f"MEMORY, as of {run}",
     )
 
 

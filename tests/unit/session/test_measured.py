@@ -21,7 +21,9 @@ def run(
 ) -> list[Record]:
     """A run of ten readings and two steps, which holds most in its middle."""
     records: list[Record] = [
-        RunStarted(time_s=began_s, run_id=int(began_s), workload="watch", device=device, spec={**request.spec(), **more})
+        RunStarted(
+            time_s=began_s, run_id=int(began_s), workload="watch", device=device, spec={**request.spec(), **more}
+        )
     ]
     for tick in range(10):
         size = peak * (10 - abs(tick - 5)) // 10

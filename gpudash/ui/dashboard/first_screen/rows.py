@@ -173,6 +173,11 @@ class RowList(QWidget):
         return [row for row in self._rows if not row.isHidden()]
 
     @property
+    def contents(self) -> Sequence[RowContent]:
+        """All rows, also those that there is no room for."""
+        return self._contents
+
+    @property
     def left_out(self) -> int:
         """How many rows there is no room for."""
         return max(0, len(self._contents) - len(self.shown))
