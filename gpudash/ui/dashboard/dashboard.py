@@ -175,6 +175,7 @@ class Dashboard(PlotsPage):
         whole = QWidget()
         whole.setLayout(self.rows)
         self.chooser = CardChooser(palette)
+        self.chooser.set_own(settings.cards)
         self.rows.addLayout(in_row(self.cards, (self.chooser, 1), spacing=10))
         if not self.live:
             self.chooser.hide()
@@ -245,6 +246,7 @@ class Dashboard(PlotsPage):
             return
         self.first_screen = screen
         self._form_before = self._form_values()
+        self.view.follow()
         self.rows.insertWidget(FIRST_SCREEN_ROW, screen, FIRST_SCREEN_SHARE)
         self.rows.setStretch(FIRST_SCREEN_ROW + 1, MONITOR_SHARE)
         self.rows.insertWidget(self.rows.indexOf(self.footer), screen.bottom)
@@ -364,6 +366,7 @@ class Dashboard(PlotsPage):
     def apply_settings(self) -> None:
         """Show what the session's settings ask for."""
         self.view.set_window(self.session.settings.window_s)
+        self.chooser.set_own(self.session.settings.cards)
         self.view_bar.smoothing.setValue(round(self.session.settings.smoothing * 100))
 
     def set_palette(self, palette: Palette) -> None:

@@ -20,6 +20,9 @@ from gpudash.ui.widgets.text_size import scaled
 ROW_PX, TALL_ROW_PX = 28, 44
 """Logical pixels of a row's height: of one line, and of two."""
 
+USUAL_ROWS = 4
+"""Rows that a list would have room for."""
+
 GAP_PX, EDGE_PX = 12, 8
 """Logical pixels between columns, and beside the first and the last."""
 
@@ -197,7 +200,8 @@ class RowList(QWidget):
         return QSize(scaled(120), self._row_height)
 
     def sizeHint(self) -> QSize:
-        return QSize(scaled(300), max(1, len(self._contents)) * self._row_height)
+        """The same whatever is listed: nothing moves when rows come."""
+        return QSize(scaled(300), USUAL_ROWS * self._row_height)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
