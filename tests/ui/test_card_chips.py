@@ -201,7 +201,15 @@ def test_for_the_users_own_program_a_chip_sets_the_gpu_that_it_runs_on(window: M
     chip(window, "rtx4090").click()
     settle(window)
     assert panel.script.script().simulate == "rtx4090"
+    assert panel.script.simulate.text == "RTX 4090, simulated"
     assert chip(window, "rtx4090").isChecked()
+    chip(window, "rtx4090").click()
+    settle(window)
+    assert panel.script.simulate.text == "this machine" and not chip(window, "rtx4090").isChecked()
+    chip(window, "rtx4090").click()
+    panel.script.simulate.none.click()
+    settle(window)
+    assert panel.script.script().simulate == "" and not panel.script.simulate.none.isVisible()
 
 
 def test_a_recording_has_no_chips(qtbot: QtBot) -> None:

@@ -299,7 +299,10 @@ class Dashboard(PlotsPage):
         if live is None:
             return
         if self.panel.watching:
-            self.panel.script.simulate.setEditText(exact_text(card))
+            chosen = exact_text(card)
+            if chosen == self._card_of_script():
+                chosen = ""  # a second click goes back to this machine
+            self.panel.script.simulate.set_card(chosen)
             return
         if self.session.running:
             self.status_line.report("A run is on; another card can be chosen once it has ended.")
