@@ -66,8 +66,8 @@ PLOTS_GAP = 2
 FIRST_SCREEN_ROW = 1
 """Among the dashboard's rows: below the cards."""
 
-FIRST_SCREEN_SHARE, MONITOR_SHARE = 3, 2
-"""Of the height, while the first screen is shown."""
+FIRST_SCREEN_SHARE, MONITOR_SHARE, MONITOR_PX = 3, 2, 170
+"""Of the height, while the first screen is shown; and logical pixels that the monitor has at least."""
 
 BUSY = "utilisation"
 """The plot beside the memory's on the first screen."""
@@ -275,6 +275,7 @@ class Dashboard(PlotsPage):
         self.left.setVisible(not shown and self._panel_wanted and self._has_runs)
         self.tabs.setVisible(not shown)
         self.busy.setVisible(shown)
+        self.splitter.setMinimumHeight(scaled(MONITOR_PX) if shown else 0)
         self.view_bar.show_smoothing(not shown)
         self.plots.put_forward(shown or self._forward is not None)
         self.plots.show_readout(not shown)

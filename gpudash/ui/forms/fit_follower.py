@@ -17,13 +17,12 @@ from gpudash.memory.predicting.estimate import Alternative, CardEstimate, Estima
 from gpudash.memory.predicting.prediction import AFTER_RELEASE, Prediction, change_text, time_text
 from gpudash.session import Answer, Session
 from gpudash.session.predicting.deviations import Deviation, Readings, deviations
-from gpudash.session.predicting.ghosts import OTHERS
+from gpudash.session.predicting.ghosts import MOST_STEPS, OTHERS, in_time, prediction_note
 from gpudash.session.predicting.measured import MeasuredRun
 from gpudash.session.watching.request import WatchRequest
 from gpudash.specs import Spec, TrainingSpec
 from gpudash.specs.changes import batch_fields, largest_size, size_field
 from gpudash.telemetry.plots import LineSpec
-from gpudash.telemetry.records import STEP_METRICS
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.forms.fit_panel import PREDICTING
 from gpudash.ui.forms.workload_panel import WorkloadPanel
@@ -189,28 +188,19 @@ class FitFollower:
         # of each run anew, since on the CPU its process may hold something else by then
         if known is None or (known.run_id, known.ghost) != (run.run_id, answer.ghost):
             self._of_run = _OfRun(run.run_id, requested, Prediction(answer.estimate), answer.ghost)
+            self._session.emit(prediction_note(answer.ghost, self._session.clock(), run.run_id))
 
     def running_ghost_of(self, run: RunView, span: tuple[float, float]) -> RunningGhost | None:
         """The ghost of a run in its time, of the steps that end within ``span``; ``None`` where it has no steps, or
         nothing was predicted of it. Called under the store's lock.
         """
         known, store = self._known_of(run), self._session.store
-        if known is None or run.stepped_s is None or run.pace_s is None:
+        if known is None:
             return None
         ghost = self._ghost_of(known, run)
         if ghost is None:
             return None
-        found = (store.series("run", name) for name in STEP_METRICS)
-        series = next((series for series in found if series is not None and series.extent() is not None), None)
-        if series is None:
-            return None
-        # the newest step also where that ended before the view begins: what follows it is in the view
-        since = min(max(run.began_s, span[0]), run.stepped_s - run.pace_s / 2)
-        ended, _ = series.window(since, run.stepped_s + run.pace_s / 2, MOST_STEPS)
-        ended = ended[ended > run.began_s]
-        if len(ended) > run.step or run.stepped_s > span[1]:
-            return None  # they cannot be counted
-        return RunningGhost(ghost, run.began_s, ended, run.step, run.pace_s, run.steps, not run.running)
+        return in_time(ghost, run, store, span)
 
     def deviations_of(self, running: RunningGhost, run: RunView) -> tuple[Deviation, ...]:
         """The steps of a run in view that left what was predicted of them. Called under the store's lock.
@@ -405,9 +395,6 @@ BEFORE_S = 5.0
 
 BEHIND_S = 1.0
 """Within which the allocator is read again behind the newest step, in seconds."""
-
-MOST_STEPS = 4096
-"""Steps in view whose ends are asked for; of more each would have less than a column of pixels."""
 
 
 UNAVAILABLE = "unavailable"
