@@ -245,6 +245,15 @@ def parse_simulated(text: str) -> SimulatedCard:
     return card
 
 
+def parse_cards(text: str) -> list[SimulatedCard]:
+    """Cards with commas between them, as `parse_simulated` takes each; none of an empty text.
+
+    Raises:
+        ValueError: as `parse_simulated`, for the first that is none.
+    """
+    return [parse_simulated(part.strip()) for part in text.split(",") if part.strip()]
+
+
 def size_of(card: SimulatedCard) -> int:
     """Bytes of memory."""
     if isinstance(card, KnownGpu):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,6 +87,55 @@ class Ghost:
         edges = np.cumsum(np.array(list(shown.values()), np.float64).reshape(len(names), -1), axis=0)
         top = len(names) - 1 - (names[-1:] == (kept,))
         return cls(names, edges, tuple(marks), top, capacity, limit)
+
+    def thinned(self, columns: int) -> Ghost:
+        """The same with ``columns`` requests at most from each mark to the next: small enough to be recorded."""
+        starts = sorted({0, *(min(at, self.requests) for at, _, _ in self.marks)})
+        new: dict[int, int] = {}
+        edges: list[Floats] = []
+        count = 0
+        for first, behind in zip(starts, [*starts[1:], self.requests], strict=True):
+            new[first] = count
+            if behind > first:
+                edges.append(GhostPanel(self, first, behind, (), 0).columns(min(columns, behind - first)).edges)
+                count += edges[-1].shape[1]
+        if not edges:
+            return self
+        marks = tuple((new[min(at, self.requests)], step, name) for at, step, name in self.marks)
+        return Ghost(self.names, np.concatenate(edges, axis=1), marks, self.top, self.capacity, self.limit)
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it in plain values, whole bytes; `from_json` reads it."""
+        return {
+            "names": list(self.names),
+            "edges": np.rint(self.edges).astype(np.int64).tolist(),
+            "marks": [list(mark) for mark in self.marks],
+            "top": self.top,
+            "capacity": self.capacity,
+            "limit": self.limit,
+        }
+
+    @classmethod
+    def from_json(cls, written: Mapping[str, Any]) -> Ghost:
+        """What `to_json` wrote.
+
+        Raises:
+            KeyError, TypeError, ValueError: when it is none.
+        """
+        edges = np.array(written["edges"], np.float64)
+        names = tuple(str(name) for name in written["names"])
+        if edges.ndim != 2 or len(names) != len(edges) or not edges.shape[1] or not np.isfinite(edges).all():
+            raise ValueError("no ribbons")
+        marks = tuple((int(at), int(step), str(name)) for at, step, name in written["marks"])
+        top = int(written["top"])
+        if not -len(edges) <= top < len(edges) or any(not 0 <= at <= edges.shape[1] for at, _, _ in marks):
+            raise ValueError("no place in it")
+        return cls(names, edges, marks, top, written.get("capacity"), written.get("limit"))
+
+    def above(self, name: str, size: float) -> Ghost:
+        """The same upon a level ribbon of ``size`` bytes, which is called ``name``."""
+        edges = np.concatenate((np.full((1, self.requests), size), self.edges + size))
+        return Ghost((name, *self.names), edges, self.marks, self.top + 1, self.capacity, self.limit)
 
     @property
     def requests(self) -> int:

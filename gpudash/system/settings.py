@@ -84,6 +84,11 @@ class Settings(BaseModel):
     )
     window_s: float = Field(60.0, ge=1, le=86400, description="Seconds of history the plots show")
     frames_hz: float = Field(15.0, ge=5, le=30, description="Redraws of the plots a second")
+    cards: Annotated[str, BeforeValidator(lambda value: "" if value is None else value)] = Field(
+        "",
+        description="Cards to choose from beside the usual ones, with commas between: names such as rtx5090, or sizes "
+        "such as 12GiB",
+    )
     serve: Annotated[str, BeforeValidator(lambda value: "" if value is None else value)] = Field(
         "",
         description="Serve the readings for Prometheus at this address and port of this machine, such as :10950, while "

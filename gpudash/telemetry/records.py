@@ -47,6 +47,8 @@ class Topic(enum.StrEnum):
     OUT_OF_MEMORY = "out of memory"
     PITFALL = "pitfall"
     PLACEMENT = "placement"
+    PREDICTED = "predicted"
+    """What a run was predicted to hold; `details` hold the ``ghost``, as of `gpudash.drawing.ghost.Ghost.to_json`."""
     PREDICTIONS = "predictions"
     """What a model at inference predicts; `details` hold the ``step`` and the ``predictions`` of a result."""
     PRESSURE = "pressure"

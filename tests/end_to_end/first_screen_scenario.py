@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
+import psutil
+
+from gpudash.ui.dashboard.first_screen.rows import RowContent
 from tests.end_to_end.player import Player, Steps
 
 SIZES = ((1280, 800), (2500, 1400))
 
-WAITS = "import sys\nprint('ready', flush=True)\nsys.stdin.read()\n"
+WAITS = """
+import os, sys
+open(sys.argv[1], "w").write(str(os.getpid()))
+open(sys.argv[2]).read()
+"""
+"""Says its number into one FIFO, and waits until somebody writes into the other."""
 
 
 def first_screen(player: Player) -> Steps:
@@ -20,9 +29,12 @@ def first_screen(player: Player) -> Steps:
     assert screen is not None
     script = player.folder / "waits.py"
     script.write_text(WAITS)
-    program = subprocess.Popen([sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert program.stdout is not None and program.stdin is not None
-    program.stdout.readline()
+    began, ends = player.folder / "began", player.folder / "ends"
+    os.mkfifo(began)
+    os.mkfifo(ends)
+    # what the window has started itself is not listed, so that it must be nobody's child
+    subprocess.run(["setsid", "--fork", sys.executable, str(script), str(began), str(ends)], check=True)
+    program = psutil.Process(int(began.read_text()))
     window.move(0, 0)
     for width, height in SIZES:
         window.resize(width, height)
@@ -32,20 +44,20 @@ def first_screen(player: Player) -> Steps:
     window.resize(*SIZES[0])
     back = window.menus.actions["view.first_screen"]
 
-    def row() -> list[object]:
-        return [one for one in screen.program.list.shown if one.content.key == str(program.pid)]
+    def row() -> list[RowContent]:
+        """Also where so many programs run here that it has no room."""
+        return [one for one in screen.program.list.contents if one.key == str(program.pid)]
 
     yield lambda: session.torch_ready and bool(row())
-    player.seen["listed"] = row()[0].accessibleName()
-    row()[0].click()
+    player.seen["listed"] = row()[0].sentence
+    screen.program.list.chosen.emit(row()[0].key)
     yield lambda: session.running and not screen.isVisible()
     yield lambda: "PID" in dashboard.panel.attached.text or str(program.pid) in dashboard.panel.attached.text
     player.seen["attached"] = dashboard.panel.attached.text
     dashboard.panel.toggle()
     yield player.run_ended
-    player.seen["alive"] = program.poll() is None
-    program.stdin.close()
-    program.wait(10)
+    player.seen["alive"] = program.is_running()
+    ends.write_text("")
     yield lambda: back.isEnabled()
     back.trigger()
     yield screen.isVisible

@@ -265,6 +265,10 @@ class FakeSession:
         self.output.begin()
         self.apply(RunStarted(time_s=self.now_s, run_id=1, workload="watch", device=device, spec=spec or {}))
 
+    def emit(self, *records: Record) -> None:
+        """As the session does, without its thread."""
+        self.apply(*records)
+
     def attach(self, pid: int) -> int:
         if self.refusal is not None:
             raise ValueError(self.refusal)

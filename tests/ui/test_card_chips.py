@@ -16,6 +16,7 @@ from gpudash.memory.predicting.card_text import CardsAnswer
 from gpudash.memory.predicting.estimate import CardEstimate
 from gpudash.session import Answer
 from gpudash.session.predicting.estimator import Problem
+from gpudash.system.settings import Settings, load_settings
 from gpudash.telemetry.records import Sample
 from gpudash.ui.colours import DARK
 from gpudash.ui.dashboard.card_chips import OFFERED, CardChip, CardChooser
@@ -200,7 +201,15 @@ def test_for_the_users_own_program_a_chip_sets_the_gpu_that_it_runs_on(window: M
     chip(window, "rtx4090").click()
     settle(window)
     assert panel.script.script().simulate == "rtx4090"
+    assert panel.script.simulate.text == "RTX 4090, simulated"
     assert chip(window, "rtx4090").isChecked()
+    chip(window, "rtx4090").click()
+    settle(window)
+    assert panel.script.simulate.text == "this machine" and not chip(window, "rtx4090").isChecked()
+    chip(window, "rtx4090").click()
+    panel.script.simulate.none.click()
+    settle(window)
+    assert panel.script.script().simulate == "" and not panel.script.simulate.none.isVisible()
 
 
 def test_a_recording_has_no_chips(qtbot: QtBot) -> None:
@@ -253,15 +262,36 @@ def test_return_and_space_choose_the_card_of_a_chip(qtbot: QtBot, key: Qt.Key) -
     assert all(one.height() >= 24 for one in made.shown)
 
 
-def test_an_own_size_gets_a_chip_is_chosen_and_is_there_at_the_next_start(qtbot: QtBot) -> None:
+def test_an_own_size_gets_a_chip_is_chosen_and_is_told_for_the_settings(qtbot: QtBot) -> None:
     made = chooser(qtbot, 2400)
     chosen: list[SimulatedCard] = []
     made.chosen.connect(chosen.append)
+    kept: list[str] = []
+    made.own_changed.connect(kept.append)
     made.ask = lambda: "12GiB"
     made._add_size()
     assert chosen == [12 * GIB] and made.cards[-1] == 12 * GIB
+    made.ask = lambda: "rtx5090"
+    made._add_size()
+    assert kept == ["12GiB", "rtx5090, 12GiB"]
     again = chooser(qtbot, 2400)
+    again.set_own("no card, h100, 12GiB")
+    again.show_answers(CardsAnswer(), {}, {}, "")
     assert again.shown[-1].content.key == "12GiB" and again.shown[-1].content.name == "Own size"
+
+
+def test_the_cards_of_the_settings_are_offered_and_those_that_are_added_are_kept_there(
+    open_window: OpenWindow,
+) -> None:
+    session = FakeSession(settings=Settings(cards="12GiB"))
+    window = open_window(session, size=(2400, 1000))
+    made = window.workspace.dashboard.chooser
+    assert made.cards[-1] == 12 * GIB
+    made.choose(16 * GIB)
+    assert session.settings.cards == "16GiB, 12GiB"
+    assert load_settings()[0].cards == "16GiB, 12GiB"
+    window.workspace.apply_settings(Settings(cards="20GiB"))
+    assert made.cards[-1] == 20 * GIB and len(made.cards) == len(OFFERED) + 1
 
 
 def test_a_size_that_cannot_be_is_refused_in_a_sentence(qtbot: QtBot) -> None:

@@ -61,7 +61,6 @@ def test_files_can_be_dropped_anywhere_on_the_window(window: MainWindow, tmp_pat
         window.workspace.dashboard.panel.form.control("steps"),
         window.workspace.dashboard.panel.script.file,
         window.workspace.dashboard.panel.script.environment,
-        window.workspace.dashboard.panel.script.simulate.lineEdit(),
         window.workspace.dashboard.tabs.output.text,
         window.workspace.dashboard.tabs.output.search,
         window.workspace.dashboard.cards,

@@ -8,7 +8,6 @@ from gpudash.devices.names import simulated_gpu
 from gpudash.session.recordings.samples import sample
 from gpudash.ui.features.file import RECENT_MENU
 from gpudash.ui.features.first_minute import LOOKING, FirstMinute
-from gpudash.ui.recordings.library import LibraryDocument
 from gpudash.ui.widgets.text_size import set_text_scale
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB
@@ -46,20 +45,6 @@ def test_a_machine_with_a_gpu_that_can_be_used_has_no_strip(open_window: OpenWin
 
 def test_the_simulated_gpu_is_among_what_works(window: MainWindow) -> None:
     assert "on a simulated GPU" in part(window, FirstMinute).strip.text.text()
-
-
-def test_the_demo_recording_opens(window: MainWindow, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[object] = []
-    monkeypatch.setattr(window.workspace, "open", opened.append)
-    part(window, FirstMinute).strip.demo.click()
-    found = sample("healthy-training")
-    assert found is not None and opened == [found.path]
-
-
-def test_without_samples_the_button_says_so(window: MainWindow, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpudash.ui.features.first_minute.sample", lambda _name: None)
-    part(window, FirstMinute).strip.demo.click()
-    assert "no demo recordings" in window.workspace.notice.text
 
 
 def test_check_again_asks_the_driver_and_the_answer_takes_its_place(window: MainWindow, session: FakeSession) -> None:
@@ -140,22 +125,6 @@ def test_after_the_first_run_the_strip_has_gone_to_the_status_line(
     assert CAUSES[0].rstrip(".") in window.workspace.dashboard.status_line._right.toolTip()
     again = open_window(FakeSession(gpu_problem=CAUSES[0]))
     assert not part(again, FirstMinute).strip.isVisible()
-
-
-def test_an_empty_table_offers_what_fills_it(window: MainWindow, session: FakeSession) -> None:
-    settle(window)
-    tabs = window.workspace.dashboard.tabs
-    tabs.bar.setCurrentIndex(0)
-    settle(window)
-    assert tabs.current() is tabs.stages
-    run, recorded = tabs.stages.findChildren(QPushButton)
-    assert run.isVisible() and "F5" in run.text()
-    assert recorded.isVisible() and "Ctrl+Shift+O" in recorded.text()
-    assert run.toolTip() and recorded.toolTip()
-    run.click()
-    assert session.requested[-1][:2] == ("start", "training")
-    recorded.click()
-    assert isinstance(window.workspace.front, LibraryDocument)
 
 
 def test_with_no_recent_file_the_demo_recordings_are_offered(

@@ -180,6 +180,15 @@ def test_a_program_that_is_clicked_is_watched(window: MainWindow, session: FakeS
     assert session.requested == [("attach", 5120)]
 
 
+def test_rows_that_come_move_nothing(window: MainWindow) -> None:
+    screen = screen_of(window)
+    before = screen.height()
+    screen.program.show_programs([Candidate(pid, "python a.py", 1, None, "a.py", 5.0) for pid in range(1, 60)])
+    screen.model.show_models([], known_models())
+    settle(window)
+    assert screen.height() == before
+
+
 @pytest.mark.parametrize("size", [(1280, 800), (1440, 960), (2560, 1440)])
 def test_nothing_is_cut_from_the_smallest_window_to_the_largest(
     open_window: OpenWindow, session: FakeSession, size: tuple[int, int]

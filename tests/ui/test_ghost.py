@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,8 +21,10 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.drawing.ghost import Ghost
+from gpudash.memory.predicting.estimate import RankEstimate
 from gpudash.session import Answer
 from gpudash.session.predicting.estimator import Problem
+from gpudash.session.predicting.measured import MeasuredRun
 from gpudash.telemetry.records import Sample, StepFinished
 from gpudash.ui.colours import Palette
 from gpudash.ui.forms.fit_follower import DEBOUNCE_S
@@ -420,3 +424,71 @@ def test_where_less_motion_is_asked_for_it_is_there_at_once(
     finally:
         qapp.setStyle("Fusion")
         apply_colours(qapp, palette.name)
+
+
+def test_on_the_cpu_the_ghost_of_a_run_stands_upon_what_its_process_held_before(
+    open_window: OpenWindow, clock: Clock
+) -> None:
+    session = FakeSession().feed(3)
+    window = asked_window(open_window, session, clock)
+    plot = memory(window)
+    session.estimates.report(replace(FITS, device="cpu"), ghost=ghost(3 * GIB))
+    settle(window)
+    with session.store.lock:
+        held = session.store.latest("host", "process_bytes", None).value
+    spec = window.workspace.dashboard.panel.spec()
+    assert spec is not None and isinstance(held, (int, float))
+    session.start_run(spec, "cpu")
+    settle(window)
+    for step in (1, 2):
+        session.feed(2)
+        session.apply(StepFinished(time_s=session.now_s, run_id=1, step=step, steps=4, seconds=2.0, loss=4.0 - step))
+        settle(window)
+    running = plot.canvas.running_ghost._running_ghost
+    assert running is not None
+    assert running.ghost.names[0] == "in use already" and running.ghost.parts["in use already"] == held
+    assert running.ghost.highest == held + 3 * GIB
+    assert plot.canvas.deviations.marks == []
+    assert not any("predicted" in line.name for line in plot.spec.lines)
+
+
+def measured(peak: int, devices: int = 1) -> MeasuredRun:
+    curve = np.array([1.0, 2.0, 3.0, 2.0]) / 3 * peak
+    drawn = Ghost.of({"allocated": curve}, [(0, 1, ""), (2, 2, "")])
+    return MeasuredRun(datetime(2025, 3, 3, 12, 30, tzinfo=UTC).timestamp(), "cuda:0", devices, drawn, peak, 2)
+
+
+def test_a_script_that_ran_before_shows_what_it_took_against_what_there_is_room_for_now(
+    window: MainWindow, session: FakeSession, clock: Clock, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("print(1)\n")
+    panel = window.workspace.dashboard.panel
+    panel.take_script(script)
+    ask_again(window, clock)
+    assert session.measured.requests[-1].command[-1] == str(script)
+    plot = memory(window)
+    assert plot.ghost is None, "nothing is found as yet"
+    session.measured.found = measured(6 * GIB)
+    settle(window)
+    assert plot.ghost is not None and plot.spec.title == "MEMORY, as of the run of 3 Mar 2025 on cuda:0"
+    assert (plot.ghost.headline, plot.ghost.verdict) == ("peak 6.00 GiB", "fits")
+    assert curves(plot) == ["allocated"]
+    session.measured.found = measured(9 * GIB, devices=2)
+    settle(window)
+    assert plot.ghost.verdict == "short"
+    assert plot.spec.title.endswith("on cuda:0, the fullest of 2")
+    panel.script.set_script(replace(panel.script.script(), simulate="16 GiB"))
+    ask_again(window, clock)
+    assert plot.ghost is not None
+    assert (plot.ghost.verdict, plot.ghost.limit_text) == ("fits", "limit 16.0 GiB")
+    session.start("cuda:0")
+    settle(window)
+    assert plot.ghost is None
+
+
+def test_of_a_run_with_ranks_the_title_says_which_is_drawn(window: MainWindow, session: FakeSession) -> None:
+    ranks = tuple(RankEstimate(f"cuda:{rank}", 8 * GIB, 8 * GIB, GIB, 2 * GIB, 3 * GIB, rank=rank) for rank in range(2))
+    session.estimates.report(replace(FITTING, ranks=ranks, deciding_rank=1), ghost=ghost(3 * GIB))
+    settle(window)
+    assert memory(window).spec.title == "MEMORY cuda:1, predicted: rank 1, the fullest of 2"

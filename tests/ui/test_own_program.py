@@ -122,7 +122,7 @@ def test_f5_starts_what_the_form_holds_and_remembers_it(window: MainWindow, sess
     form.arguments.setText("--steps 5")
     form.environment.setPlainText("A=1\nB=2")
     form.python.setText(sys.executable)
-    form.simulate.setEditText("8 GiB")
+    form.simulate.set_card("8 GiB")
     form.memory_history.setChecked(False)
     QTest.keyClick(window, Key.Key_F5)
     settle(window)
@@ -136,10 +136,10 @@ def test_f5_starts_what_the_form_holds_and_remembers_it(window: MainWindow, sess
 
 def test_the_last_values_are_there_at_the_next_start(window: MainWindow, open_window: OpenWindow, script: Path) -> None:
     form = choose(window, script)
-    form.simulate.setEditText("8 GiB")
+    form.simulate.set_card("8 GiB")
     QTest.keyClick(window, Key.Key_F5)
     again = open_window(FakeSession()).workspace.dashboard.panel.script
-    assert again.script() == form.script() and again.simulate.currentText() == "8 GiB"
+    assert again.script() == form.script() and again.simulate.text == "8.00 GiB, simulated"
 
 
 def test_a_program_that_cannot_be_started_is_told_in_a_sentence(
@@ -505,7 +505,7 @@ def test_files_and_folders_are_browsed_for(
 def test_another_script_does_not_inherit_the_arguments_of_the_last(window: MainWindow, script: Path) -> None:
     form = choose(window, script)
     form.arguments.setText("-v")
-    form.simulate.setEditText("8 GiB")
+    form.simulate.set_card("8 GiB")
     window.workspace.dashboard.panel.take_script(script.with_name("other.py"))
     assert form.script() == Script(str(script.with_name("other.py")), simulate="8 GiB")
 
@@ -528,7 +528,7 @@ def test_no_word_of_the_form_is_cut(
     for name in ("file", "arguments", "folder", "python"):
         getattr(form, name).setText("'/nowhere")
     form.environment.setPlainText("B")
-    form.simulate.setEditText("1 apple")
+    form.simulate.set_card("1 apple")
     settle(window)
     for name in ("file", "arguments", "folder", "environment", "python", "simulate"):
         field = getattr(form, name)
@@ -621,12 +621,12 @@ def test_a_simulated_gpu_answers_as_cuda_where_that_is_ticked(
 ) -> None:
     form = choose(window, script)
     assert not form.as_cuda.isEnabled(), "no GPU is simulated"
-    form.simulate.setEditText("24 GiB")
+    form.simulate.set_card("24 GiB")
     assert form.as_cuda.isEnabled() and not form.request().as_cuda
     form.as_cuda.setChecked(True)
     assert form.request().as_cuda and form.request().spec()["as_cuda"]
-    form.simulate.setEditText("Off")
+    form.simulate.set_card("")
     assert not form.as_cuda.isEnabled() and not form.request().as_cuda
-    form.simulate.setEditText("24 GiB")
+    form.simulate.set_card("24 GiB")
     form.set_locked(True)
     assert not form.as_cuda.isEnabled()

@@ -143,3 +143,32 @@ def test_a_panel_of_very_many_requests_is_thinned_from_a_part_of_them_that_has_e
     assert found.whole.fine.shape == (2, 8192)
     assert (columns[0].max(), columns[1].max()) == (heights.max(), (heights + kept).max())
     assert columns[0].min() >= 900, "each column shows the highest of some 143 requests"
+
+
+def test_thinned_it_keeps_its_peak_its_steps_and_where_they_begin() -> None:
+    long = Ghost.of(
+        {"weights": np.full(10_000, 10.0), "activations": np.where(np.arange(10_000) == 7_777, 90.0, 1.0)},
+        ((0, 0, ""), (100, 1, "forward"), (5_000, 2, "forward")),
+        capacity=200.0,
+    )
+    small = long.thinned(16)
+    assert small.requests == 48 and small.highest == 100.0 and small.steps == 2
+    assert small.marks == ((0, 0, ""), (16, 1, "forward"), (32, 2, "forward"))
+    assert (small.step_panel(2).columns(4).edges[-1].max(), small.capacity) == (100.0, 200.0)
+
+
+def test_it_is_written_in_plain_values_and_read_again_as_it_was() -> None:
+    before = ghost(0, 0, 5, 9, 3, 0, 5, 9, 3, 0, limit=15.0)
+    after = Ghost.from_json(json.loads(json.dumps(before.to_json())))
+    assert (after.names, after.marks, after.top, after.limit) == (before.names, before.marks, before.top, 15.0)
+    assert after.edges.tolist() == before.edges.tolist()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"edges": []}, {"edges": [[1, None]]}, {"names": ["a"]}, {"marks": [[99, 1, ""]]}, {"top": 7}, {"marks": None}],
+)
+def test_what_is_no_drawing_is_refused(changed: dict[str, object]) -> None:
+    written = ghost(0, 0, 5, 9, 3, 0, 5, 9, 3, 0).to_json()
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        Ghost.from_json({**written, **changed})

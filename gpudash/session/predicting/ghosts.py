@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 
-from gpudash.drawing.ghost import Ghost
+from gpudash.drawing.ghost import Ghost, RunningGhost
 from gpudash.memory.allocator.trace import (
     ACTIVATIONS,
     GRADIENTS,
@@ -17,12 +19,58 @@ from gpudash.memory.allocator.trace import (
 from gpudash.memory.predicting.estimate import Estimate
 from gpudash.memory.predicting.memory_timeline import PHASES, MemoryTimeline
 from gpudash.memory.predicting.prediction import CONTEXT, HELD_BACK
+from gpudash.telemetry.records import STEP_METRICS, Note, Topic
+from gpudash.telemetry.runs import RunView
+from gpudash.telemetry.store import Store
+from gpudash.units import format_bytes
 
 OTHERS = "in use already"
 """The ribbon for what others hold of the device, and this process by now."""
 
 BY_LIFE = (WEIGHTS, OPTIMIZER_STATE, GRADIENTS, INPUTS, ACTIVATIONS, WORKSPACE, TEMPORARY)
 """The categories as they lie upon one another: what lives longest is lowest, so that its edge stays level."""
+
+
+MOST_STEPS = 4096
+"""Steps in view whose ends are asked for; of more each would have less than a column of pixels."""
+
+RECORDED_COLUMNS = 24
+"""Columns of each stage of a step in which a prediction is recorded."""
+
+
+def in_time(ghost: Ghost, run: RunView, store: Store, span: tuple[float, float]) -> RunningGhost | None:
+    """The ghost of a run in its time, of the steps that end within ``span``; ``None`` where it has no steps. Called
+    under the store's lock.
+    """
+    if run.stepped_s is None or run.pace_s is None:
+        return None
+    found = (store.series("run", name) for name in STEP_METRICS)
+    series = next((series for series in found if series is not None and series.extent() is not None), None)
+    if series is None:
+        return None
+    # the newest step also where that ended before the view begins: what follows it is in the view
+    since = min(max(run.began_s, span[0]), run.stepped_s - run.pace_s / 2)
+    ended, _ = series.window(since, run.stepped_s + run.pace_s / 2, MOST_STEPS)
+    ended = ended[ended > run.began_s]
+    if len(ended) > run.step or run.stepped_s > span[1]:
+        return None  # they cannot be counted
+    return RunningGhost(ghost, run.began_s, ended, run.step, run.pace_s, run.steps, not run.running)
+
+
+def prediction_note(ghost: Ghost, time_s: float, run_id: int | None) -> Note:
+    """What a run was predicted to hold, to be recorded with it."""
+    text = f"Predicted to hold {format_bytes(ghost.highest)} at its peak."
+    details = {"ghost": ghost.thinned(RECORDED_COLUMNS).to_json()}
+    return Note(time_s=time_s, run_id=run_id, topic=Topic.PREDICTED, text=text, details=details)
+
+
+def recorded_ghost(run: RunView) -> Ghost | None:
+    """What a run was predicted to hold, as it was recorded; ``None`` where it was not, or that cannot be read."""
+    for note in reversed(run.notes):
+        if note.topic == Topic.PREDICTED:
+            with suppress(KeyError, TypeError, ValueError, OverflowError):
+                return Ghost.from_json(note.details["ghost"])
+    return None
 
 
 def ghost_of(timeline: MemoryTimeline, estimate: Estimate) -> Ghost:

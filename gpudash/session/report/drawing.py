@@ -25,10 +25,11 @@ from gpudash.drawing.scene import (
 )
 from gpudash.drawing.shaping import pulses
 from gpudash.drawing.svg import svg
+from gpudash.session.predicting.ghosts import in_time, recorded_ghost
 from gpudash.telemetry.plots import NEAR_RATIO, CurveSpec, PlotSpec
 from gpudash.telemetry.readings import Key as SeriesKey
 from gpudash.telemetry.records import Marker
-from gpudash.telemetry.runs import RATES
+from gpudash.telemetry.runs import RATES, RunView
 from gpudash.telemetry.store import Store
 from gpudash.units import (
     format_clock,
@@ -62,6 +63,9 @@ MOST_MARKS = 60
 
 LABEL_PX, LABEL_LETTERS = 7.0, 40
 """Width of a letter of a label, and how many of them are shown, at most."""
+
+STEP_COLUMNS = 48
+"""Points of a predicted step."""
 
 SHARES = SceneAxis(0.0, 1.0, tuple((share, f"{share:.0%}") for share in (0.0, 0.5, 1.0)))
 """The right axis."""
@@ -125,6 +129,27 @@ def read(
                 times, values = times[inside], values[inside]
             found.append(Drawn(name, COLOURS.get(colour, colour), style, right, times, values))
     return found
+
+
+def predicted(store: Store, run: RunView, span: tuple[float, float]) -> Drawn | None:
+    """What a run was predicted to hold, step under step in its time; ``None`` where that was not recorded, and on the
+    CPU, of whose memory a run's tensors are a part. Called under the store's lock.
+    """
+    ghost = recorded_ghost(run)
+    if ghost is None or run.device == "cpu":
+        return None
+    running = in_time(ghost, run, store, span)
+    if running is None:
+        return None
+    times: list[Floats] = []
+    values: list[Floats] = []
+    for panel, start, end in running.pieces(span[1]):
+        held = panel.columns(STEP_COLUMNS).edges[-1]
+        times.append(np.linspace(start, end, len(held), endpoint=False))
+        values.append(held)
+    if not times:
+        return None
+    return Drawn("predicted", "purple", "dashed", False, np.concatenate(times), np.concatenate(values))
 
 
 def _style(plot: PlotSpec, curve: CurveSpec) -> Style:

@@ -29,7 +29,7 @@ from gpudash.memory.explaining.explanation_text import remedy_sections
 from gpudash.memory.snapshot.report_html import allocated, cause, filled
 from gpudash.session.recordings.replay import Replay
 from gpudash.session.recordings.run_names import given_name, process_text
-from gpudash.session.report.drawing import figure, read
+from gpudash.session.report.drawing import figure, predicted, read
 from gpudash.specs import workloads
 from gpudash.telemetry.explanation import Explanation
 from gpudash.telemetry.export.writing import OnProgress, atomically
@@ -430,6 +430,9 @@ def _plots(replay: Replay, run: RunView | None, uuid: str | None) -> list[Block]
             own = run.began_s, store.newest_s if run.ended_s is None else run.ended_s
         for plot in _plots_of(replay, run, uuid):
             curves = read(store, plot, (start, end), own)
+            if run is not None and uuid is not None and plot.id == "memory":
+                foreseen = predicted(store, run, (start, end))
+                curves += [] if foreseen is None else [foreseen]
             found = figure(plot, curves, marks, (start, end), labelled=not drawn)
             drawn += [] if found is None else [found]
     return drawn or [ParagraphBlock("There are no readings to draw.")]

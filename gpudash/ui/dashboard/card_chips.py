@@ -7,6 +7,7 @@ where cards of any size are added too.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from PySide6.QtCore import QPoint, QRectF, QSize, Qt, Signal
@@ -14,13 +15,12 @@ from PySide6.QtGui import QAction, QColor, QFont, QFontMetrics, QKeyEvent, QPain
 from PySide6.QtWidgets import QAbstractButton, QInputDialog, QMenu, QSizePolicy, QToolButton, QWidget
 
 from gpudash.devices.known_gpus import KNOWN_GPUS, KnownGpu, find
-from gpudash.devices.names import SimulatedCard, parse_simulated, size_of
+from gpudash.devices.names import SimulatedCard, parse_cards, parse_simulated, size_of
 from gpudash.devices.simulated_cards import exact_text
 from gpudash.memory.predicting.card_text import CardsAnswer, CardText, Standing
 from gpudash.ui.colours import Palette
 from gpudash.ui.widgets.focus_group import FocusGroup
 from gpudash.ui.widgets.plain_text import plain_tip, without_mnemonics
-from gpudash.ui.widgets.remembered import recall, remember
 from gpudash.ui.widgets.text_size import scaled
 from gpudash.units import format_bytes
 
@@ -41,10 +41,8 @@ MORE = "More ▾"
 OWN_SIZE = "Own size…"
 OWN_PROMPT = "Memory of the card, such as 12GiB, or its name, such as h100:"
 
-_REMEMBERED = "cards"
-
 MOST_OWN = 8
-"""Sizes of one's own that are kept, the newest."""
+"""Cards of one's own that are kept, the newest."""
 
 COLOURS: Mapping[Standing, str] = {"fits": "good", "uncertain": "warn", "short": "critical"}
 """Standing → the palette's colour of its words; those of all others are muted."""
@@ -277,11 +275,13 @@ class CardChooser(QWidget):
 
     Signals:
         chosen: a `SimulatedCard` that is to be simulated.
+        own_changed: the cards of one's own, with commas between them, which are to be kept.
         refused: why what was typed names no card, in a sentence.
         changed: there are other cards to choose from.
     """
 
     chosen = Signal(object)
+    own_changed = Signal(str)
     refused = Signal(str)
     changed = Signal()
 
@@ -289,8 +289,7 @@ class CardChooser(QWidget):
         super().__init__(parent)
         self._palette = palette
         self.cards: list[SimulatedCard] = [card for card in map(find, OFFERED) if card is not None]
-        self._own = _kept()
-        self._add_own()
+        self._own: list[SimulatedCard] = []
         self._contents: dict[str, ChipContent] = {}
         self._chips: dict[str, CardChip] = {}
         self._left_out: list[str] = []
@@ -339,8 +338,8 @@ class CardChooser(QWidget):
         """Ask for a card; one that has no chip gets one, and keeps it."""
         if exact_text(card) not in map(exact_text, self.cards):
             self._own = [card, *self._own][:MOST_OWN]
-            remember(_REMEMBERED, [card_key(one) for one in self._own])
             self.cards.append(card)
+            self.own_changed.emit(", ".join(map(exact_text, self._own)))
             self.changed.emit()
         self.chosen.emit(card)
 
@@ -398,9 +397,19 @@ class CardChooser(QWidget):
             return typed
         return ""
 
-    def _add_own(self) -> None:
-        there = set(map(exact_text, self.cards))
-        self.cards += [card for card in self._own if exact_text(card) not in there]
+    def set_own(self, text: str) -> None:
+        """Offer these cards beside the usual ones, with commas between them; what is no card is left out."""
+        own: list[SimulatedCard] = []
+        for part in text.split(","):
+            with suppress(ValueError):
+                own += parse_cards(part)
+        usual = [card for card in map(find, OFFERED) if card is not None]
+        there = set(map(exact_text, usual))
+        cards = [*usual, *(card for card in own if exact_text(card) not in there)]
+        self._own = own[:MOST_OWN]
+        if cards != self.cards:
+            self.cards = cards
+            self.changed.emit()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
@@ -445,20 +454,3 @@ class CardChooser(QWidget):
         chip = CardChip(content, self._palette, self)
         chip.clicked.connect(lambda: self.choose(chip.content.card))
         return chip
-
-
-def card_key(card: SimulatedCard) -> str:
-    """A card as it is kept, which `parse_simulated` takes."""
-    return exact_text(card)
-
-
-def _kept() -> list[SimulatedCard]:
-    """The cards that were added before, as far as they can be read."""
-    found = recall(_REMEMBERED)
-    cards: list[SimulatedCard] = []
-    for text in found if isinstance(found, list) else []:
-        try:
-            cards.append(parse_simulated(str(text)))
-        except ValueError:
-            continue
-    return cards[:MOST_OWN]

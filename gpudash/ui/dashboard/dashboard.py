@@ -66,8 +66,8 @@ PLOTS_GAP = 2
 FIRST_SCREEN_ROW = 1
 """Among the dashboard's rows: below the cards."""
 
-FIRST_SCREEN_SHARE, MONITOR_SHARE = 3, 2
-"""Of the height, while the first screen is shown."""
+FIRST_SCREEN_SHARE, MONITOR_SHARE, MONITOR_PX = 3, 2, 170
+"""Of the height, while the first screen is shown; and logical pixels that the monitor has at least."""
 
 BUSY = "utilisation"
 """The plot beside the memory's on the first screen."""
@@ -175,6 +175,7 @@ class Dashboard(PlotsPage):
         whole = QWidget()
         whole.setLayout(self.rows)
         self.chooser = CardChooser(palette)
+        self.chooser.set_own(settings.cards)
         self.rows.addLayout(in_row(self.cards, (self.chooser, 1), spacing=10))
         if not self.live:
             self.chooser.hide()
@@ -245,6 +246,7 @@ class Dashboard(PlotsPage):
             return
         self.first_screen = screen
         self._form_before = self._form_values()
+        self.view.follow()
         self.rows.insertWidget(FIRST_SCREEN_ROW, screen, FIRST_SCREEN_SHARE)
         self.rows.setStretch(FIRST_SCREEN_ROW + 1, MONITOR_SHARE)
         self.rows.insertWidget(self.rows.indexOf(self.footer), screen.bottom)
@@ -273,6 +275,7 @@ class Dashboard(PlotsPage):
         self.left.setVisible(not shown and self._panel_wanted and self._has_runs)
         self.tabs.setVisible(not shown)
         self.busy.setVisible(shown)
+        self.splitter.setMinimumHeight(scaled(MONITOR_PX) if shown else 0)
         self.plots.put_forward(shown or self._forward is not None)
         self.plots.show_readout(not shown)
         self.refresh_figures()
@@ -296,7 +299,10 @@ class Dashboard(PlotsPage):
         if live is None:
             return
         if self.panel.watching:
-            self.panel.script.simulate.setEditText(exact_text(card))
+            chosen = exact_text(card)
+            if chosen == self._card_of_script():
+                chosen = ""  # a second click goes back to this machine
+            self.panel.script.simulate.set_card(chosen)
             return
         if self.session.running:
             self.status_line.report("A run is on; another card can be chosen once it has ended.")
@@ -366,6 +372,7 @@ class Dashboard(PlotsPage):
     def apply_settings(self) -> None:
         """Show what the session's settings ask for."""
         self.view.set_window(self.session.settings.window_s)
+        self.chooser.set_own(self.session.settings.cards)
         self.view_bar.smoothing.setValue(round(self.session.settings.smoothing * 100))
 
     def set_palette(self, palette: Palette) -> None:
@@ -884,11 +891,7 @@ def _predicted(plot: PlotSpec, shown: GhostView) -> PlotSpec:
     state = "not predicted"
     if names:
         state = "predicted"
-    title = f"{plot.title}, {state}"
-    if shown.card:
-        title = f"MEMORY {shown.card}, {state}"
-    if shown.measured:
-        title = f"MEMORY, as of {shown.measured}"
+    title = shown.title or f"{plot.title}, {state}"
     return replace(plot, title=title, curves=curves, lines=(), stretch=GHOST_STRETCH)
 
 

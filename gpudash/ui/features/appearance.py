@@ -33,6 +33,7 @@ def commands(workspace: Workspace) -> list[Command]:
 def _layout_commands(workspace: Workspace) -> list[Command]:
     compact_cards = CompactCards(workspace)
     workspace.serve_dashboards(partial(_place_panel, workspace))
+    workspace.dashboard.chooser.own_changed.connect(partial(keep_cards, workspace))
     return [
         Command(
             "View",
@@ -131,6 +132,12 @@ def _appearance_commands(workspace: Workspace) -> list[Command]:
             checked=lambda: presentation.on,
         ),
     ]
+
+
+def keep_cards(workspace: Workspace, cards: str) -> None:
+    """Keep the cards of one's own in the settings."""
+    workspace.attempt(partial(save_settings, {"cards": cards}))
+    workspace.session.set_settings(workspace.session.settings.model_copy(update={"cards": cards}))
 
 
 def choose_theme(workspace: Workspace, choice: Choice) -> None:

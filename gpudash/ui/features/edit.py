@@ -15,6 +15,7 @@ from PySide6.QtCore import QObject
 from PySide6.QtGui import QAction, QKeySequence, QShortcut
 from PySide6.QtWidgets import QDialog, QDialogButtonBox, QFormLayout, QLineEdit, QWidget
 
+from gpudash.devices.names import parse_cards
 from gpudash.specs.invalid import describe
 from gpudash.system.settings import PERCENT, Settings, save_settings, settings_file
 from gpudash.ui.dashboard.dashboard import Dashboard
@@ -158,10 +159,15 @@ TITLES: Mapping[str, str] = {
     "smoothing": "Smoothing",
     "window_s": "Seconds shown",
     "frames_hz": "Redraws a second",
+    "cards": "Cards to choose from",
     "serve": "Serve for Prometheus at",
     "notify": "Notify",
 }
-EMPTY = {"serve": "off; for example :10950", "notify": "off; for example ntfy:TOPIC"}
+EMPTY = {
+    "cards": "usual; or rtx5090, 12GiB",
+    "serve": "off; for example :10950",
+    "notify": "off; for example ntfy:TOPIC",
+}
 """What an empty setting means, and what one looks like that is not."""
 
 LATER = ("record", "recordings_bytes", "recordings_count", "serve", "notify")
@@ -261,6 +267,10 @@ class Preferences(QDialog):
             settings = Settings.model_validate(values)
         except ValidationError as error:
             return self._wrong(error.errors()[0])
+        try:
+            parse_cards(settings.cards)
+        except ValueError as error:
+            return f"{TITLES['cards']}: {error}"
         if settings.serve:
             from gpudash.session.serving import setting_problem  # few serve, and it takes a web server with it
 

@@ -1,4 +1,4 @@
-"""Hints for newcomers in a window over a live session: why there is no GPU, and in an empty table how to fill it.
+"""What a newcomer is told in a window over a live session: why there is no GPU.
 
 The strip over the status line while no GPU can be used: which cause it is, what works now, and what to do next.
 """
@@ -6,16 +6,13 @@ The strip over the status line while no GPU can be used: which cause it is, what
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QPushButton, QSizePolicy, QWidget
 
-from gpudash.session.recordings.samples import sample
 from gpudash.system.spreadsheet_cells import tab_separated
 from gpudash.telemetry.records import Event, RunEnd
-from gpudash.ui.features.recordings import open_library
 from gpudash.ui.widgets.focus_group import FocusGroup
 from gpudash.ui.widgets.labels import discard
 from gpudash.ui.widgets.layouts import in_column, in_row
@@ -23,8 +20,6 @@ from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.remembered import recall, remember
 from gpudash.ui.window.menus import Command
 from gpudash.ui.window.workspace import Workspace
-
-DEMO_SAMPLE = "healthy-training"
 
 _DISMISSED = "no_gpu_dismissed"
 """Under what is remembered which sentence is not to be told again."""
@@ -46,7 +41,6 @@ class FirstMinute(QObject):
         super().__init__(workspace)
         self._workspace = workspace
         self._held = False
-        self._start: QPushButton | None = None
         session, dashboard = workspace.session.live, workspace.dashboard
         self.strip = NoGpuStrip(lambda: [] if session is None else session.machine.gpu_facts())
         self._dismissed = recall(_DISMISSED)
@@ -54,15 +48,11 @@ class FirstMinute(QObject):
         if session is None:
             return
         dashboard.footer.hold(self.strip)
-        self.strip.demo_requested.connect(self._open_demo_recording)
         self.strip.check_requested.connect(session.machine.check_gpus)
         self.strip.dismissed.connect(self._dismiss)
         dashboard.happened.connect(self.take)
         dashboard.refreshed.connect(self.refresh)
         workspace.changed.connect(self._hold)
-        stages = dashboard.tabs.stages  # the table that is seen while no run has brought rows
-        self._start = stages.add_offer("Start a run   F5", "Run what the panel at the left holds", workspace.start_run)
-        stages.add_offer("Recorded runs   Ctrl+Shift+O", "Look at an earlier run", partial(open_library, workspace))
 
     def _hold(self) -> None:
         """Keep quiet during a presentation, or resume."""
@@ -74,8 +64,6 @@ class FirstMinute(QObject):
     def refresh(self) -> None:
         """Tell what is the case now."""
         session = self._workspace.session
-        if self._start is not None:
-            self._start.setVisible(not session.running)
         devices = session.devices()
         there = any(device.kind == "cuda" and device.problem is None for device in devices)
         problem = None
@@ -102,13 +90,6 @@ class FirstMinute(QObject):
         self._dismissed = problem
         remember(_DISMISSED, problem)
 
-    def _open_demo_recording(self) -> None:
-        found = sample(DEMO_SAMPLE)
-        if found is None:
-            self._workspace.notice.report("This installation has no demo recordings; reinstall gpudash.")
-        else:
-            self._workspace.open(found.path)
-
 
 WORKS_NOW = "What works now: runs on the CPU, predictions for a card, snapshots and recordings."
 WORKS_SIMULATED = (
@@ -126,12 +107,10 @@ class NoGpuStrip(QFrame):
         facts: what driver, library and torch answered, asked for when the details are opened.
 
     Signals:
-        demo_requested: a demo recording is to be opened.
         check_requested: the driver is to be asked again.
         dismissed: the sentence is not to be told again.
     """
 
-    demo_requested = Signal()
     check_requested = Signal()
     dismissed = Signal(str)
 
@@ -144,7 +123,6 @@ class NoGpuStrip(QFrame):
         self.text = PlainLabel(wraps=True, selectable=True)
         self.text.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
         self.text.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        self.demo = self._button("Open the demo recording", "A training that was recorded", self.demo_requested.emit)
         self.check = self._button("Check again", "Ask the driver again, without a restart", self._check)
         self.details = self._button("Details", "What driver, library and torch answered", self._toggle)
         self.details.setCheckable(True)
@@ -166,7 +144,7 @@ class NoGpuStrip(QFrame):
 
     def _lay_out(self) -> None:
         row = in_row((self.text, 1), spacing=6)
-        buttons = (self.demo, self.check, self.details, self.close_button)
+        buttons = (self.check, self.details, self.close_button)
         for button in buttons:
             row.addWidget(button)
         FocusGroup(self, buttons)

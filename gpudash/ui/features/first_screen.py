@@ -146,7 +146,7 @@ class Beginnings(QObject):
         if now >= self._free_due:
             self._free_due = now + FREE_S
             self._free = self._free_bytes()
-            self.screen.model.show_free(self._free)
+            self.screen.model.show_free(self._free, self._workspace.dashboard.panel.device_name)
 
     def _show_models(self) -> None:
         if self._models_thread is None:

@@ -14,16 +14,16 @@ from gpudash.devices.simulated_cards import exact_text
 from gpudash.drawing.ghost import Ghost, RunningGhost
 from gpudash.memory.allocator.trace import ACTIVATIONS, INPUTS, TEMPORARY
 from gpudash.memory.predicting.card_text import CardsAnswer
-from gpudash.memory.predicting.estimate import Alternative, CardEstimate, Target
+from gpudash.memory.predicting.estimate import Alternative, CardEstimate, Estimate, Target
 from gpudash.memory.predicting.prediction import AFTER_RELEASE, Prediction, change_text, time_text
 from gpudash.session import Answer, Session
 from gpudash.session.predicting.deviations import Deviation, Readings, deviations
+from gpudash.session.predicting.ghosts import MOST_STEPS, OTHERS, in_time, prediction_note
 from gpudash.session.predicting.measured import MeasuredRun
 from gpudash.session.watching.request import WatchRequest
 from gpudash.specs import Spec, TrainingSpec
 from gpudash.specs.changes import batch_fields, largest_size, size_field
 from gpudash.telemetry.plots import LineSpec
-from gpudash.telemetry.records import STEP_METRICS
 from gpudash.telemetry.runs import WATCH, RunView
 from gpudash.ui.forms.fit_panel import PREDICTING
 from gpudash.ui.forms.workload_panel import WorkloadPanel
@@ -188,9 +188,13 @@ class FitFollower:
             reserved = run.peak_reserved_bytes
         self._panel.fit.show_reached(reserved)
         answer = self._shown
-        if answer is not None and answer.estimate is not None and answer.ghost is not None:
-            # Kept with what it is of: the form may be changed once the run is over.
-            self._of_run = _OfRun(requested, Prediction(answer.estimate), answer.ghost)
+        if answer is None or answer.estimate is None or answer.ghost is None:
+            return
+        known = self._of_run
+        # of each run anew, since on the CPU its process may hold something else by then
+        if known is None or (known.run_id, known.ghost) != (run.run_id, answer.ghost):
+            self._of_run = _OfRun(run.run_id, requested, Prediction(answer.estimate), answer.ghost)
+            self._session.emit(prediction_note(answer.ghost, self._session.clock(), run.run_id))
 
     def _is_of_form(self, run: RunView) -> bool:
         """Whether a run is of what is in the form."""
@@ -209,23 +213,20 @@ class FitFollower:
         nothing was predicted of it. Called under the store's lock.
         """
         known, store = self._known_of(run), self._session.store
-        if known is None or run.stepped_s is None or run.pace_s is None:
+        if known is None:
             return None
-        found = (store.series("run", name) for name in STEP_METRICS)
-        series = next((series for series in found if series is not None and series.extent() is not None), None)
-        if series is None:
+        ghost = self._ghost_of(known, run)
+        if ghost is None:
             return None
-        # the newest step also where that ended before the view begins: what follows it is in the view
-        since = min(max(run.began_s, span[0]), run.stepped_s - run.pace_s / 2)
-        ended, _ = series.window(since, run.stepped_s + run.pace_s / 2, MOST_STEPS)
-        ended = ended[ended > run.began_s]
-        # Fewer steps than ended in view: readings were thinned or numbers skipped, and steps cannot be told apart.
-        if len(ended) > run.step or run.stepped_s > span[1]:
-            return None  # they cannot be counted
-        return RunningGhost(known.ghost, run.began_s, ended, run.step, run.pace_s, run.steps, not run.running)
+        return in_time(ghost, run, store, span)
 
     def deviations_of(self, running: RunningGhost, run: RunView) -> tuple[Deviation, ...]:
-        """The steps of a run in view that left what was predicted of them. Called under the store's lock."""
+        """The steps of a run in view that left what was predicted of them. Called under the store's lock.
+
+        On the CPU nobody tells what tensors hold, and a process keeps more than they do: nothing is marked.
+        """
+        if run.device == "cpu":
+            return ()
         span = run.began_s, run.stepped_s or run.began_s
         reserved = self._readings("reserved_bytes", run.device, span)
         # Deviations are worked out when a step or a reading has come, and not with each frame.
@@ -247,16 +248,33 @@ class FitFollower:
 
     def _known_of(self, run: RunView) -> _OfRun | None:
         known = self._of_run
-        if known is None or known.requested != (run.workload, run.device, run.spec) or run.device == "cpu":
+        if known is None or known.requested != (run.workload, run.device, run.spec):
             return None
         return known
+
+    def _ghost_of(self, known: _OfRun, run: RunView) -> Ghost | None:
+        """What was predicted of a run, as its readings have it: on the CPU upon what its process held before; ``None``
+        where that was not read. Called under the store's lock."""
+        if run.device != "cpu":
+            return known.ghost
+        if known.upon_process is not None:
+            return known.upon_process
+        series = self._session.store.series("host", "process_bytes")
+        if series is None:
+            return None
+        before = series.at(run.began_s, BEFORE_S)
+        if before is None:
+            return None
+        known.upon_process = known.ghost.above(OTHERS, before)
+        known.upon_process.prepare()
+        return known.upon_process
 
     def prediction_line(self, run: RunView) -> LineSpec | None:
         """The level that was predicted of a run, and what it has reached; ``None`` where nothing was, and on the CPU,
         of whose memory a run's tensors are a part. Called under the store's lock.
         """
         known = self._known_of(run)
-        if known is None:
+        if known is None or run.device == "cpu":
             return None
         text = known.prediction.reached_text(run.peak_reserved_bytes)
         if not text:
@@ -296,7 +314,7 @@ class FitFollower:
         estimate, problem = answer.estimate, answer.problem
         self._ghost = _ghost_view(answer, self._panel.spec())
         if self._ghost is not None and self._script is not None and self._script.simulate:
-            self._ghost = replace(self._ghost, card=card_text(self._script.simulate[0]))
+            self._ghost = replace(self._ghost, title=f"MEMORY {card_text(self._script.simulate[0])}, predicted")
         self._show_cards(answer)
         if estimate is not None and estimate.peak_allocated_bytes is not None:
             self._panel.fit.show_estimate(estimate, whole=answer.final)
@@ -428,20 +446,23 @@ class FitFollower:
             self._panel.change_fields(alternative.fields)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _OfRun:
-    """What was predicted of a run: its workload, device and spec, and the drawing of it."""
+    """What was predicted of a run: its number, its workload, device and spec, and the drawing of it; on the CPU also
+    that upon what the process held before, once that is known."""
 
+    run_id: int | None
     requested: tuple[str, str, Mapping[str, object]]
     prediction: Prediction
     ghost: Ghost
+    upon_process: Ghost | None = None
 
+
+BEFORE_S = 5.0
+"""Within which the process is read before its run begins, in seconds."""
 
 BEHIND_S = 1.0
 """Within which the allocator is read again behind the newest step, in seconds."""
-
-MOST_STEPS = 4096
-"""Steps in view whose ends are asked for; of more each would have less than a column of pixels."""
 
 
 UNAVAILABLE = "unavailable"
@@ -477,7 +498,16 @@ def _ghost_view(answer: Answer, spec: Spec | None) -> GhostView | None:
         steps=int(getattr(spec, "steps", 0) or 0),
         sized=_sized(answer.ghost, spec),
         margin=margin,
+        title=_title_of_ranks(estimate),
     )
+
+
+def _title_of_ranks(estimate: Estimate) -> str:
+    """Of a run with ranks: which one is drawn; "" of any other."""
+    if estimate.deciding_rank is None:
+        return ""
+    rank = estimate.ranks[estimate.deciding_rank]
+    return f"MEMORY {rank.device}, predicted: rank {rank.rank}, the fullest of {len(estimate.ranks)}"
 
 
 def _measured_view(found: MeasuredRun, target: Target | None) -> GhostView:
@@ -500,7 +530,7 @@ def _measured_view(found: MeasuredRun, target: Target | None) -> GhostView:
         "" if limit is None else f"limit {format_bytes(limit)}",
         verdict,
         steps=found.steps,
-        measured=run,
+        title=f"MEMORY, as of {run}",
     )
 
 

@@ -12,7 +12,6 @@ from typing import Any
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtWidgets import (
     QCheckBox,
-    QComboBox,
     QFileDialog,
     QGridLayout,
     QLineEdit,
@@ -21,15 +20,16 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from gpudash.devices.known_gpus import KNOWN_GPUS
+from gpudash.devices.known_gpus import KnownGpu
 from gpudash.devices.names import SimulatedCard, card_text, parse_simulated, read_card
 from gpudash.session.watching.output.printed_metrics import check_pattern
 from gpudash.session.watching.request import WatchRequest, found_python, script_of
 from gpudash.ui.forms.spec_form import LABEL_WIDTH
-from gpudash.ui.widgets.fields import ChoiceField, ErrorBubbles
+from gpudash.ui.widgets.fields import ErrorBubbles
 from gpudash.ui.widgets.layouts import in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.remembered import recall, remember
+from gpudash.units import format_bytes
 
 TITLE = "My script"
 SUMMARY = "Your own program, unchanged, under the dashboard: its memory, its loss, its output."
@@ -40,7 +40,7 @@ TIPS: Mapping[str, str] = {
     "folder": "Folder the script runs in; the script's own unless another is named",
     "environment": "Environment variables that are added: NAME=value, one a line or between spaces",
     "python": "Interpreter that runs the script: the one of the script's own virtual environment where there is one",
-    "simulate": "Run on a GPU that is not there, by its size (8 GiB) or name (h100): the script finds it as sim:0,\n"
+    "simulate": "Where the script runs. A click on a card above simulates that one: the script finds it as sim:0,\n"
     "by asking torch.accelerator, or as cuda where that is ticked below.\n"
     "Results are real, speed is not a GPU's.",
     "as_cuda": "For a script that says cuda: the simulated GPU answers to torch.cuda, .cuda() and device='cuda'.\n"
@@ -57,13 +57,13 @@ LABELS: Mapping[str, str] = {
     "folder": "Folder",
     "environment": "Environment",
     "python": "Python",
-    "simulate": "Simulated GPU",
+    "simulate": "Runs on",
     "as_cuda": "Answers as",
     "metric_pattern": "Loss pattern",
     "memory_history": "Memory history",
 }
-OFF = "Off"
-SIZES = ("4 GiB", "8 GiB", "16 GiB", "24 GiB", "80 GiB")
+HERE = "this machine"
+"""Where a script runs for which no card is simulated."""
 
 _REMEMBERED = "script"
 
@@ -71,6 +71,58 @@ ENVIRONMENT_ROWS = 3
 LINE_MARGIN_PX = 14
 LABEL_PX = LABEL_WIDTH - 22
 """The labels are shorter than those of other forms, and paths are long."""
+
+
+class CardField(QWidget):
+    """Says which card is simulated, as the chooser above set it, and goes back to this machine.
+
+    Attributes:
+        card: as `parse_simulated` takes it; "" for none.
+
+    Signals:
+        changed: another card, or none.
+    """
+
+    changed = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.card = ""
+        self._label = PlainLabel(HERE)
+        self.none = QToolButton()
+        self.none.setText("×")
+        self.none.setProperty("role", "browse")
+        self.none.setAccessibleName("Simulate no card")
+        self.none.setToolTip("Run on this machine, without a simulated card")
+        self.none.clicked.connect(lambda: self.set_card(""))
+        in_row((self._label, 1), self.none, parent=self, margins=(0, 0, 0, 0), spacing=4)
+        self.none.hide()
+
+    @property
+    def text(self) -> str:
+        """What it says."""
+        return self._label.text()
+
+    def set_card(self, card: str) -> None:
+        """Simulate a card by its size or name; "" for none."""
+        if card == self.card:
+            return
+        self.card = card
+        self._label.setText(_card_shown(card))
+        self.none.setVisible(bool(card))
+        self.changed.emit()
+
+
+def _card_shown(card: str) -> str:
+    if not card:
+        return HERE
+    try:
+        found = parse_simulated(card)
+    except ValueError:
+        return card
+    if isinstance(found, KnownGpu):
+        return f"{found.name}, simulated"
+    return f"{format_bytes(found)}, simulated"
 
 
 class ScriptForm(QWidget):
@@ -102,12 +154,7 @@ class ScriptForm(QWidget):
         self.environment.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
         line = self.environment.fontMetrics().lineSpacing()
         self.environment.setFixedHeight(ENVIRONMENT_ROWS * line + LINE_MARGIN_PX)
-        self.simulate = ChoiceField()
-        line_edit = QLineEdit()
-        line_edit.setAcceptDrops(False)
-        self.simulate.setLineEdit(line_edit)
-        self.simulate.setInsertPolicy(QComboBox.InsertPolicy.NoInsert)
-        self.simulate.addItems([OFF, *SIZES, *(gpu.key for gpu in KNOWN_GPUS)])
+        self.simulate = CardField()
         self.as_cuda = QCheckBox("cuda")
         self.memory_history = QCheckBox("up to 10 % slower")
         self._add("file", self.file, self._ask_file)
@@ -140,8 +187,8 @@ class ScriptForm(QWidget):
         self._errors.add(name, control)
         if isinstance(control, (QLineEdit, QPlainTextEdit)):
             control.textChanged.connect(self._changed)
-        elif isinstance(control, QComboBox):
-            control.editTextChanged.connect(self._changed)
+        elif isinstance(control, CardField):
+            control.changed.connect(self._changed)
         elif isinstance(control, QCheckBox):
             control.toggled.connect(self._changed)
 
@@ -157,14 +204,13 @@ class ScriptForm(QWidget):
 
     def script(self) -> Script:
         """What the form holds, checked or not."""
-        simulate = self.simulate.currentText().strip()
         return Script(
             file=self.file.text().strip(),
             arguments=self.arguments.text().strip(),
             folder=self.folder.text().strip(),
             environment=self.environment.toPlainText().strip(),
             python=self.python.text().strip(),
-            simulate="" if simulate.lower() == OFF.lower() else simulate,
+            simulate=self.simulate.card,
             as_cuda=self.as_cuda.isChecked(),
             metric_pattern=self.metric_pattern.text(),
             memory_history=self.memory_history.isChecked(),
@@ -178,7 +224,7 @@ class ScriptForm(QWidget):
             self.folder.setText(script.folder)
             self.environment.setPlainText(script.environment)
             self.python.setText(script.python)
-            self.simulate.setEditText(script.simulate or OFF)
+            self.simulate.set_card(script.simulate)
             self.as_cuda.setChecked(script.as_cuda)
             self.metric_pattern.setText(script.metric_pattern)
             self.memory_history.setChecked(script.memory_history)

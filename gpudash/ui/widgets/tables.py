@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -10,9 +10,7 @@ from PySide6.QtCore import QAbstractTableModel, QEvent, QModelIndex, QObject, QP
 from PySide6.QtGui import QAction, QGuiApplication, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
-    QHBoxLayout,
     QHeaderView,
-    QPushButton,
     QStackedLayout,
     QStyleOptionViewItem,
     QTableView,
@@ -20,7 +18,6 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.system.spreadsheet_cells import tab_separated
-from gpudash.ui.widgets.labels import worded_button
 from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.text_size import scaled, text_scale
@@ -220,11 +217,8 @@ class Table(QWidget):
             header.sectionResized.connect(self._fit_rows)
         self._empty = PlainLabel(empty, role="muted", wraps=True)
         self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self._offers = QHBoxLayout()
-        self._offers.setSpacing(8)
-        self._offers.setAlignment(Qt.AlignmentFlag.AlignHCenter)
         nothing = QWidget()
-        in_column(1, self._empty, self._offers, 1, parent=nothing, margins=(8, 0, 8, 0), spacing=4)
+        in_column(1, self._empty, 1, parent=nothing, margins=(8, 0, 8, 0))
         self._layers = QStackedLayout(self)
         self._layers.addWidget(nothing)
         self._layers.addWidget(self.view)
@@ -246,13 +240,6 @@ class Table(QWidget):
     def set_empty_text(self, text: str) -> None:
         """Say ``text`` in place of rows."""
         self._empty.setText(text)
-
-    def add_offer(self, text: str, tip: str, act: Callable[[], object]) -> QPushButton:
-        """Offer, while the table is empty, something that fills it, beside what is offered already."""
-        button = worded_button(text, tip, act)
-        button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-        self._offers.addWidget(button)
-        return button
 
     def show_rows(self, rows: list[Sequence[str]]) -> None:
         """Show ``rows``, without columns that are empty in all; columns only ever grow: a live table does not jump."""

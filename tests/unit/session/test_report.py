@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gpudash.devices.names import Gpu
+from gpudash.drawing.ghost import Ghost
 from gpudash.drawing.page import page as html
 from gpudash.session import report as package
+from gpudash.session.predicting.ghosts import prediction_note
 from gpudash.session.recordings import loading
 from gpudash.session.recordings.joining import JoinedRecording
 from gpudash.session.report import page, write_report
@@ -101,6 +104,36 @@ def test_a_page_shows_memory_loss_throughput_and_utilisation_with_their_extremes
     drawings = [attrs for tag, attrs in found.elements if tag == "svg" and attrs.get("role") == "img"]
     assert len(drawings) == 4
     assert "Loss (nats) and accuracy: loss at most 4" in str(drawings[1]["aria-label"])
+
+
+def predicted_run(*, readable: bool = True) -> list[Record]:
+    """A run on a GPU that was predicted to hold 4 GiB in each step."""
+    held = np.array([1.0, 1.0, 4.0, 2.0, 1.0, 4.0, 2.0, 1.0]) * GIB
+    ghost = Ghost.of({"weights": held}, ((0, 0, ""), (1, 1, "forward"), (4, 2, "forward")))
+    note = prediction_note(ghost, 1.05, 1)
+    if not readable:
+        note = replace(note, details={"ghost": {"edges": "none"}})
+    facts = {"nvml_index": 0, "uuid": "GPU-0", "pci_bus_id": "", "product": "A card", "total_bytes": 24 * GIB}
+    gpus = Note(time_s=0.0, topic="gpus", text="", details={"gpus": [facts], "torch_names": {"cuda:0": "GPU-0"}})
+    used = [
+        Sample(1.0 + step / 10, "gpu", "GPU-0", {"used_bytes": 3 * GIB, "total_bytes": 24 * GIB}) for step in range(21)
+    ]
+    records = [gpus, *finished(training(device="cuda:0")), note, *used]
+    return sorted(records, key=lambda record: record.time_s)
+
+
+def test_a_run_that_was_predicted_has_that_in_its_memory_plot(tmp_path: Path) -> None:
+    _, found = reported(tmp_path, predicted_run())
+    memory = next(
+        str(attrs["aria-label"]) for tag, attrs in found.elements if tag == "svg" and attrs.get("role") == "img"
+    )
+    assert memory.startswith("Memory: ") and "predicted at most 4.00 GiB" in memory
+    assert "Predicted to hold 4.00 GiB at its peak." in found.text
+
+
+def test_a_prediction_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
+    _, found = reported(tmp_path, predicted_run(readable=False))
+    assert not any("predicted at most" in str(attrs.get("aria-label")) for _, attrs in found.elements)
 
 
 def test_the_loss_of_a_validation_has_a_curve_of_its_own(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from gpudash.ui.dashboard.first_screen.script_panel import left_cell
 from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.focus_group import FocusGroup
 from gpudash.ui.widgets.layouts import in_row
-from gpudash.ui.widgets.plain_text import PlainLabel
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.units import format_bytes
 
 TITLE = "Will a model fit?"
@@ -77,6 +77,7 @@ class ModelPanel(StartPanel):
         super().__init__(TITLE, SENTENCE, parent)
         self._models: Sequence[NamedModel] = ()
         self._free: int | None = None
+        self._device = ""
         self.field = ChoiceField()
         self.field.setEditable(True)
         self.field.setInsertPolicy(QComboBox.InsertPolicy.NoInsert)
@@ -140,9 +141,10 @@ class ModelPanel(StartPanel):
         self._title.setText(CACHED if cached else USUAL)
         self._show_rows()
 
-    def show_free(self, free: int | None) -> None:
-        """Hold what models take against what is free, bytes; ``None`` where that is not known."""
+    def show_free(self, free: int | None, device: str = "") -> None:
+        """Hold what models take against what is free, bytes, on a device; ``None`` where that is not known."""
         self._free = free
+        self._device = device
         self._show_rows()
 
     def set_palette(self, palette: Palette) -> None:
@@ -181,7 +183,11 @@ class ModelPanel(StartPanel):
         return row
 
     def _show_rows(self) -> None:
-        self._what.setText(f"{LEAST[self.task]}, GiB left")
+        left = ""
+        if self._free is not None:
+            left = f", GiB left on {self._device}"
+        self._what.setText(f"at least{left}")
+        self._what.setToolTip(plain_tip(f"{LEAST[self.task]}{left}"))
         self.list.show_rows([self._row(model) for model in self._models])
 
     def _row(self, model: NamedModel) -> RowContent:
@@ -197,7 +203,7 @@ class ModelPanel(StartPanel):
         sentence = ", ".join(
             part for part in (model.name, count, f"at least {least}" if least else "", left.text) if part
         )
-        cells = (RowCell(model.name), RowCell(count, "muted", right=True), RowCell(least, right=True), left)
+        cells = (RowCell(model.name), RowCell(count, "muted", right=True, spare=True), RowCell(least, right=True), left)
         key = model.hub if model.cached else model.name
         return RowContent(key, cells, sentence, f"Predict {TASKS[self.task]} to the byte, on every card")
 

@@ -76,10 +76,10 @@ def _row(candidate: Candidate) -> RowContent:
     gpu = "–"
     if candidate.gpu_bytes is not None:
         gpu = format_bytes(candidate.gpu_bytes)
-    seen = "from outside"
+    seen = "outside"
     tip = OUTSIDE
     if candidate.inside:
-        seen = "from inside"
+        seen = "inside"
         tip = INSIDE
     cells = (
         RowCell(name, bold=True, under=f"PID {candidate.pid} · {seen}"),
@@ -88,5 +88,5 @@ def _row(candidate: Candidate) -> RowContent:
         RowCell("Watch", button=True),
     )
     held = f"{gpu} of GPU memory" if candidate.gpu_bytes is not None else "no GPU memory"
-    sentence = f"Watch {name}, PID {candidate.pid}, runs for {ran}, {held}, seen {seen}"
+    sentence = f"Watch {name}, PID {candidate.pid}, runs for {ran}, {held}, seen from {seen}"
     return RowContent(str(candidate.pid), cells, sentence, tip)

@@ -20,8 +20,14 @@ from gpudash.ui.widgets.text_size import scaled
 ROW_PX, TALL_ROW_PX = 28, 44
 """Logical pixels of a row's height: of one line, and of two."""
 
+USUAL_ROWS = 4
+"""Rows that a list would have room for."""
+
 GAP_PX, EDGE_PX = 12, 8
 """Logical pixels between columns, and beside the first and the last."""
+
+LEAST_FIRST_PX = 110
+"""Logical pixels of the first column, below which a spare one goes."""
 
 PILL_PX = (12, 24)
 """Of what looks like a button in a row: room beside its words, and its height."""
@@ -38,6 +44,7 @@ class RowCell:
         right: whether it stands at the right of its column.
         under: a smaller line below, in rows that are tall.
         button: whether it looks like a button.
+        spare: whether its column goes where the first would be too narrow.
     """
 
     text: str
@@ -46,6 +53,7 @@ class RowCell:
     right: bool = False
     under: str = ""
     button: bool = False
+    spare: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +114,8 @@ class ListRow(QAbstractButton):
             painter.drawRoundedRect(QRectF(self.rect()).adjusted(1, 1, -1, -1), 4, 4)
         left = float(EDGE_PX)
         for cell, width in zip(self.content.cells, self._widths, strict=True):
+            if not width:
+                continue
             self._paint_cell(painter, cell, QRectF(left, 0, width, self.height()))
             left += width + GAP_PX
 
@@ -173,6 +183,11 @@ class RowList(QWidget):
         return [row for row in self._rows if not row.isHidden()]
 
     @property
+    def contents(self) -> Sequence[RowContent]:
+        """All rows, also those that there is no room for."""
+        return self._contents
+
+    @property
     def left_out(self) -> int:
         """How many rows there is no room for."""
         return max(0, len(self._contents) - len(self.shown))
@@ -192,7 +207,8 @@ class RowList(QWidget):
         return QSize(scaled(120), self._row_height)
 
     def sizeHint(self) -> QSize:
-        return QSize(scaled(300), max(1, len(self._contents)) * self._row_height)
+        """The same whatever is listed: nothing moves when rows come."""
+        return QSize(scaled(300), USUAL_ROWS * self._row_height)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
@@ -207,7 +223,7 @@ class RowList(QWidget):
     def _arrange(self) -> None:
         """A row stays a row while it shows another content, so that it keeps the focus."""
         room = max(0, self.height() // self._row_height)
-        widths = self._widths()
+        widths = self._widths(self._contents[:room])
         while len(self._rows) < len(self._contents):
             row = ListRow(self._contents[len(self._rows)], self._palette, self)
             row.clicked.connect(lambda _checked=False, row=row: self.chosen.emit(row.content.key))
@@ -220,11 +236,11 @@ class RowList(QWidget):
                 row.show_content(self._contents[place], self._palette, widths)
         self._focus.hold(self._rows)
 
-    def _widths(self) -> list[int]:
-        """Widths of the columns: as wide as their longest words, and the first as wide as is left."""
-        columns = max((len(content.cells) for content in self._contents), default=0)
+    def _widths(self, contents: Sequence[RowContent]) -> list[int]:
+        """Widths of the columns: as their longest words, and the first as is left; 0 of one that is left out."""
+        columns = max((len(content.cells) for content in contents), default=0)
         widths = [0] * columns
-        for content in self._contents:
+        for content in contents:
             for column, cell in enumerate(content.cells[1:], 1):
                 wide = QFontMetrics(cell_font(self, cell)).horizontalAdvance(cell.text)
                 if cell.under:
@@ -232,9 +248,18 @@ class RowList(QWidget):
                 if cell.button:
                     wide += 2 * scaled(PILL_PX[0])
                 widths[column] = max(widths[column], wide + 1)
-        if widths:
-            widths[0] = max(0, self.width() - 2 * EDGE_PX - sum(widths[1:]) - GAP_PX * (columns - 1))
+        if not widths:
+            return widths
+        widths[0] = self._left_for_first(widths)
+        for column in range(1, columns):
+            if widths[0] < scaled(LEAST_FIRST_PX) and any(content.cells[column].spare for content in contents):
+                widths[column] = 0
+                widths[0] = self._left_for_first(widths)
         return widths
+
+    def _left_for_first(self, widths: Sequence[int]) -> int:
+        others = [width for width in widths[1:] if width]
+        return max(1, self.width() - 2 * EDGE_PX - sum(others) - GAP_PX * len(others))
 
 
 def cell_font(widget: QWidget, cell: RowCell) -> QFont:

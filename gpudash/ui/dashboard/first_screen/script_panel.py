@@ -117,7 +117,7 @@ class ScriptPanel(StartPanel):
             parts.append("ran out of memory")
         cells = (
             RowCell(script.name, bold=True),
-            RowCell(ago, "muted", right=True),
+            RowCell(ago, "muted", right=True, spare=True),
             RowCell(peak, right=True),
             left,
         )

@@ -68,8 +68,7 @@ class GhostView:
         steps: that the run takes; 0 where that is not known.
         sized: what a drag of the peak changes; ``None`` for nothing.
         margin: by how much the prediction may be off, either way, where that decides, bytes; else 0.
-        card: of which card it is, where that is another than the one that is selected; else "".
-        measured: of which run it was measured, "the run of today 14:05 on cuda:0"; "" where it is predicted.
+        title: what the plot is called while it shows this; "" for its own name, and that this is predicted.
     """
 
     ghost: Ghost | None
@@ -81,8 +80,7 @@ class GhostView:
     steps: int = 0
     sized: SizedPeak | None = None
     margin: float = 0.0
-    card: str = ""
-    measured: str = ""
+    title: str = ""
 
     @property
     def reach(self) -> float:
@@ -104,8 +102,8 @@ class GhostView:
         else:
             parts = [f"{name} {size:.0f} bytes" for name, size in self.ghost.parts.items()]
         state = "predicted"
-        if self.measured:
-            state = f"as of {self.measured}"
+        if self.title:
+            state = self.title
         return "; ".join(text for text in (state, self.headline, self.detail, self.limit_text, *parts) if text)
 
 
