@@ -32,7 +32,7 @@ def window(open_window: OpenWindow, session: FakeSession, tmp_path: Path) -> Mai
     window = open_window(session, size=(1280, 800))
     panel = window.workspace.dashboard.panel
     panel.take_script(script)
-    panel.script.simulate.setEditText("8 GiB")
+    panel.script.simulate.set_card("8 GiB")
     refreshed(window, session)
     return window
 
