@@ -28,6 +28,7 @@ from gpudash.memory.explaining.whole_need import need_on_card
 from gpudash.memory.explaining.wording import mostly_from
 from gpudash.memory.frames import Frame, is_library
 from gpudash.memory.snapshot.causes.activations import smaller_steps
+from gpudash.memory.snapshot.causes.batch_size import is_of_single_samples
 from gpudash.memory.snapshot.causes.case import Case, ProgramCause
 from gpudash.memory.snapshot.causes.command_line import UNKNOWN_COMMAND, ProgramCommand
 from gpudash.memory.snapshot.causes.finding import cause_of, kept_cause
@@ -316,7 +317,12 @@ def _in_the_program(case: Case, settings: Sequence[Remedy]) -> tuple[ProgramCaus
         if cause.remedies:
             return cause, ()
         return cause, workspace
-    by_hand = smaller_activations(found, checkpoints=_checkpoints(history.device.stacks))
+    by_hand = smaller_activations(
+        found,
+        checkpoints=_checkpoints(history.device.stacks),
+        trains=not case.only_infers,
+        halves=not is_of_single_samples(case),
+    )
     # however little of the memory a step takes, it may be as much as was missing
     smaller: tuple[Remedy, ...] = ()
     if cause is None:

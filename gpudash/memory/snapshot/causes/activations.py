@@ -19,7 +19,7 @@ from gpudash.memory.allocator.trace import (
 from gpudash.memory.explaining.memory_state import OTHER_TENSORS
 from gpudash.memory.explaining.wording import available
 from gpudash.memory.frames import Frame
-from gpudash.memory.snapshot.causes.batch_size import SMALLEST, BatchSize, batch_sizes
+from gpudash.memory.snapshot.causes.batch_size import SMALLEST, BatchSize, batch_sizes, numbers_given
 from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Ints, ProgramCause
 from gpudash.memory.snapshot.causes.optimizer_state import STATES
 from gpudash.memory.snapshot.history.phases import BACKWARD, OPTIMIZER, PHASES
@@ -32,6 +32,12 @@ SHARE_OF_LIVE = 0.3
 
 SHARE_OF_STATE = 0.5
 """Part of the live bytes that weights, gradients and state must hold for a step to have too little room beside them."""
+
+MOST_SMALLER = 2
+"""Batches, or numbers of beams, of a decoder that are offered at most."""
+
+BEAMS = "num_beams"
+"""What transformers' ``generate`` calls the beams of each sequence."""
 
 FEWEST_LAYERS = 4
 """Times that a loop over layers must have run for checkpointing them to save something."""
@@ -67,6 +73,10 @@ def step_next_to_the_state(case: Case) -> ProgramCause | None:
 
 def smaller_steps(case: Case) -> tuple[Remedy, ...]:
     """Changes of the program with which one step takes less: a smaller batch, layers that are made again."""
+    if not case.trains and any(numbers_given(case, BEAMS)):
+        generation = tuple(smaller_generation(case, np.zeros(0, np.int64)))
+        if generation:
+            return generation
     batches = batch_sizes(case)
     named = [remedy for batch in batches if batch.is_named for remedy in halved(case, batch)]
     by_shape = [remedy for batch in batches if not batch.is_named for remedy in halved(case, batch)]
@@ -116,6 +126,39 @@ def halved(case: Case, found: BatchSize) -> Iterator[Remedy]:
     if passes:
         ran = case.resized(scaled, passes / whole, request=is_scaled)
         yield of_batch(case, found, passes, ran.peak_reserved)
+
+
+def smaller_generation(case: Case, lives: Ints) -> Iterator[Remedy]:
+    """Fewer sequences in a batch, which writes the same text, and fewer beams, which search for it less.
+
+    What a decoder keeps goes on growing, so that half of what gets past the request is offered too: a rerun tells which
+    does.
+
+    Args:
+        case: the refused request.
+        lives: blocks that become smaller beside what is as large as the batch.
+    """
+    scaled = np.union1d(scaled_lives(case), lives)
+
+    def passing(whole: int) -> Iterator[tuple[int, int]]:
+        """Smaller numbers in place of one, each with the peak of a replay."""
+        number = whole
+        offered = 0
+        while number > 1 and offered < MOST_SMALLER:
+            number //= 2
+            ran = case.resized(scaled, number / whole, request=True)
+            if ran.fits:
+                offered += 1
+                yield number, ran.peak_reserved
+
+    for batch in batch_sizes(case, evaluates=True)[:1]:
+        if batch.is_named:
+            for number, peak in passing(batch.value):
+                yield of_batch(case, batch, number, peak)
+    for beams in list(numbers_given(case, BEAMS))[:1]:
+        for number, peak in passing(beams.value):
+            text = f"{beams.place}: num_beams={number} in place of {beams.value}, which searches less"
+            yield Remedy(text, predicted_peak_bytes=peak, verified_by=BY_REPLAY, patch=beams.patch(number))
 
 
 def of_batch(case: Case, found: BatchSize, batch: int, peak: int | None = None) -> Remedy:

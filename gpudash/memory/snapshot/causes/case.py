@@ -176,6 +176,11 @@ class Case:
             called.update(map(method_of, file.nodes()))
         return "backward" in called
 
+    @property
+    def only_infers(self) -> bool:
+        """Whether the program differentiates nothing, which only its source can show."""
+        return not self.trains and any(any(file.lines) for file in self.program_files)
+
     def makings(self, lives: Ints) -> list[Ints]:
         """Some blocks by the times at which they were made: forward or backward passes made others in between."""
         columns = self.history.columns

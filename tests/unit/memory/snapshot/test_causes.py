@@ -19,6 +19,7 @@ from gpudash.memory.snapshot.history.history import History
 from gpudash.memory.snapshot.source_edits import SourceFile
 from gpudash.telemetry.explanation import Explanation
 from gpudash.units import MIB
+from tests.end_to_end.out_of_memory.applying import disagreement
 from tests.unit.memory.snapshot.made import BACKWARD, FORWARD, KEPT, OPTIMIZER, TRAIN, WEIGHTS, Made, explained
 
 STEP = """\
@@ -109,6 +110,18 @@ def test_the_batch_is_found_where_programs_write_it(program: str, line: str) -> 
     remedies = explained_with(program).remedies
     assert changed(remedies[0].patch)[1:] == [f"+{line}"]
     assert "a batch of 16 in place of 64, 4 of them for each optimizer step" in remedies[0].change
+
+
+def test_of_a_single_sample_no_half_is_offered() -> None:
+    words = [remedy.change for remedy in explained_with("loader = DataLoader(data, batch_size=1)").remedies]
+    assert words and not any("half the batch" in text or "a batch of" in text for text in words)
+    words = [remedy.change for remedy in explained_with("loader = DataLoader(data, shuffle=True)").remedies]
+    assert any("half the batch, two of them" in text for text in words)
+
+
+def test_without_a_training_nothing_is_said_of_one() -> None:
+    words = [remedy.change for remedy in explained_with("", step="def step(model, data):\n    model(data)").remedies]
+    assert words and not any("optimizer step" in text or "checkpoint" in text for text in words)
 
 
 def test_a_batch_is_smaller_also_where_a_step_takes_little_beside_what_the_training_keeps() -> None:
@@ -286,6 +299,51 @@ def test_keys_that_each_token_makes_longer_are_a_cache_also_without_its_name() -
 
     assert decoded("k = torch.cat([past[0], k], dim=2)").startswith("The KV cache of 2")
     assert not decoded("out = torch.cat([out, found], dim=0)").startswith("The KV cache")
+
+
+GENERATES = """\
+def write(model, prompt):
+    return model.generate(prompt, num_beams=4, {length})
+"""
+
+
+def generated(length: str, prompt: int, sizes: int = MIB // 2) -> Explanation:
+    """An out-of-memory of text of so many tokens behind a prompt, each of which takes so many bytes of the cache."""
+    lines = {40 + number: line for number, line in enumerate(GENERATES.format(length=length).splitlines(), 1)}
+    cache = (("/venv/lib/python3.12/site-packages/transformers/cache_utils.py", 136, "update"), (TRAIN, 42, "write"))
+    made = Made(capacity=200 * MIB)
+    made.malloc(10 * MIB, WEIGHTS)
+    tokens, before = prompt, made.malloc(prompt * sizes)
+    with suppress(AllocationRefused):
+        while True:
+            tokens += 1
+            longer = made.malloc(tokens * sizes)
+            made.free(before)
+            before = longer
+    device = made.device()
+    stacks = [(*cache, (TRAIN, 90, "<module>")) if stack is FORWARD else stack for stack in device.stacks]
+    return explain_history(History(replace(device, stacks=stacks), ()), source=source_of(lines))
+
+
+@pytest.mark.parametrize(
+    ("length", "words"),
+    [
+        ("max_new_tokens=400", "train.py:42: at most 56 tokens: "),
+        ("max_length=500", "train.py:42: at most 175 tokens, the prompt's among them: "),
+    ],
+)
+def test_fewer_tokens_are_counted_as_the_parameter_counts_them(length: str, words: str) -> None:
+    found = generated(length, prompt=120)
+    assert found.cause.startswith("The KV cache of 189 tokens takes ")
+    fewer = next(remedy for remedy in found.remedies if remedy.change.startswith(words))
+    assert not disagreement(fewer)
+
+
+def test_fewer_beams_are_offered_with_the_diff_and_tried_by_a_replay() -> None:
+    beams, fewest = (remedy for remedy in generated("max_new_tokens=400", 120).remedies if "beams" in remedy.change)
+    assert beams.change == "train.py:42: num_beams=2 in place of 4, which searches less"
+    assert changed(beams.patch)[1] == "+    return model.generate(prompt, num_beams=2, max_new_tokens=400)"
+    assert beams.verified_by and fewest.change.startswith("train.py:42: num_beams=1 ")
 
 
 FOLDS = {
