@@ -263,10 +263,10 @@ def capacity_text(
         return f"The context takes {format_pair(context, limit)}; most of the rest was {most}."
     verb = "Memory was full of"
     if request.bytes > size:
-        asked = needed(request.bytes)
+        size_text = needed(request.bytes)
         if request.is_workspace:
-            asked = f"{asked} for the workspace of cuBLAS"
-        verb = f"One request of {asked} was too much beside"
+            size_text += " for the workspace of cuBLAS"
+        verb = f"One request of {size_text} was too much beside"
     return f"{verb} {name}: {format_pair(size, limit)}{mostly_from(name, owners)}."
 
 

@@ -309,9 +309,13 @@ def _in_the_program(case: Case, settings: Sequence[Remedy]) -> tuple[ProgramCaus
 
     workspace = tuple(smaller_workspace(found, shrunk, is_workspace=is_workspace))
     is_full_of_it = is_workspace and (found.requested_bytes or 0) >= SHARE_OF_WORKSPACE * case.live_bytes
-    if is_full_of_it or (found.verdict == "fragmentation" and settings):
+    if is_full_of_it:
         return None, workspace
     cause = cause_of(case)
+    is_waste = cause is not None and cause.is_waste
+    # a setting makes one of the pieces, and the run goes on: but what nobody needs would soon fill that as well
+    if found.verdict == "fragmentation" and settings and not is_waste:
+        return None, workspace
     if cause is not None and not cause.is_of_activations:
         # a smaller workspace would only put it off, and is told where there is nothing better
         if cause.remedies:

@@ -30,6 +30,9 @@ from gpudash.units import format_bytes
 SHARE_OF_LIVE = 0.3
 """Part of the live bytes that activations must hold, with what is made of them for a moment."""
 
+SHARE_OF_REQUEST = 0.75
+"""Part of a pass that the refused request must be to be blamed by itself."""
+
 SHARE_OF_STATE = 0.5
 """Part of the live bytes that weights, gradients and state must hold for a step to have too little room beside them."""
 
@@ -53,6 +56,13 @@ def activations_of_a_step(case: Case) -> ProgramCause | None:
     if case.trains:
         whose = "One step's activations"
     text = f"{whose} are too many for the card: {format_bytes(size)} with the request that was refused."
+    request = case.found.requested_bytes or 0
+    if case.refused_frames and request > SHARE_OF_REQUEST * size:
+        frame = case.refused_frames[0]
+        text = (
+            f"{short(frame.file)}:{frame.line} asks for {format_bytes(request)} in one tensor, which is too large for "
+            f"the card: all others of the pass take {format_bytes(size - request)}."
+        )
     return ProgramCause(text, smaller_steps(case), is_of_activations=True)
 
 

@@ -40,11 +40,13 @@ class ProgramCause:
         text: the cause in a sentence.
         remedies: the surest first.
         is_of_activations: whether what makes activations smaller helps.
+        is_waste: whether nobody needs what fills the memory, so that it counts also where free memory is in pieces.
     """
 
     text: str
     remedies: tuple[Remedy, ...] = ()
     is_of_activations: bool = False
+    is_waste: bool = False
 
 
 @dataclass

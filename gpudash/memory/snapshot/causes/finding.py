@@ -10,7 +10,7 @@ from gpudash.memory.snapshot.causes.case import Case, ProgramCause
 from gpudash.memory.snapshot.causes.evaluation import evaluation_with_graph
 from gpudash.memory.snapshot.causes.kept_models import kept_models
 from gpudash.memory.snapshot.causes.kv_cache import cache_of_keys_and_values
-from gpudash.memory.snapshot.causes.on_the_card import copied_model, loaded_checkpoint, moved_data
+from gpudash.memory.snapshot.causes.on_the_card import copied_model, joined_results, loaded_checkpoint, moved_data
 from gpudash.memory.snapshot.causes.optimizer_state import first_step_of_optimizer
 from gpudash.memory.snapshot.causes.retrying import retry_while_handling
 from gpudash.memory.snapshot.causes.scores import scores_of_attention
@@ -24,6 +24,7 @@ CAUSES: tuple[Callable[[Case], ProgramCause | None], ...] = (
     scores_of_attention,
     cache_of_keys_and_values,
     evaluation_with_graph,
+    joined_results,
     loaded_checkpoint,
     *KEPT,
     moved_data,

@@ -346,6 +346,55 @@ def test_fewer_beams_are_offered_with_the_diff_and_tried_by_a_replay() -> None:
     assert beams.verified_by and fewest.change.startswith("train.py:42: num_beams=1 ")
 
 
+COLLECTS = {
+    37: "@torch.no_grad()",
+    38: "def validate(model, data):",
+    39: '    logits = torch.empty(0, 9, device="cuda")',
+    40: "    for x, y in data:",
+    41: "        logits = torch.cat([logits, model(x)], 0)",
+    42: "        targets = torch.cat((targets, y))",
+    43: "    return logits",
+}
+
+
+def longer(lines: dict[int, str]) -> Explanation:
+    """An out-of-memory of a tensor that line 41 makes longer in every round."""
+    made = Made(capacity=200 * MIB)
+    made.malloc(10 * MIB, WEIGHTS)
+    before, rounds = made.malloc(4 * MIB), 1
+    with suppress(AllocationRefused):
+        while True:
+            rounds += 1
+            joined = made.malloc(4 * rounds * MIB)
+            made.free(before)
+            before = joined
+    return explained(made.snapshot(), source=source_of(lines))
+
+
+def test_results_that_a_loop_joins_are_collected_in_host_memory_all_of_them() -> None:
+    found = longer(COLLECTS)
+    assert found.cause.startswith("train.py:41 makes logits longer in every round of its loop, and has it twice ")
+    assert changed(found.remedies[0].patch) == [
+        f"-{COLLECTS[39]}",
+        f"+{COLLECTS[39]}.cpu()",
+        f"-{COLLECTS[41]}",
+        "-        targets = torch.cat((targets, y))",
+        "+        logits = torch.cat([logits, model(x).detach().cpu()], 0)",
+        "+        targets = torch.cat((targets, y.detach().cpu()))",
+    ]
+
+
+def test_one_tensor_that_is_too_large_is_blamed_by_itself() -> None:
+    made = Made(capacity=200 * MIB)
+    made.malloc(1 * MIB, WEIGHTS)
+    with suppress(AllocationRefused):
+        made.malloc(300 * MIB)
+    found = explained(made.snapshot(), source=source_of({41: "distances = queries[:, None] - gallery"}))
+    assert found.cause == (
+        "train.py:41 asks for 300 MiB in one tensor, which is too large for the card: all others of the pass take 0 B."
+    )
+
+
 FOLDS = {
     9: "def build():",
     10: "    model = Net().cuda()",
