@@ -210,13 +210,23 @@ def others_text(processes: Sequence[Part], capacity: int, ours: int) -> str:
         capacity: of the device, bytes.
         ours: what this process holds, bytes.
     """
+    return f"{holders_text(processes, capacity)} This process uses {format_bytes(ours)}."
+
+
+def holders_text(processes: Sequence[Part], capacity: int) -> str:
+    """Which processes hold memory of a device, the largest by name.
+
+    Args:
+        processes: at least one.
+        capacity: of the device, bytes.
+    """
     largest = max(processes, key=lambda process: process.bytes)
     together = format_bytes(sum(process.bytes for process in processes))
     many = ""
     if len(processes) > 1:
         many = f", the {len(processes)} others together {together}"
     held = format_pair(largest.bytes, capacity)
-    return f"{process_text(largest)} holds {held}{many}. This process uses {format_bytes(ours)}."
+    return f"{process_text(largest)} holds {held}{many}."
 
 
 def process_text(process: Part) -> str:

@@ -33,6 +33,9 @@ SHARE_OF_LIVE = 0.3
 SHARE_OF_REQUEST = 0.75
 """Part of a pass that the refused request must be to be blamed by itself."""
 
+SHARE_OF_CARD = 0.3
+"""And part of the card."""
+
 SHARE_OF_STATE = 0.5
 """Part of the live bytes that weights, gradients and state must hold for a step to have too little room beside them."""
 
@@ -57,7 +60,9 @@ def activations_of_a_step(case: Case) -> ProgramCause | None:
         whose = "One step's activations"
     text = f"{whose} are too many for the card: {format_bytes(size)} with the request that was refused."
     request = case.found.requested_bytes or 0
-    if case.refused_frames and request > SHARE_OF_REQUEST * size:
+    # on a card that others have filled any request is the last
+    is_large = request > SHARE_OF_REQUEST * size and request > SHARE_OF_CARD * case.found.capacity_bytes
+    if case.refused_frames and is_large:
         frame = case.refused_frames[0]
         text = (
             f"{short(frame.file)}:{frame.line} asks for {format_bytes(request)} in one tensor, which is too large for "
