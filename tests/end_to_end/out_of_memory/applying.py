@@ -34,7 +34,7 @@ _SETTING = re.compile(r"([A-Z_]+)=(\S+)")
 _OF_CARD = re.compile(r"([\d.]+) (KiB|MiB|GiB) of the card")
 _FOR_PYTORCH = re.compile(r"([\d.]+) (KiB|MiB|GiB) for PyTorch")
 _TO = re.compile(r"(?:at most |fraction\()([\d,.]+\d)")
-_IN_PLACE_OF = re.compile(r"(?:a batch of |num_beams=)(\d+) in place of (\d+)")
+_IN_PLACE_OF = re.compile(r"(?:a batch of |num_beams=)?(\d+)(?: inner steps)? in place of (\d+)")
 _OF_WORKSPACE = re.compile(r"a workspace of (\d+) (KiB|MiB|GiB) for cuBLAS")
 _CARD = re.compile(r"a card with (\d+) GiB")
 _UNITS = {"KiB": KIB, "MiB": MIB, "GiB": GIB}
@@ -160,7 +160,7 @@ def _tried(kind: Kind, setup: Setup, environment: Mapping[str, str]) -> Tried:
     document = setup.run(environment)
     error = document.get("error") or {}
     if document["status"] != "out_of_memory" or not error.get("explanation"):
-        return Tried(kind, None, False, None, problem=f"It {document['status']}: {error.get('message', '')}")
+        return _told_at_the_end(kind, setup, environment, document)
     found = explanation_from_json(error["explanation"])
     is_right = re.search(kind.cause, found.headline) is not None
     if not found.remedies:
@@ -176,6 +176,17 @@ def _tried(kind: Kind, setup: Setup, environment: Mapping[str, str]) -> Tried:
     ended = again.run(environment)
     message = (ended.get("error") or {}).get("message", "")
     return Tried(kind, found, is_right, remedy, how, ended["status"] == "finished", message)
+
+
+def _told_at_the_end(kind: Kind, setup: Setup, environment: Mapping[str, str], document: Mapping[str, Any]) -> Tried:
+    """Of a program without an explanation, as where the driver has no room for its context: what its end says, done."""
+    error = document.get("error") or {}
+    message = f"{document['status']}: {error.get('message', '')}"
+    is_right = document["status"] == "out_of_memory" and re.search(kind.cause, message) is not None
+    if "end one of them" not in error.get("remedy", ""):
+        return Tried(kind, None, is_right, None, problem=message)
+    ended = replace(setup, others_bytes=0).run(environment)
+    return Tried(kind, None, is_right, None, "alone", ended["status"] == "finished", message)
 
 
 def disagreement(remedy: Remedy) -> str:

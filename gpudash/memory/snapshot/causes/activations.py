@@ -19,11 +19,17 @@ from gpudash.memory.allocator.trace import (
 from gpudash.memory.explaining.memory_state import OTHER_TENSORS
 from gpudash.memory.explaining.wording import available
 from gpudash.memory.frames import Frame
-from gpudash.memory.snapshot.causes.batch_size import SMALLEST, BatchSize, batch_sizes, numbers_given
+from gpudash.memory.snapshot.causes.batch_size import (
+    SMALLEST,
+    BatchSize,
+    batch_sizes,
+    number_of,
+    numbers_given,
+)
 from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Ints, ProgramCause
 from gpudash.memory.snapshot.causes.optimizer_state import STATES
 from gpudash.memory.snapshot.history.phases import BACKWARD, OPTIMIZER, PHASES
-from gpudash.memory.snapshot.source_edits import Function, SourceFile, method_of
+from gpudash.memory.snapshot.source_edits import Function, SourceFile, keyword_of, method_of
 from gpudash.telemetry.explanation import Remedy, short
 from gpudash.units import format_bytes
 
@@ -38,9 +44,6 @@ SHARE_OF_CARD = 0.3
 
 SHARE_OF_STATE = 0.5
 """Part of the live bytes that weights, gradients and state must hold for a step to have too little room beside them."""
-
-MOST_SMALLER = 2
-"""Batches, or numbers of beams, of a decoder that are offered at most."""
 
 BEAMS = "num_beams"
 """What transformers' ``generate`` calls the beams of each sequence."""
@@ -69,6 +72,54 @@ def activations_of_a_step(case: Case) -> ProgramCause | None:
             f"the card: all others of the pass take {format_bytes(size - request)}."
         )
     return ProgramCause(text, smaller_steps(case), is_of_activations=True)
+
+
+def graph_of_gradients(case: Case) -> ProgramCause | None:
+    """Steps within a step, whose gradients are differentiated in turn: what each of them keeps is no leak."""
+    if not any(method_of(node) == "backward" for file in case.program_files for node in file.nodes()):
+        return None
+    for growth in case.found.growing:
+        file = case.file(growth.file)
+        statement = file.statement(growth.line)
+        call = None
+        if statement is not None:
+            call = next((node for node in ast.walk(statement) if _is_differentiated(node)), None)
+        if not isinstance(call, ast.Call):
+            continue
+        place = f"{short(growth.file)}:{growth.line}"
+        size = sum(one.bytes for one in case.found.growing)
+        text = (
+            f"create_graph=True at {place} keeps the graph of each inner step until the backward pass over all of "
+            f"them: {format_bytes(size)} after {growth.steps} of them."
+        )
+        return ProgramCause(text, tuple(_fewer_inner_steps(file, growth.line, call)))
+    return None
+
+
+def _is_differentiated(node: ast.AST) -> bool:
+    """Whether a call makes gradients that have a graph of their own."""
+    if not isinstance(node, ast.Call) or method_of(node) not in ("grad", "backward"):
+        return False
+    given = keyword_of(node, "create_graph")
+    return isinstance(given, ast.Constant) and given.value is True
+
+
+def _fewer_inner_steps(file: SourceFile, line: int, call: ast.Call) -> Iterator[Remedy]:
+    place = f"{short(file.file)}:{line}"
+    loop = next((node for node in reversed(file.path(line)) if isinstance(node, ast.For)), None)
+    number = None
+    if loop is not None and isinstance(loop.iter, ast.Call) and method_of(loop.iter) == "range":
+        number = number_of(file, loop.iter.args[-1])
+    if number is not None and number.value > 1:
+        fewer = number.value // 2
+        text = f"{number.place}: {fewer} inner steps in place of {number.value}"
+        yield Remedy(text, patch=number.patch(fewer), changes_training=True)
+    given = keyword_of(call, "create_graph")
+    assert given is not None
+    changed = file.replaced(given, "False")
+    if changed is not None:
+        text = f"{place}: create_graph=False, gradients of the first order, which keep no graph of the inner steps"
+        yield Remedy(text, patch=file.patch({changed[0]: (changed[1],)}), changes_training=True)
 
 
 def step_next_to_the_state(case: Case) -> ProgramCause | None:
@@ -143,28 +194,32 @@ def halved(case: Case, found: BatchSize) -> Iterator[Remedy]:
         yield of_batch(case, found, passes, ran.peak_reserved)
 
 
-def smaller_generation(case: Case, lives: Ints) -> Iterator[Remedy]:
+def smaller_generation(case: Case, lives: Ints, more: int | None = None) -> Iterator[Remedy]:
     """Fewer sequences in a batch, which writes the same text, and fewer beams, which search for it less.
-
-    What a decoder keeps goes on growing, so that half of what gets past the request is offered too: a rerun tells which
-    does.
 
     Args:
         case: the refused request.
         lives: blocks that become smaller beside what is as large as the batch.
+        more: bytes of the same that are still to come; as many as there are by default.
     """
     scaled = np.union1d(scaled_lives(case), lives)
+    if more is None:
+        more = case.bytes_of(np.intersect1d(scaled, case.alive))
 
     def passing(whole: int) -> Iterator[tuple[int, int]]:
-        """Smaller numbers in place of one, each with the peak of a replay."""
+        """The largest power of two less that leaves room for the rest, or else half of what gets past the request."""
         number = whole
-        offered = 0
-        while number > 1 and offered < MOST_SMALLER:
+        passes: tuple[int, int] | None = None
+        while number > 1:
             number //= 2
             ran = case.resized(scaled, number / whole, request=True)
-            if ran.fits:
-                offered += 1
+            if ran.fits and ran.peak_reserved + more * number // whole <= case.capacity:
                 yield number, ran.peak_reserved
+                return
+            if ran.fits and passes is None:
+                passes = max(1, number // 2), ran.peak_reserved
+        if passes is not None:
+            yield passes
 
     for batch in batch_sizes(case, evaluates=True)[:1]:
         if batch.is_named:

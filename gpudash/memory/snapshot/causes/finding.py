@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gpudash.memory.snapshot.causes.activations import activations_of_a_step, step_next_to_the_state
+from gpudash.memory.snapshot.causes.activations import activations_of_a_step, graph_of_gradients, step_next_to_the_state
 from gpudash.memory.snapshot.causes.cap import capped_process
 from gpudash.memory.snapshot.causes.case import Case, ProgramCause
 from gpudash.memory.snapshot.causes.evaluation import evaluation_with_graph
@@ -15,7 +15,7 @@ from gpudash.memory.snapshot.causes.optimizer_state import first_step_of_optimiz
 from gpudash.memory.snapshot.causes.retrying import retry_while_handling
 from gpudash.memory.snapshot.causes.scores import scores_of_attention
 
-KEPT: tuple[Callable[[Case], ProgramCause | None], ...] = (kept_models, copied_model)
+KEPT: tuple[Callable[[Case], ProgramCause | None], ...] = (kept_models, copied_model, graph_of_gradients)
 """Those that tell what the lines are which keep something of every step."""
 
 CAUSES: tuple[Callable[[Case], ProgramCause | None], ...] = (

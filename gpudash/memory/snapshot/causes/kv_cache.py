@@ -113,8 +113,8 @@ def _tokens(case: Case, lives: Ints) -> Tokens:
 
 
 def _remedies(case: Case, lives: Ints, size: int, tokens: Tokens) -> Iterator[Remedy]:
-    yield from smaller_generation(case, lives)
     fewer = _rounded(int(SHARE_OF_TOKENS * tokens.written))
+    number = None
     if fewer:
         number = _limit(case, lives, tokens)
         prompt = 0
@@ -129,6 +129,14 @@ def _remedies(case: Case, lives: Ints, size: int, tokens: Tokens) -> Iterator[Re
             patch = number.patch(prompt + fewer)
         saved = size * (tokens.written - fewer) // tokens.held
         yield Remedy(f"{place}{text}: {available(saved)} less", verified_by=BY_REPLAY, patch=patch)
+    more = None
+    if number is not None:
+        last = number.value
+        if not number.counts_prompt:
+            last += tokens.held - tokens.written
+        # joined to what is new a cache is there twice
+        more = 2 * size * (last - tokens.held) // tokens.held
+    yield from smaller_generation(case, lives, more)
     missing = case.found.missing_bytes
     for text, saved in (
         ("half as many sequences at a time", size // 2),

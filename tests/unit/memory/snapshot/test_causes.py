@@ -339,11 +339,12 @@ def test_fewer_tokens_are_counted_as_the_parameter_counts_them(length: str, word
     assert not disagreement(fewer)
 
 
-def test_fewer_beams_are_offered_with_the_diff_and_tried_by_a_replay() -> None:
-    beams, fewest = (remedy for remedy in generated("max_new_tokens=400", 120).remedies if "beams" in remedy.change)
-    assert beams.change == "train.py:42: num_beams=2 in place of 4, which searches less"
-    assert changed(beams.patch)[1] == "+    return model.generate(prompt, num_beams=2, max_new_tokens=400)"
-    assert beams.verified_by and fewest.change.startswith("train.py:42: num_beams=1 ")
+@pytest.mark.parametrize(("length", "beams"), [("max_new_tokens=70", 2), ("max_new_tokens=400", 1)])
+def test_as_few_beams_are_offered_as_leave_room_for_the_tokens_to_come(length: str, beams: int) -> None:
+    found = next(remedy for remedy in generated(length, 120).remedies if "beams" in remedy.change)
+    assert found.change == f"train.py:42: num_beams={beams} in place of 4, which searches less"
+    assert changed(found.patch)[1] == f"+    return model.generate(prompt, num_beams={beams}, {length})"
+    assert found.verified_by
 
 
 COLLECTS = {
@@ -382,6 +383,28 @@ def test_results_that_a_loop_joins_are_collected_in_host_memory_all_of_them() ->
         "+        logits = torch.cat([logits, model(x).detach().cpu()], 0)",
         "+        targets = torch.cat((targets, y.detach().cpu()))",
     ]
+
+
+INNER = {
+    40: "INNER_STEPS = 10",
+    42: "def step(loss, weights):",
+    43: "    for _ in range(INNER_STEPS):",
+    44: "        grads = torch.autograd.grad(loss, weights, create_graph=True)",
+    45: "    meta_loss.backward()",
+}
+
+
+def test_the_graph_of_inner_steps_is_no_leak() -> None:
+    made = Made(capacity=200 * MIB)
+    made.malloc(10 * MIB, WEIGHTS)
+    made.until_full(4 * MIB, 12 * MIB)
+    found = explained(made.snapshot(), source=source_of(INNER))
+    assert found.cause.startswith("create_graph=True at train.py:44 keeps the graph of each inner step until ")
+    fewer, first_order = found.remedies
+    assert changed(fewer.patch) == ["-INNER_STEPS = 10", "+INNER_STEPS = 5"] and fewer.changes_training
+    assert changed(first_order.patch)[1] == "+        grads = torch.autograd.grad(loss, weights, create_graph=False)"
+    without_backward = {line: text for line, text in INNER.items() if line != 45}
+    assert not explained(made.snapshot(), source=source_of(without_backward)).cause
 
 
 def test_one_tensor_that_is_too_large_is_blamed_by_itself() -> None:
