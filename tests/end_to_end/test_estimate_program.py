@@ -53,7 +53,7 @@ def estimate(home: Path, tmp_path: Path) -> Any:
     return command
 
 
-@pytest.mark.parametrize("name", ["mnist.py", "dcgan.py", "imagenet.py"])
+@pytest.mark.parametrize("name", ["mnist.py", "dcgan.py", "acgan.py", "pix2pix.py", "imagenet.py"])
 def test_a_script_is_predicted_unchanged_to_the_byte_and_leaves_no_file(name: str) -> None:
     case = next(case for case in CASES if case.name == name)
 

@@ -131,7 +131,8 @@ def growing_lines(
     by_site: dict[Frame, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for group in groups:
         site = None
-        if 0 < group.step < step:
+        # a workspace stays where the first product was, whatever else that line keeps
+        if 0 < group.step < step and group.category != WORKSPACE:
             site = site_of(group.stack)
         if site is not None and not is_library(site):
             by_site[site][group.step] += group.bytes

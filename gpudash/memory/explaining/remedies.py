@@ -243,7 +243,9 @@ def ordered(remedies: Iterable[Remedy]) -> tuple[Remedy, ...]:
     return tuple(sorted(remedies, key=rank))
 
 
-def smaller_activations(found: Explanation, *, checkpoints: bool) -> Iterator[Remedy]:
+def smaller_activations(
+    found: Explanation, *, checkpoints: bool, trains: bool = True, halves: bool = True
+) -> Iterator[Remedy]:
     """Changes of the program that make activations smaller; none was tried.
 
     What saves less than was missing is no way out, and is not named; where nothing was missing, activations have to be
@@ -252,6 +254,8 @@ def smaller_activations(found: Explanation, *, checkpoints: bool) -> Iterator[Re
     Args:
         found: where memory is.
         checkpoints: whether the program already checkpoints some of its activations.
+        trains: whether it differentiates anything: what is not differentiated is not kept to be made again.
+        halves: whether its batch can be halved.
     """
     live = sum(found.by_category.values())
     activations = found.by_category.get(ACTIVATIONS, 0)
@@ -259,10 +263,13 @@ def smaller_activations(found: Explanation, *, checkpoints: bool) -> Iterator[Re
     if not missing and activations < SHARE_OF_ACTIVATIONS * live:
         return
     of_batch = activations + found.by_category.get(INPUTS, 0) + found.by_category.get(TEMPORARY, 0)
-    if of_batch // 2 >= missing:
+    if halves and of_batch // 2 >= missing:
         saved = available(of_batch // 2)
-        yield Remedy(f"half the batch, two of them for each optimizer step: up to {saved} less at this moment")
-    if not checkpoints and activations >= missing:
+        alike = ""
+        if trains:
+            alike = ", two of them for each optimizer step"
+        yield Remedy(f"half the batch{alike}: up to {saved} less at this moment")
+    if trains and not checkpoints and activations >= missing:
         saved = available(activations)
         yield Remedy(f"activation checkpointing (torch.utils.checkpoint): up to {saved} less at this moment")
     if activations // 2 >= missing:
@@ -402,6 +409,10 @@ def flags(alternative: Alternative) -> str:
     return " ".join([*arguments, *_flag("memory-cap", alternative.memory_cap_bytes)])
 
 
+IN_BYTES = frozenset({"cap", "memory-cap", "size", "step"})
+"""Flags that take a size of memory: any other large number is of tokens, samples or steps."""
+
+
 def _flag(name: str, value: Any) -> list[str]:
     if value is True:
         return [f"--{name}"]
@@ -409,7 +420,7 @@ def _flag(name: str, value: Any) -> list[str]:
         return [f"--no-{name}"]
     if value is None:
         return []
-    if isinstance(value, int) and value >= MIB:
+    if name in IN_BYTES and value >= MIB:
         for unit, word in ((GIB, "GiB"), (MIB, "MiB")):
             if value % unit == 0:
                 return [f"--{name}", f"{value // unit}{word}"]

@@ -214,13 +214,23 @@ def others_text(processes: Sequence[Part], capacity: int, ours: int) -> str:
         capacity: of the device, bytes.
         ours: what this process holds, bytes.
     """
+    return f"{holders_text(processes, capacity)} This process uses {format_bytes(ours)}."
+
+
+def holders_text(processes: Sequence[Part], capacity: int) -> str:
+    """Which processes hold memory of a device, the largest by name.
+
+    Args:
+        processes: at least one.
+        capacity: of the device, bytes.
+    """
     largest = max(processes, key=lambda process: process.bytes)
     together = format_bytes(sum(process.bytes for process in processes))
     many = ""
     if len(processes) > 1:
         many = f", the {len(processes)} others together {together}"
     held = format_pair(largest.bytes, capacity)
-    return f"{process_text(largest)} holds {held}{many}. This process uses {format_bytes(ours)}."
+    return f"{process_text(largest)} holds {held}{many}."
 
 
 def process_text(process: Part) -> str:
@@ -267,7 +277,10 @@ def capacity_text(
         return f"The context takes {format_pair(context, limit)}; most of the rest was {most}."
     verb = "Memory was full of"
     if request.bytes > size:
-        verb = f"One request of {needed(request.bytes)} was too much beside"
+        size_text = needed(request.bytes)
+        if request.is_workspace:
+            size_text += " for the workspace of cuBLAS"
+        verb = f"One request of {size_text} was too much beside"
     return f"{verb} {name}: {format_pair(size, limit)}{mostly_from(name, owners)}."
 
 

@@ -28,6 +28,7 @@ from gpudash.memory.explaining.whole_need import need_on_card
 from gpudash.memory.explaining.wording import mostly_from
 from gpudash.memory.frames import Frame, is_library
 from gpudash.memory.snapshot.causes.activations import smaller_steps
+from gpudash.memory.snapshot.causes.batch_size import is_of_single_samples
 from gpudash.memory.snapshot.causes.case import Case, ProgramCause
 from gpudash.memory.snapshot.causes.command_line import UNKNOWN_COMMAND, ProgramCommand
 from gpudash.memory.snapshot.causes.finding import cause_of, kept_cause
@@ -308,15 +309,24 @@ def _in_the_program(case: Case, settings: Sequence[Remedy]) -> tuple[ProgramCaus
 
     workspace = tuple(smaller_workspace(found, shrunk, is_workspace=is_workspace))
     is_full_of_it = is_workspace and (found.requested_bytes or 0) >= SHARE_OF_WORKSPACE * case.live_bytes
-    if is_full_of_it or (found.verdict == "fragmentation" and settings):
+    if is_full_of_it:
         return None, workspace
     cause = cause_of(case)
+    is_waste = cause is not None and cause.is_waste
+    # a setting makes one of the pieces, and the run goes on: but what nobody needs would soon fill that as well
+    if found.verdict == "fragmentation" and settings and not is_waste:
+        return None, workspace
     if cause is not None and not cause.is_of_activations:
         # a smaller workspace would only put it off, and is told where there is nothing better
         if cause.remedies:
             return cause, ()
         return cause, workspace
-    by_hand = smaller_activations(found, checkpoints=_checkpoints(history.device.stacks))
+    by_hand = smaller_activations(
+        found,
+        checkpoints=_checkpoints(history.device.stacks),
+        trains=not case.only_infers,
+        halves=not is_of_single_samples(case),
+    )
     # however little of the memory a step takes, it may be as much as was missing
     smaller: tuple[Remedy, ...] = ()
     if cause is None:

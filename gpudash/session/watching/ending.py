@@ -143,6 +143,7 @@ class EndedRun:
         ranks: processes of its ranks, by rank.
         places: where ranks stand that made no step for a while: frames, outermost first, by rank.
         why_full: says why memory ran out on this rank and not on another, in a sentence or with "".
+        held_by_others: says who else holds memory of a GPU, in a sentence or with "".
         held: says what a rank had on its device, in a sentence or with "".
         python_with_torch: names an interpreter that has PyTorch; asked where the program's own has none.
         as_cuda: whether a simulated GPU answered for CUDA.
@@ -167,6 +168,7 @@ class EndedRun:
     ranks: Mapping[int, int] = field(default_factory=dict)
     places: Mapping[int, list[dict[str, Any]]] = field(default_factory=dict)
     why_full: Callable[[int | None], str] = lambda _rank: ""
+    held_by_others: Callable[[], str] = lambda: ""
     held: Callable[[int], str] = lambda _rank: ""
     python_with_torch: Callable[[], Path | None] = lambda: None
     without_cuda: str = ""
@@ -399,6 +401,7 @@ def _driver_refused(ran: EndedRun, raised: Raised, who: str) -> RunEnd:
     else:
         gpu = ran.device
     text = f"{who} ran out of memory on {gpu}: CUDA had no room for its context or for code{place}."
+    text = f"{text} {ran.held_by_others()}".rstrip()
     return replace(_of_host(ran, raised, text, NO_CONTEXT), error="cuda")
 
 

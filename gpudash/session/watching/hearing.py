@@ -206,6 +206,7 @@ class Hearing:
             ranks=self.ranks.known(),
             places=self.ranks.places,
             why_full=self.ranks.why_full,
+            held_by_others=self.memory.held_by_others,
             held=self.ranks.held,
         )
 

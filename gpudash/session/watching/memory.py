@@ -11,6 +11,7 @@ from gpudash.devices.names import MOST_SIMULATED, SIMULATED, badged_name, kind_o
 from gpudash.devices.simulated_cards import address_of
 from gpudash.memory.explaining.call_sites import GrowthNotice, growing_lines, growth_warning
 from gpudash.memory.explaining.memory_state import AllocationGroup, Surroundings, other_process
+from gpudash.memory.explaining.wording import holders_text
 from gpudash.memory.frames import Frame
 from gpudash.session.live.machine import Machine, measured_context
 from gpudash.simulator.device.process_table import Holding, ProcessTable
@@ -338,6 +339,21 @@ class WatchedMemory:
         if context is not None:
             context = max(0, context)
         return Surroundings(others, context)
+
+    def held_by_others(self) -> str:
+        """Who else holds memory of a GPU, of the one that is fullest of it, in a sentence; "" where nobody does."""
+        fullest = 0.0
+        text = ""
+        for gpu in self._machine.gpus:
+            around = self._machine.surroundings(gpu.uuid)
+            others = [one for one in around.processes if one.pid not in self._processes]
+            if not gpu.total_bytes or not others:
+                continue
+            share = sum(one.bytes for one in others) / gpu.total_bytes
+            if share > fullest:
+                fullest = share
+                text = holders_text(others, gpu.total_bytes)
+        return text
 
     @property
     def processes(self) -> list[dict[str, Any]]:

@@ -98,6 +98,8 @@ CASES = (
     Case("timm_loop.py", needs=("timm", "torchvision")),
     Case("timm_loop.py", ("--amp",), needs=("timm", "torchvision"), same_numbers=False),
     Case("wgan_gp.py", needs=("numpy",)),
+    Case("acgan.py", needs=("numpy",)),
+    Case("pix2pix.py", needs=("numpy",)),
     Case("ppo.py", needs=("numpy",)),
     Case("detector.py"),
     Case("diffusion.py", needs=("diffusers", "transformers", "accelerate")),

@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from gpudash.memory.explaining.remedies import ALONE
+from gpudash.memory.predicting.architecture import WORKSPACE_VARIABLE, workspace_bytes
 from gpudash.telemetry.explanation import Explanation, Remedy, explanation_from_json
 from gpudash.units import GIB, KIB, MIB
 from tests.cuda_standin.machine import Machine
 from tests.end_to_end.out_of_memory.kinds import Kind
 
-LIMIT_S = 300.0
+LIMIT_S = 900.0
+"""For a run with the reruns behind it, on a machine that may be busy."""
 
 STANDIN_TORCH = "2.13.0"
 """The version for which the libraries of the stand-in are built beside its Python."""
@@ -31,6 +33,10 @@ CONTEXT_MIB = 300
 _SETTING = re.compile(r"([A-Z_]+)=(\S+)")
 _OF_CARD = re.compile(r"([\d.]+) (KiB|MiB|GiB) of the card")
 _FOR_PYTORCH = re.compile(r"([\d.]+) (KiB|MiB|GiB) for PyTorch")
+_TO = re.compile(r"(?:at most |fraction\()([\d,.]+\d)")
+_IN_PLACE_OF = re.compile(r"(?:a batch of |num_beams=)?(\d+)(?: inner steps)? in place of (\d+)")
+_OF_WORKSPACE = re.compile(r"a workspace of (\d+) (KiB|MiB|GiB) for cuBLAS")
+_CARD = re.compile(r"a card with (\d+) GiB")
 _UNITS = {"KiB": KIB, "MiB": MIB, "GiB": GIB}
 
 
@@ -143,15 +149,26 @@ def tried(kind: Kind, folder: Path, environment: Mapping[str, str], standin: str
     program = folder / kind.program.name
     shutil.copy(kind.program, program)
     setup = Setup(program, kind.card_bytes, kind.others_mib * MIB, standin=standin)
+    try:
+        return _tried(kind, setup, environment)
+    except subprocess.TimeoutExpired:
+        return Tried(kind, None, False, None, problem=f"It did not end within {LIMIT_S:.0f} s.")
+
+
+def _tried(kind: Kind, setup: Setup, environment: Mapping[str, str]) -> Tried:
+    """Raises: subprocess.TimeoutExpired: it came to no end."""
     document = setup.run(environment)
     error = document.get("error") or {}
     if document["status"] != "out_of_memory" or not error.get("explanation"):
-        return Tried(kind, None, False, None, problem=f"It {document['status']}: {error.get('message', '')}")
+        return _told_at_the_end(kind, setup, environment, document)
     found = explanation_from_json(error["explanation"])
     is_right = re.search(kind.cause, found.headline) is not None
     if not found.remedies:
         return Tried(kind, found, is_right, None, problem="No remedy is offered.")
     remedy = found.remedies[0]
+    differs = disagreement(remedy)
+    if differs:
+        return Tried(kind, found, is_right, remedy, problem=differs)
     changed = applied(remedy, setup, found)
     if changed is None:
         return Tried(kind, found, is_right, remedy, problem="It cannot be applied as it is written.")
@@ -159,6 +176,45 @@ def tried(kind: Kind, folder: Path, environment: Mapping[str, str], standin: str
     ended = again.run(environment)
     message = (ended.get("error") or {}).get("message", "")
     return Tried(kind, found, is_right, remedy, how, ended["status"] == "finished", message)
+
+
+def _told_at_the_end(kind: Kind, setup: Setup, environment: Mapping[str, str], document: Mapping[str, Any]) -> Tried:
+    """Of a program without an explanation, as where the driver has no room for its context: what its end says, done."""
+    error = document.get("error") or {}
+    message = f"{document['status']}: {error.get('message', '')}"
+    is_right = document["status"] == "out_of_memory" and re.search(kind.cause, message) is not None
+    if "end one of them" not in error.get("remedy", ""):
+        return Tried(kind, None, is_right, None, problem=message)
+    ended = replace(setup, others_bytes=0).run(environment)
+    return Tried(kind, None, is_right, None, "alone", ended["status"] == "finished", message)
+
+
+def disagreement(remedy: Remedy) -> str:
+    """Where the words of a remedy have another figure, or another unit, than the change that was tried; "" nowhere."""
+    lines = remedy.patch.splitlines()
+    after = "\n".join(line[1:] for line in lines if line.startswith("+") and not line.startswith("+++"))
+    before = "\n".join(line[1:] for line in lines if line.startswith("-") and not line.startswith("---"))
+    if remedy.command:
+        after += " ".join(remedy.command)
+    for pattern, texts in ((_TO, (after,)), (_IN_PLACE_OF, (after, before))):
+        match = pattern.search(remedy.change)
+        if match is None or not after:
+            continue
+        for figure, text in zip(match.groups(), texts, strict=True):
+            # of a command only the one with the change is known
+            if text and figure.replace(",", "") not in re.findall(r"[\d.]+", text):
+                return f"It says {figure}, and the change does not have that: {text}"
+    workspace = _OF_WORKSPACE.search(remedy.change)
+    setting = dict(_SETTING.findall(remedy.flags)).get(WORKSPACE_VARIABLE)
+    if workspace is not None and setting is not None:
+        size = int(workspace[1]) * _UNITS[workspace[2]]
+        if size != workspace_bytes(setting):
+            return f"It says {workspace[0]}, and {setting} is {workspace_bytes(setting)} bytes."
+    card = _CARD.search(remedy.change)
+    size_of_card = _size(_OF_CARD, remedy.change)
+    if card is not None and size_of_card is not None and int(card[1]) * GIB < size_of_card:
+        return f"The card that it names is smaller than what it says is needed: {remedy.change}"
+    return ""
 
 
 def applied(remedy: Remedy, setup: Setup, found: Explanation) -> tuple[Setup, str] | None:

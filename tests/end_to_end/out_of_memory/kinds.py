@@ -56,7 +56,7 @@ KINDS = (
         640,
         r":24 .* and 1 other line keep 16 MiB alive per step",
     ),
-    Kind("callbacks_with_tensors", "callbacks with tensors as defaults", 512, r":17 .* keeps 8 MiB alive per step"),
+    Kind("callbacks_with_tensors", "callbacks with tensors as defaults", 512, r":17 .* keeps [89] MiB alive per step"),
     Kind(
         "models_kept_by_fold",
         "the model and the optimizer of every fold",
@@ -80,7 +80,12 @@ KINDS = (
     ),
     Kind("pieces_of_fixed_sizes", "free memory in pieces", 950, r"idle inside PyTorch but in pieces"),
     Kind("pieces_of_random_sizes", "free memory in pieces of any size", 800, r"idle inside PyTorch but in pieces"),
-    Kind("workspace_on_a_tiny_card", "no room for cuBLAS's workspace", 306, r"the workspace of cuBLAS needs 9 MiB"),
+    Kind(
+        "workspace_on_a_tiny_card",
+        "no room for cuBLAS's workspace",
+        306,
+        r"9 MiB for the workspace of cuBLAS|the workspace of cuBLAS needs 9 MiB",
+    ),
     Kind("capped_process", "a cap that the program sets", 1024, r"The cap of 154 MiB that capped_process.py:6 sets"),
     Kind("evaluation_with_graph", "an evaluation without no_grad", 1024, r"torch.no_grad\(\) is missing", is_fast=True),
     Kind(

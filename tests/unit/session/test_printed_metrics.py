@@ -125,14 +125,31 @@ def test_losses_of_training_and_validation_are_never_mixed() -> None:
             3,
         ),
         ("[Epoch 0/200] [Batch 5/938] [D loss: 0.693] [G loss: nan]", {"D loss": 0.693, "G loss": math.nan}, 5),
+        (
+            "\r[Epoch 0/200] [Batch 5/200] [D loss: 0.25] [G loss: 40.5, pixel: 0.39, adv: 1.1] ETA: 0:01:02.12",
+            {"D loss": 0.25, "G loss": 40.5},
+            5,
+        ),
         ("{'step': 4, 'loss/actor': 0.5, 'critic_loss': 2}", {"loss/actor": 0.5, "critic_loss": 2.0}, 4),
     ],
-    ids=["dcgan", "gan", "dictionary"],
+    ids=["dcgan", "gan", "pix2pix", "dictionary"],
 )
 def test_several_losses_are_each_their_own(line: str, losses: dict[str, float], step: int) -> None:
     (found,) = printed(f"{line}\n")
     assert (found.loss, found.step, found.fields) == (None, step, tuple(losses))
     assert dict(found.losses) == pytest.approx(losses, nan_ok=True)
+
+
+def test_a_line_that_is_written_over_and_evaluations_between_leave_the_losses_of_a_gan_what_they_are() -> None:
+    batch = "\r[Epoch 0/1] [Batch {}/3] [D loss: {}, acc: {}%] [G loss: 1.5]"
+    text = (
+        f"{batch.format(0, 0.5, 12)}\n[val pixel loss: 0.47]{batch.format(1, 0.25, 14)}\n[val D loss: 9.0, acc: 90%]\n"
+    )
+    found = printed(text)
+    told = [(each.step, dict(each.losses), each.accuracy) for each in found if each.losses]
+    assert told == [(0, {"D loss": 0.5, "G loss": 1.5}, 0.12), (1, {"D loss": 0.25, "G loss": 1.5}, 0.14)]
+    assert {name for each in found for name in each.skipped} == {"val pixel loss", "val D loss"}
+    assert {each.accuracy for each in found if not each.losses} == {None}
 
 
 def test_parts_beside_the_loss_are_not_taken_and_named_once() -> None:

@@ -16,11 +16,12 @@ from gpudash.devices.names import Simulation
 from gpudash.memory.allocator.trace import ACTIVATIONS
 from gpudash.memory.explaining.explain import explain
 from gpudash.memory.explaining.memory_state import AllocationGroup, MemoryState, RefusedRequest, other_process
-from gpudash.memory.explaining.remedies import ALONE, dry_run_remedies, flags
+from gpudash.memory.explaining.remedies import ALONE, IN_BYTES, dry_run_remedies, flags
 from gpudash.memory.predicting.estimate import Alternative
 from gpudash.session.predicting import remedies as remedies_module
 from gpudash.session.predicting.estimator import Estimator
 from gpudash.session.predicting.remedies import Remedies, found_text
+from gpudash.specs import BUILT_IN
 from gpudash.telemetry.explanation import Explanation, Remedy
 from gpudash.telemetry.records import Event, RemediesFound, RunStarted
 from gpudash.units import GIB, MIB
@@ -304,6 +305,7 @@ def test_nothing_is_begun_once_it_is_closed(look: Look) -> None:
         ),
         (Alternative("x", {"cap": 512 * MIB, "size": None}), "--cap 512MiB"),
         (Alternative("x", {"cap": 2 * GIB}), "--cap 2GiB"),
+        (Alternative("x", {"sequence": 2**20}), "--sequence 1048576"),
         (Alternative("x", device="cpu"), "--device cpu"),
         (Alternative("x", allocator="expandable_segments:True"), "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),
         (Alternative("a card with 8 GiB"), ""),
@@ -311,6 +313,16 @@ def test_nothing_is_begun_once_it_is_closed(look: Look) -> None:
 )
 def test_a_change_is_written_as_the_command_takes_it(alternative: Alternative, expected: str) -> None:
     assert flags(alternative) == expected
+
+
+def test_flags_that_take_bytes_are_those_of_the_specs() -> None:
+    known = {
+        name.replace("_", "-")
+        for spec in BUILT_IN
+        for name, info in spec.model_fields.items()
+        if isinstance(info.json_schema_extra, dict) and info.json_schema_extra.get("unit") == "bytes"
+    }
+    assert known | {"memory-cap"} == IN_BYTES
 
 
 @pytest.mark.parametrize(

@@ -200,6 +200,12 @@ def test_a_kill_is_the_systems_only_where_the_system_has_killed_for_memory() -> 
     assert ending.error == "host"
 
 
+def test_who_holds_the_memory_that_a_context_lacks_is_named() -> None:
+    raised = [Raised("out_of_memory", DRIVER, "/home/me/train.py", 5)]
+    ending = ending_of(replace(RAN, raised=raised, held_by_others=lambda: "python (pid 7) holds 0.78 of 1.00 GiB."))
+    assert ending.message.endswith("or for code (train.py:5). python (pid 7) holds 0.78 of 1.00 GiB.")
+
+
 def test_a_program_whose_gpu_could_not_be_simulated_was_refused() -> None:
     ending = failed(replace(RAN, refusal="This torch cannot register a device."))
     assert (ending.error, ending.message) == ("simulation", "This torch cannot register a device.")

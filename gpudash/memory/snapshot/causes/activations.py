@@ -19,19 +19,34 @@ from gpudash.memory.allocator.trace import (
 from gpudash.memory.explaining.memory_state import OTHER_TENSORS
 from gpudash.memory.explaining.wording import available
 from gpudash.memory.frames import Frame
-from gpudash.memory.snapshot.causes.batch_size import SMALLEST, BatchSize, batch_sizes
+from gpudash.memory.snapshot.causes.batch_size import (
+    SMALLEST,
+    BatchSize,
+    batch_sizes,
+    number_of,
+    numbers_given,
+)
 from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Ints, ProgramCause
 from gpudash.memory.snapshot.causes.optimizer_state import STATES
 from gpudash.memory.snapshot.history.phases import BACKWARD, OPTIMIZER, PHASES
-from gpudash.memory.snapshot.source_edits import Function, SourceFile, method_of
+from gpudash.memory.snapshot.source_edits import Function, SourceFile, keyword_of, method_of
 from gpudash.telemetry.explanation import Remedy, short
 from gpudash.units import format_bytes
 
 SHARE_OF_LIVE = 0.3
 """Part of the live bytes that activations must hold, with what is made of them for a moment."""
 
+SHARE_OF_REQUEST = 0.75
+"""Part of a pass that the refused request must be to be blamed by itself."""
+
+SHARE_OF_CARD = 0.3
+"""And part of the card."""
+
 SHARE_OF_STATE = 0.5
 """Part of the live bytes that weights, gradients and state must hold for a step to have too little room beside them."""
+
+BEAMS = "num_beams"
+"""What transformers' ``generate`` calls the beams of each sequence."""
 
 FEWEST_LAYERS = 4
 """Times that a loop over layers must have run for checkpointing them to save something."""
@@ -47,7 +62,64 @@ def activations_of_a_step(case: Case) -> ProgramCause | None:
     if case.trains:
         whose = "One step's activations"
     text = f"{whose} are too many for the card: {format_bytes(size)} with the request that was refused."
+    request = case.found.requested_bytes or 0
+    # on a card that others have filled any request is the last
+    is_large = request > SHARE_OF_REQUEST * size and request > SHARE_OF_CARD * case.found.capacity_bytes
+    if case.refused_frames and is_large:
+        frame = case.refused_frames[0]
+        text = (
+            f"{short(frame.file)}:{frame.line} asks for {format_bytes(request)} in one tensor, which is too large for "
+            f"the card: all others of the pass take {format_bytes(size - request)}."
+        )
     return ProgramCause(text, smaller_steps(case), is_of_activations=True)
+
+
+def graph_of_gradients(case: Case) -> ProgramCause | None:
+    """Steps within a step, whose gradients are differentiated in turn: what each of them keeps is no leak."""
+    if not any(method_of(node) == "backward" for file in case.program_files for node in file.nodes()):
+        return None
+    for growth in case.found.growing:
+        file = case.file(growth.file)
+        statement = file.statement(growth.line)
+        call = None
+        if statement is not None:
+            call = next((node for node in ast.walk(statement) if _is_differentiated(node)), None)
+        if not isinstance(call, ast.Call):
+            continue
+        place = f"{short(growth.file)}:{growth.line}"
+        size = sum(one.bytes for one in case.found.growing)
+        text = (
+            f"create_graph=True at {place} keeps the graph of each inner step until the backward pass over all of "
+            f"them: {format_bytes(size)} after {growth.steps} of them."
+        )
+        return ProgramCause(text, tuple(_fewer_inner_steps(file, growth.line, call)))
+    return None
+
+
+def _is_differentiated(node: ast.AST) -> bool:
+    """Whether a call makes gradients that have a graph of their own."""
+    if not isinstance(node, ast.Call) or method_of(node) not in ("grad", "backward"):
+        return False
+    given = keyword_of(node, "create_graph")
+    return isinstance(given, ast.Constant) and given.value is True
+
+
+def _fewer_inner_steps(file: SourceFile, line: int, call: ast.Call) -> Iterator[Remedy]:
+    place = f"{short(file.file)}:{line}"
+    loop = next((node for node in reversed(file.path(line)) if isinstance(node, ast.For)), None)
+    number = None
+    if loop is not None and isinstance(loop.iter, ast.Call) and method_of(loop.iter) == "range":
+        number = number_of(file, loop.iter.args[-1])
+    if number is not None and number.value > 1:
+        fewer = number.value // 2
+        text = f"{number.place}: {fewer} inner steps in place of {number.value}"
+        yield Remedy(text, patch=number.patch(fewer), changes_training=True)
+    given = keyword_of(call, "create_graph")
+    assert given is not None
+    changed = file.replaced(given, "False")
+    if changed is not None:
+        text = f"{place}: create_graph=False, gradients of the first order, which keep no graph of the inner steps"
+        yield Remedy(text, patch=file.patch({changed[0]: (changed[1],)}), changes_training=True)
 
 
 def step_next_to_the_state(case: Case) -> ProgramCause | None:
@@ -67,6 +139,10 @@ def step_next_to_the_state(case: Case) -> ProgramCause | None:
 
 def smaller_steps(case: Case) -> tuple[Remedy, ...]:
     """Changes of the program with which one step takes less: a smaller batch, layers that are made again."""
+    if not case.trains and any(numbers_given(case, BEAMS)):
+        generation = tuple(smaller_generation(case, np.zeros(0, np.int64)))
+        if generation:
+            return generation
     batches = batch_sizes(case)
     named = [remedy for batch in batches if batch.is_named for remedy in halved(case, batch)]
     by_shape = [remedy for batch in batches if not batch.is_named for remedy in halved(case, batch)]
@@ -116,6 +192,43 @@ def halved(case: Case, found: BatchSize) -> Iterator[Remedy]:
     if passes:
         ran = case.resized(scaled, passes / whole, request=is_scaled)
         yield of_batch(case, found, passes, ran.peak_reserved)
+
+
+def smaller_generation(case: Case, lives: Ints, more: int | None = None) -> Iterator[Remedy]:
+    """Fewer sequences in a batch, which writes the same text, and fewer beams, which search for it less.
+
+    Args:
+        case: the refused request.
+        lives: blocks that become smaller beside what is as large as the batch.
+        more: bytes of the same that are still to come; as many as there are by default.
+    """
+    scaled = np.union1d(scaled_lives(case), lives)
+    if more is None:
+        more = case.bytes_of(np.intersect1d(scaled, case.alive))
+
+    def passing(whole: int) -> Iterator[tuple[int, int]]:
+        """The largest power of two less that leaves room for the rest, or else half of what gets past the request."""
+        number = whole
+        passes: tuple[int, int] | None = None
+        while number > 1:
+            number //= 2
+            ran = case.resized(scaled, number / whole, request=True)
+            if ran.fits and ran.peak_reserved + more * number // whole <= case.capacity:
+                yield number, ran.peak_reserved
+                return
+            if ran.fits and passes is None:
+                passes = max(1, number // 2), ran.peak_reserved
+        if passes is not None:
+            yield passes
+
+    for batch in batch_sizes(case, evaluates=True)[:1]:
+        if batch.is_named:
+            for number, peak in passing(batch.value):
+                yield of_batch(case, batch, number, peak)
+    for beams in list(numbers_given(case, BEAMS))[:1]:
+        for number, peak in passing(beams.value):
+            text = f"{beams.place}: num_beams={number} in place of {beams.value}, which searches less"
+            yield Remedy(text, predicted_peak_bytes=peak, verified_by=BY_REPLAY, patch=beams.patch(number))
 
 
 def of_batch(case: Case, found: BatchSize, batch: int, peak: int | None = None) -> Remedy:

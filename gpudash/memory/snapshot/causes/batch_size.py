@@ -1,4 +1,4 @@
-"""Where a program's source says how large its batch is."""
+"""Where a program's source says how large its batch is, and how many beams or tokens it asks for."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 from gpudash.memory.allocator.trace import WEIGHTS
 from gpudash.memory.snapshot.causes.case import Case
@@ -91,6 +92,8 @@ def batch_sizes(case: Case, *, evaluates: bool = False) -> list[BatchSize]:
     evaluates = evaluates or any(_EVALUATES.search(frame.name) for frame in case.refused_frames)
     found: list[tuple[bool, int, bool, BatchSize]] = []
     for name, sureness, batch in (*_of_command(case), *_of_sources(case)):
+        if batch.value <= SMALLEST:
+            continue
         is_of_evaluation = _EVALUATES.search(name) is not None
         # in this order: of the right kind of run, then the surest, then what is said to be of the training
         found.append((is_of_evaluation != evaluates, sureness, not _TRAINS.search(name), batch))
@@ -105,6 +108,12 @@ def batch_sizes(case: Case, *, evaluates: bool = False) -> list[BatchSize]:
     return alike[:MOST]
 
 
+def is_of_single_samples(case: Case) -> bool:
+    """Whether the program says that its batch is a single sample, of which there is no half."""
+    values = [batch.value for _name, _sureness, batch in (*_of_command(case), *_of_sources(case))]
+    return bool(values) and max(values) == SMALLEST
+
+
 def _of_sources(case: Case) -> Iterator[tuple[str, int, BatchSize]]:
     """Sizes in files: their names, how sure they are to count, and they."""
     named = case.named_files
@@ -113,7 +122,7 @@ def _of_sources(case: Case) -> Iterator[tuple[str, int, BatchSize]]:
         for node in file.nodes():
             for name, number, sureness in _named(node, own):
                 value = whole_number(number)
-                if value is None or value <= SMALLEST or number.lineno != number.end_lineno:
+                if value is None or value < SMALLEST or number.lineno != number.end_lineno:
                     continue
                 # a file of settings that the command names is as good as an argument
                 if file in named:
@@ -127,7 +136,7 @@ def _of_command(case: Case) -> Iterator[tuple[str, int, BatchSize]]:
     given = {}
     for value in option_values(case.command):
         name = names.get(value.option) or value.name
-        if is_batch(name) and value.value > SMALLEST:
+        if is_batch(name) and value.value >= SMALLEST:
             given[name] = BatchSize(value.option, value.value, option=value)
     yield from ((name, _COMMANDED, batch) for name, batch in given.items())
 
@@ -304,3 +313,70 @@ def _runs_in_a_step(file: SourceFile, number: ast.expr) -> bool:
     if scope is not None:
         return scope.name != "__init__"
     return any(isinstance(node, Loop) for node in path)
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number in the program's source.
+
+    Attributes:
+        file: in which it stands.
+        node: it.
+        value: so many.
+        counts_prompt: whether a number of tokens has those of the prompt in it.
+    """
+
+    file: SourceFile
+    node: ast.Constant
+    value: int
+    counts_prompt: bool = False
+
+    @property
+    def place(self) -> str:
+        """Where it stands, in a few words."""
+        return f"{short(self.file.file)}:{self.node.lineno}"
+
+    def patch(self, value: int) -> str:
+        """The diff that writes another in its place; "" where that cannot be done in its line."""
+        changed = self.file.replaced(self.node, str(value))
+        if changed is None:
+            return ""
+        return self.file.patch({changed[0]: (changed[1],)})
+
+
+def numbers_given(case: Case, name: str) -> Iterator[Number]:
+    """What the calls of the program give to a parameter, those that led to the refused request first."""
+    lines = {(frame.file, frame.line) for frame in case.refused_frames}
+    found = []
+    for file in case.program_files:
+        for node in file.nodes():
+            if not isinstance(node, ast.Call):
+                continue
+            value = keyword_of(node, name)
+            number = None
+            if value is not None:
+                number = number_of(file, value)
+            if number is None or number.value < 1:
+                continue
+            statement = file.statement(node.lineno)
+            is_of_request = statement is not None and any(
+                (file.file, line) in lines for line in range(statement.lineno, (statement.end_lineno or 0) + 1)
+            )
+            found.append((not is_of_request, number))
+    found.sort(key=itemgetter(0))
+    yield from (number for _, number in found)
+
+
+def number_of(file: SourceFile, value: ast.expr) -> Number | None:
+    """A whole number: itself, or where a name is given it."""
+    if isinstance(value, ast.Name):
+        given = [node for node in file.nodes() if isinstance(node, ast.Assign) and _is_named_by(node, value.id)]
+        if len(given) == 1:
+            value = given[0].value
+    if not isinstance(value, ast.Constant) or not isinstance(value.value, int):
+        return None
+    return Number(file, value, value.value)
+
+
+def _is_named_by(node: ast.Assign, name: str) -> bool:
+    return any(isinstance(target, ast.Name) and target.id == name for target in node.targets)

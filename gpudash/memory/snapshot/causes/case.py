@@ -40,11 +40,13 @@ class ProgramCause:
         text: the cause in a sentence.
         remedies: the surest first.
         is_of_activations: whether what makes activations smaller helps.
+        is_waste: whether nobody needs what fills the memory, so that it counts also where free memory is in pieces.
     """
 
     text: str
     remedies: tuple[Remedy, ...] = ()
     is_of_activations: bool = False
+    is_waste: bool = False
 
 
 @dataclass
@@ -175,6 +177,11 @@ class Case:
         for file in self.program_files:
             called.update(map(method_of, file.nodes()))
         return "backward" in called
+
+    @property
+    def only_infers(self) -> bool:
+        """Whether the program differentiates nothing, which only its source can show."""
+        return not self.trains and any(any(file.lines) for file in self.program_files)
 
     def makings(self, lives: Ints) -> list[Ints]:
         """Some blocks by the times at which they were made: forward or backward passes made others in between."""

@@ -56,7 +56,8 @@ def evaluation_with_graph(case: Case) -> ProgramCause | None:
     if len(passes) < FEWEST_PASSES:
         batches = batch_sizes(case, evaluates=True)
     smaller = [remedy for batch in batches if batch.is_named for remedy in halved(case, batch)]
-    return ProgramCause(_text(line, len(passes), size), (*_remedies(case, line, lives, passes), *smaller))
+    remedies = (*_remedies(case, line, lives, passes), *smaller)
+    return ProgramCause(_text(line, len(passes), size), remedies, is_waste=len(passes) >= FEWEST_PASSES)
 
 
 def _call_of_model(case: Case, life: int) -> Frame | None:

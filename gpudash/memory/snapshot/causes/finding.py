@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gpudash.memory.snapshot.causes.activations import activations_of_a_step, step_next_to_the_state
+from gpudash.memory.snapshot.causes.activations import activations_of_a_step, graph_of_gradients, step_next_to_the_state
 from gpudash.memory.snapshot.causes.cap import capped_process
 from gpudash.memory.snapshot.causes.case import Case, ProgramCause
 from gpudash.memory.snapshot.causes.evaluation import evaluation_with_graph
 from gpudash.memory.snapshot.causes.kept_models import kept_models
 from gpudash.memory.snapshot.causes.kv_cache import cache_of_keys_and_values
-from gpudash.memory.snapshot.causes.on_the_card import copied_model, loaded_checkpoint, moved_data
+from gpudash.memory.snapshot.causes.on_the_card import copied_model, joined_results, loaded_checkpoint, moved_data
 from gpudash.memory.snapshot.causes.optimizer_state import first_step_of_optimizer
 from gpudash.memory.snapshot.causes.retrying import retry_while_handling
 from gpudash.memory.snapshot.causes.scores import scores_of_attention
 
-KEPT: tuple[Callable[[Case], ProgramCause | None], ...] = (kept_models, copied_model)
+KEPT: tuple[Callable[[Case], ProgramCause | None], ...] = (kept_models, copied_model, graph_of_gradients)
 """Those that tell what the lines are which keep something of every step."""
 
 CAUSES: tuple[Callable[[Case], ProgramCause | None], ...] = (
@@ -24,6 +24,7 @@ CAUSES: tuple[Callable[[Case], ProgramCause | None], ...] = (
     scores_of_attention,
     cache_of_keys_and_values,
     evaluation_with_graph,
+    joined_results,
     loaded_checkpoint,
     *KEPT,
     moved_data,

@@ -5,14 +5,17 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gpudash.memory.explaining.memory_state import KV_CACHE
 from gpudash.memory.explaining.wording import available
+from gpudash.memory.snapshot.causes.activations import smaller_generation
+from gpudash.memory.snapshot.causes.batch_size import Number, number_of, numbers_given
 from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Ints, ProgramCause
-from gpudash.memory.snapshot.source_edits import Loop, SourceFile, keyword_of, method_of
-from gpudash.telemetry.explanation import Remedy, short
+from gpudash.memory.snapshot.source_edits import method_of
+from gpudash.telemetry.explanation import Remedy
 from gpudash.units import format_bytes, format_count
 
 SHARE_OF_LIVE = 0.3
@@ -23,10 +26,35 @@ SHARE_OF_TOKENS = 0.8
 
 FEWEST_TOKENS = 8
 
+NEW_TOKENS = "max_new_tokens"
+ALL_TOKENS = "max_length"
+"""Parameters of transformers' ``generate``: tokens without the prompt's, and with them."""
+
 _NAMES = re.compile(r"(?i)\b(kv|k|v|key|keys|value|values|past|attn)_?(cache|past|key_values)s?\b|past_key")
 
 _JOINED = re.compile(r"\b(cat|concat|concatenate)\(")
 _PARTS = re.compile(r"(?i)\b(k|v|kv|keys?|values?|past|present)\b")
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """How far a cache has grown; 0 where that is not known.
+
+    Attributes:
+        written: tokens that the decoder has written.
+        held: those of which the cache has keys and values: a prompt's too.
+    """
+
+    written: int
+    held: int
+
+    @property
+    def prompt(self) -> int:
+        """Tokens of the prompt."""
+        # what writes the first token may make the cache without the line that makes it longer
+        if self.held - self.written <= 1:
+            return 0
+        return self.held - self.written
 
 
 def cache_of_keys_and_values(case: Case) -> ProgramCause | None:
@@ -37,8 +65,8 @@ def cache_of_keys_and_values(case: Case) -> ProgramCause | None:
         return None
     tokens = _tokens(case, lives)
     seen = ""
-    if tokens:
-        seen = f" of {format_count(tokens)} tokens"
+    if tokens.held:
+        seen = f" of {format_count(tokens.held)} tokens"
     text = f"The KV cache{seen} takes {format_bytes(size)}, and each further token makes it larger."
     return ProgramCause(text, tuple(_remedies(case, lives, size, tokens)))
 
@@ -69,28 +97,46 @@ def _lengths(case: Case, stack: int) -> int:
     return len(np.unique(case.lives.requested[case.lives.stack == stack]))
 
 
-def _tokens(case: Case, lives: Ints) -> int:
-    """How many tokens were written; 0 where that is not known.
+def _tokens(case: Case, lives: Ints) -> Tokens:
+    """How far the cache has grown.
 
-    The line that makes the cache longer asks for more with every token, and for as much in each layer.
+    The line that makes the cache longer asks for more with every token, and for as much in each layer: the least that
+    it asks for more is what one token takes.
     """
-    stacks = np.unique(case.lives.stack[lives])
-    tokens = max(_lengths(case, stack) for stack in stacks.tolist())
-    if tokens >= FEWEST_TOKENS:
-        return tokens
-    return 0
+    stacks = np.unique(case.lives.stack[lives]).tolist()
+    sizes = max((np.unique(case.lives.requested[case.lives.stack == stack]) for stack in stacks), key=len)
+    written = len(sizes)
+    if written < FEWEST_TOKENS:
+        return Tokens(0, 0)
+    of_one = int(np.diff(sizes).min())
+    return Tokens(written, max(written, int(sizes[-1]) // of_one))
 
 
-def _remedies(case: Case, lives: Ints, size: int, tokens: int) -> Iterator[Remedy]:
-    fewer = _rounded(int(SHARE_OF_TOKENS * tokens))
-    if tokens and fewer:
-        where, patch = _bounded(case, lives, tokens, fewer)
-        share = fewer / tokens
-        yield Remedy(
-            f"{where}at most {format_count(fewer)} tokens: {available(int(size * (1 - share)))} less",
-            verified_by=BY_REPLAY,
-            patch=patch,
-        )
+def _remedies(case: Case, lives: Ints, size: int, tokens: Tokens) -> Iterator[Remedy]:
+    fewer = _rounded(int(SHARE_OF_TOKENS * tokens.written))
+    number = None
+    if fewer:
+        number = _limit(case, lives, tokens)
+        prompt = 0
+        text = f"at most {format_count(fewer)} tokens"
+        if number is not None and number.counts_prompt:
+            prompt = tokens.prompt
+            text = f"at most {format_count(prompt + fewer)} tokens, the prompt's among them"
+        place = ""
+        patch = ""
+        if number is not None:
+            place = f"{number.place}: "
+            patch = number.patch(prompt + fewer)
+        saved = size * (tokens.written - fewer) // tokens.held
+        yield Remedy(f"{place}{text}: {available(saved)} less", verified_by=BY_REPLAY, patch=patch)
+    more = None
+    if number is not None:
+        last = number.value
+        if not number.counts_prompt:
+            last += tokens.held - tokens.written
+        # joined to what is new a cache is there twice
+        more = 2 * size * (last - tokens.held) // tokens.held
+    yield from smaller_generation(case, lives, more)
     missing = case.found.missing_bytes
     for text, saved in (
         ("half as many sequences at a time", size // 2),
@@ -108,8 +154,8 @@ def _rounded(tokens: int) -> int:
     return tokens // unit * unit
 
 
-def _bounded(case: Case, lives: Ints, tokens: int, fewer: int) -> tuple[str, str]:
-    """Where the number of tokens stands in the program, and the diff that makes it smaller."""
+def _limit(case: Case, lives: Ints, tokens: Tokens) -> Number | None:
+    """Where the program says how many tokens it writes."""
     for frame in case.frames(int(lives[-1])):
         file = case.file(frame.file)
         for node in file.path(frame.line):
@@ -119,35 +165,13 @@ def _bounded(case: Case, lives: Ints, tokens: int, fewer: int) -> tuple[str, str
                 end = node.iter.args[-1]
                 if len(node.iter.args) == 3:
                     end = node.iter.args[1]
-                changed = _number(file, end, tokens, fewer)
-                if changed is not None:
-                    return f"{short(file.file)}:{changed[0]}: ", file.patch({changed[0]: (changed[1],)})
-        statement = file.statement(frame.line)
-        if statement is None or isinstance(statement, Loop):
-            continue
-        for call in ast.walk(statement):
-            if not isinstance(call, ast.Call):
-                continue
-            for name in ("max_new_tokens", "max_length"):
-                value = keyword_of(call, name)
-                changed = None
-                if value is not None:
-                    changed = _number(file, value, tokens, fewer)
-                if changed is not None:
-                    return f"{short(file.file)}:{changed[0]}: ", file.patch({changed[0]: (changed[1],)})
-    return "", ""
-
-
-def _number(file: SourceFile, value: ast.expr, tokens: int, fewer: int) -> tuple[int, str] | None:
-    """The line that holds a number of tokens, with a smaller one: itself, or where a name is given it."""
-    if isinstance(value, ast.Name):
-        given = [node for node in file.nodes() if isinstance(node, ast.Assign) and _is_named_by(node, value.id)]
-        if len(given) == 1:
-            value = given[0].value
-    if not isinstance(value, ast.Constant) or not isinstance(value.value, int) or value.value < tokens:
-        return None
-    return file.replaced(value, str(fewer))
-
-
-def _is_named_by(node: ast.Assign, name: str) -> bool:
-    return any(isinstance(target, ast.Name) and target.id == name for target in node.targets)
+                number = number_of(file, end)
+                if number is not None and number.value >= tokens.written:
+                    return number
+    for number in numbers_given(case, NEW_TOKENS):
+        if number.value >= tokens.written:
+            return number
+    for number in numbers_given(case, ALL_TOKENS):
+        if number.value >= tokens.held:
+            return replace(number, counts_prompt=True)
+    return None

@@ -1,4 +1,6 @@
-"""What need not be on the GPU, or not all the time: the whole data set, a checkpoint beside its model, a copy of it."""
+"""What need not be on the GPU, or not all the time: the whole data set, a checkpoint beside its model, a copy of it,
+results that a loop collects.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from gpudash.memory.allocator.trace import ACTIVATIONS, WEIGHTS
 from gpudash.memory.explaining.wording import needed
 from gpudash.memory.frames import Frame
 from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Ints, ProgramCause
-from gpudash.memory.snapshot.source_edits import Function, SourceFile, Splice, keyword_of, method_of
+from gpudash.memory.snapshot.source_edits import Function, Loop, SourceFile, Splice, keyword_of, method_of
 from gpudash.telemetry.explanation import Remedy, short
 from gpudash.units import format_bytes
 
@@ -21,7 +23,11 @@ SHARE_OF_LIVE = 0.2
 SHARE_OF_MISSING = 0.1
 """The same where it is as much as was missing."""
 
+FEWEST_ROUNDS = 3
+"""Lengths that a result must have had to be one that a loop makes longer."""
+
 _MOVES = frozenset({"cuda", "to"})
+_JOINS = frozenset({"cat", "concat", "concatenate", "hstack", "vstack"})
 
 
 def loaded_checkpoint(case: Case) -> ProgramCause | None:
@@ -242,6 +248,84 @@ def _kept_on_host(call: ast.Call, read: list[ast.Subscript]) -> list[Splice]:
     move = ast.unparse(call)[len(ast.unparse(data)) :]
     there = [Splice(node.end_lineno or 0, node.end_col_offset or 0, node.end_col_offset or 0, move) for node in read]
     return [Splice(data.end_lineno or 0, data.end_col_offset or 0, call.end_col_offset or 0, ""), *there]
+
+
+def joined_results(case: Case) -> ProgramCause | None:
+    """A tensor that a loop makes longer in every round, and that is there twice while it does."""
+    lines: dict[Frame, list[int]] = {frame: [] for frame in case.refused_frames[:1]}
+    for life in case.alive.tolist():
+        for frame in case.frames(life)[:1]:
+            lines.setdefault(frame, []).append(life)
+    for frame, found in lines.items():
+        lives = np.array(found, np.int64)
+        file = case.file(frame.file)
+        name = _joined(file.statement(frame.line))
+        loop = next((node for node in reversed(file.path(frame.line)) if isinstance(node, Loop)), None)
+        if not name or loop is None:
+            continue
+        is_refused = frame in case.refused_frames[:1]
+        size = case.bytes_of(lives)
+        if is_refused:
+            size += case.found.requested_bytes or 0
+        made = np.flatnonzero(case.with_frames([(frame.file, frame.line)]))
+        rounds = len(np.unique(case.lives.requested[made]))
+        if size < SHARE_OF_LIVE * case.live_bytes or rounds < FEWEST_ROUNDS:
+            continue
+        place = f"{short(frame.file)}:{frame.line}"
+        text = (
+            f"{place} makes {name} longer in every round of its loop, and has it twice meanwhile: {format_bytes(size)} "
+            f"after {rounds} rounds."
+        )
+        label = f"{place}: collect it in host memory, {name} and what is joined to it: {needed(size)} less"
+        ran = case.resized(made, 0, request=is_refused)
+        peak = None
+        verified_by = ""
+        if ran.fits:
+            peak = ran.peak_reserved
+            verified_by = BY_REPLAY
+        patch = file.patch(file.spliced(_joined_on_host(file, loop)))
+        remedy = Remedy(label, predicted_peak_bytes=peak, verified_by=verified_by, patch=patch)
+        return ProgramCause(text, (remedy,), is_waste=True)
+    return None
+
+
+def _joined(statement: ast.AST | None) -> str:
+    """The variable that a statement makes longer by joining something to it; "" of any other."""
+    match statement:
+        case ast.Assign(
+            targets=[ast.Name(id=name)], value=ast.Call(args=[ast.List(elts=parts) | ast.Tuple(elts=parts), *_]) as call
+        ):
+            if method_of(call) in _JOINS and any(_is_name(part, name) for part in parts):
+                return name
+    return ""
+
+
+def _joined_on_host(file: SourceFile, loop: ast.AST) -> list[Splice]:
+    """Edits by which a loop joins all that it makes longer in host memory, where it also begins."""
+    found = []
+    names = set()
+    for statement in ast.walk(loop):
+        name = _joined(statement)
+        if not name:
+            continue
+        assert isinstance(statement, ast.Assign)
+        assert isinstance(statement.value, ast.Call)
+        parts = statement.value.args[0]
+        assert isinstance(parts, ast.List | ast.Tuple)
+        names.add(name)
+        found += [_behind(part, ".detach().cpu()") for part in parts.elts if not _is_name(part, name)]
+    for node in file.path(getattr(loop, "lineno", 0)):
+        for statement in getattr(node, "body", ()):
+            # an empty tensor that the first round is joined to
+            if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call):
+                is_first = any(isinstance(one, ast.Name) and one.id in names for one in statement.targets)
+                if is_first and not _joined(statement):
+                    found.append(_behind(statement.value, ".cpu()"))
+    return found
+
+
+def _behind(node: ast.expr, text: str) -> Splice:
+    return Splice(node.end_lineno or node.lineno, node.end_col_offset or 0, node.end_col_offset or 0, text)
 
 
 def _line_of(case: Case, lives: Ints) -> Frame | None:

@@ -19,6 +19,7 @@ from gpudash.memory.snapshot.history.history import History
 from gpudash.memory.snapshot.source_edits import SourceFile
 from gpudash.telemetry.explanation import Explanation
 from gpudash.units import MIB
+from tests.end_to_end.out_of_memory.applying import disagreement
 from tests.unit.memory.snapshot.made import BACKWARD, FORWARD, KEPT, OPTIMIZER, TRAIN, WEIGHTS, Made, explained
 
 STEP = """\
@@ -109,6 +110,18 @@ def test_the_batch_is_found_where_programs_write_it(program: str, line: str) -> 
     remedies = explained_with(program).remedies
     assert changed(remedies[0].patch)[1:] == [f"+{line}"]
     assert "a batch of 16 in place of 64, 4 of them for each optimizer step" in remedies[0].change
+
+
+def test_of_a_single_sample_no_half_is_offered() -> None:
+    words = [remedy.change for remedy in explained_with("loader = DataLoader(data, batch_size=1)").remedies]
+    assert words and not any("half the batch" in text or "a batch of" in text for text in words)
+    words = [remedy.change for remedy in explained_with("loader = DataLoader(data, shuffle=True)").remedies]
+    assert any("half the batch, two of them" in text for text in words)
+
+
+def test_without_a_training_nothing_is_said_of_one() -> None:
+    words = [remedy.change for remedy in explained_with("", step="def step(model, data):\n    model(data)").remedies]
+    assert words and not any("optimizer step" in text or "checkpoint" in text for text in words)
 
 
 def test_a_batch_is_smaller_also_where_a_step_takes_little_beside_what_the_training_keeps() -> None:
@@ -286,6 +299,123 @@ def test_keys_that_each_token_makes_longer_are_a_cache_also_without_its_name() -
 
     assert decoded("k = torch.cat([past[0], k], dim=2)").startswith("The KV cache of 2")
     assert not decoded("out = torch.cat([out, found], dim=0)").startswith("The KV cache")
+
+
+GENERATES = """\
+def write(model, prompt):
+    return model.generate(prompt, num_beams=4, {length})
+"""
+
+
+def generated(length: str, prompt: int, sizes: int = MIB // 2) -> Explanation:
+    """An out-of-memory of text of so many tokens behind a prompt, each of which takes so many bytes of the cache."""
+    lines = {40 + number: line for number, line in enumerate(GENERATES.format(length=length).splitlines(), 1)}
+    cache = (("/venv/lib/python3.12/site-packages/transformers/cache_utils.py", 136, "update"), (TRAIN, 42, "write"))
+    made = Made(capacity=200 * MIB)
+    made.malloc(10 * MIB, WEIGHTS)
+    tokens, before = prompt, made.malloc(prompt * sizes)
+    with suppress(AllocationRefused):
+        while True:
+            tokens += 1
+            longer = made.malloc(tokens * sizes)
+            made.free(before)
+            before = longer
+    device = made.device()
+    stacks = [(*cache, (TRAIN, 90, "<module>")) if stack is FORWARD else stack for stack in device.stacks]
+    return explain_history(History(replace(device, stacks=stacks), ()), source=source_of(lines))
+
+
+@pytest.mark.parametrize(
+    ("length", "words"),
+    [
+        ("max_new_tokens=400", "train.py:42: at most 56 tokens: "),
+        ("max_length=500", "train.py:42: at most 175 tokens, the prompt's among them: "),
+    ],
+)
+def test_fewer_tokens_are_counted_as_the_parameter_counts_them(length: str, words: str) -> None:
+    found = generated(length, prompt=120)
+    assert found.cause.startswith("The KV cache of 189 tokens takes ")
+    fewer = next(remedy for remedy in found.remedies if remedy.change.startswith(words))
+    assert not disagreement(fewer)
+
+
+@pytest.mark.parametrize(("length", "beams"), [("max_new_tokens=70", 2), ("max_new_tokens=400", 1)])
+def test_as_few_beams_are_offered_as_leave_room_for_the_tokens_to_come(length: str, beams: int) -> None:
+    found = next(remedy for remedy in generated(length, 120).remedies if "beams" in remedy.change)
+    assert found.change == f"train.py:42: num_beams={beams} in place of 4, which searches less"
+    assert changed(found.patch)[1] == f"+    return model.generate(prompt, num_beams={beams}, {length})"
+    assert found.verified_by
+
+
+COLLECTS = {
+    37: "@torch.no_grad()",
+    38: "def validate(model, data):",
+    39: '    logits = torch.empty(0, 9, device="cuda")',
+    40: "    for x, y in data:",
+    41: "        logits = torch.cat([logits, model(x)], 0)",
+    42: "        targets = torch.cat((targets, y))",
+    43: "    return logits",
+}
+
+
+def longer(lines: dict[int, str]) -> Explanation:
+    """An out-of-memory of a tensor that line 41 makes longer in every round."""
+    made = Made(capacity=200 * MIB)
+    made.malloc(10 * MIB, WEIGHTS)
+    before, rounds = made.malloc(4 * MIB), 1
+    with suppress(AllocationRefused):
+        while True:
+            rounds += 1
+            joined = made.malloc(4 * rounds * MIB)
+            made.free(before)
+            before = joined
+    return explained(made.snapshot(), source=source_of(lines))
+
+
+def test_results_that_a_loop_joins_are_collected_in_host_memory_all_of_them() -> None:
+    found = longer(COLLECTS)
+    assert found.cause.startswith("train.py:41 makes logits longer in every round of its loop, and has it twice ")
+    assert changed(found.remedies[0].patch) == [
+        f"-{COLLECTS[39]}",
+        f"+{COLLECTS[39]}.cpu()",
+        f"-{COLLECTS[41]}",
+        "-        targets = torch.cat((targets, y))",
+        "+        logits = torch.cat([logits, model(x).detach().cpu()], 0)",
+        "+        targets = torch.cat((targets, y.detach().cpu()))",
+    ]
+
+
+INNER = {
+    40: "INNER_STEPS = 10",
+    42: "def step(loss, weights):",
+    43: "    for _ in range(INNER_STEPS):",
+    44: "        grads = torch.autograd.grad(loss, weights, create_graph=True)",
+    45: "    meta_loss.backward()",
+}
+
+
+def test_the_graph_of_inner_steps_is_no_leak() -> None:
+    made = Made(capacity=200 * MIB)
+    made.malloc(10 * MIB, WEIGHTS)
+    made.until_full(4 * MIB, 12 * MIB)
+    found = explained(made.snapshot(), source=source_of(INNER))
+    assert found.cause.startswith("create_graph=True at train.py:44 keeps the graph of each inner step until ")
+    fewer, first_order = found.remedies
+    assert changed(fewer.patch) == ["-INNER_STEPS = 10", "+INNER_STEPS = 5"] and fewer.changes_training
+    assert changed(first_order.patch)[1] == "+        grads = torch.autograd.grad(loss, weights, create_graph=False)"
+    without_backward = {line: text for line, text in INNER.items() if line != 45}
+    assert not explained(made.snapshot(), source=source_of(without_backward)).cause
+
+
+def test_one_tensor_that_is_too_large_is_blamed_by_itself() -> None:
+    made = Made(capacity=200 * MIB)
+    made.malloc(1 * MIB, WEIGHTS)
+    with suppress(AllocationRefused):
+        made.malloc(300 * MIB)
+    found = explained(made.snapshot(), source=source_of({41: "distances = queries[:, None] - gallery"}))
+    assert found.cause == (
+        "train.py:41 asks for 300 MiB in one tensor, which is too large for the card: all others of the pass take 0 B."
+    )
 
 
 FOLDS = {
