@@ -23,6 +23,7 @@ from PySide6.QtWidgets import (
 from gpudash.devices.names import SimulatedCard, shown_name, simulated_card
 from gpudash.devices.simulated_cards import exact_text, is_program_card
 from gpudash.drawing.ghost import RunningGhost
+from gpudash.memory.snapshot.history.request_log import RequestLog
 from gpudash.memory.watching.growth import Forecast
 from gpudash.memory.watching.watch import ends_in
 from gpudash.session.predicting.deviations import Deviation
@@ -317,6 +318,7 @@ class Dashboard(PlotsPage):
         self._balance()
         self.plots.set_ghost("memory", self.ghost)
         self.plots.set_remedy("memory", self._remedy())
+        self.plots.set_requests("memory", self._requests())
         self.plots.set_running_ghost("memory", *self._running_ghost())
         super()._draw()
         self.explanation.refresh()
@@ -550,6 +552,12 @@ class Dashboard(PlotsPage):
             if running is None:
                 return None, ()
             return running, self.fit.deviations_of(running, run)
+
+    def _requests(self) -> RequestLog | None:
+        """What was asked of the device that is shown, request by request."""
+        names = (one.name for one in self.session.devices() if (one.uuid or "host") == self.selected)
+        logs = (self.session.requests.of(name) for name in names)
+        return next((log for log in logs if log is not None), None)
 
     def _shows(self, device: str) -> bool:
         """Whether this is torch's name of the device that is shown."""
