@@ -19,10 +19,10 @@ Ints = NDArray[np.int64]
 MOST_APART = 6000
 """Allocations in a picture from which on each line of the program is one ribbon."""
 
-MOST_SINGLE = 150
+MOST_SINGLE = 110
 """Ribbons of one allocation each; the smaller ones of a picture flow together even where few are in it."""
 
-MOST_SITES = 20
+MOST_SITES = 18
 """Ribbons of one line each; the lines that held less are one ribbon together."""
 
 OTHERS = -1
@@ -152,25 +152,24 @@ def ribbons(
     if len(kept) <= apart:
         alone = np.sort(_largest(weight, single))
     # of the lines of what flows together the largest have a ribbon each
-    together = weight.copy()
-    together[alone] = 0
-    lines = np.bincount(site, together, len(found.first_of_site))
+    lines = np.bincount(site, weight, len(found.first_of_site))
+    lines -= np.bincount(site[alone], weight[alone], len(lines))
     large = _largest(lines, MOST_SITES)
     large = np.sort(large[lines[large] > 0])
     rest = int(np.count_nonzero(lines) > len(large))
     ribbon_of_line = np.full(len(lines), len(large))
     ribbon_of_line[large] = np.arange(len(large))
-    of = ribbon_of_line[site]
-    of[alone] = len(large) + rest + np.arange(len(alone))
     others = np.full(rest, OTHERS)
     allocation = np.concatenate((np.full(len(large) + rest, -1), kept[alone]))
-    site = np.concatenate((large, others, site[alone]))
+    sites = np.concatenate((large, others, site[alone]))
     # an early ribbon lies below a later one, and a line where its first allocation would; all others are the topmost
     age = np.concatenate((found.first_of_site[large], np.full(rest, len(found)), kept[alone]))
     order = np.argsort(age, kind="stable")
     row = np.argsort(order)
-    tops = _tops(row[of], first, end, size, len(order), len(shown))
-    return Ribbons(low, high, moments, column_of, tops, allocation[order], site[order])
+    of = row[np.minimum(ribbon_of_line, max(0, len(row) - 1))][site]
+    of[alone] = row[len(large) + rest :]
+    tops = _tops(of, first, end, size, len(order), len(shown))
+    return Ribbons(low, high, moments, column_of, tops, allocation[order], sites[order])
 
 
 def _fullest(found: Allocations, low: float, high: float, columns: int) -> Ints:
@@ -229,8 +228,23 @@ def _tops(of: Ints, first: NDArray[np.int32], end: NDArray[np.int32], size: Ints
     return np.cumsum(thick, axis=0)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class RibbonGround:
+    """What ribbons stand on and what is above them, in each column of pixels.
+
+    Attributes:
+        base: bytes below the lowest ribbon.
+        roof: bytes up to the upper edge of what is above the highest.
+        colour: of that, 0xAARRGGBB.
+    """
+
+    base: Floats
+    roof: Floats
+    colour: int
+
+
 def painted(
-    shown: Ribbons, colours: NDArray[np.uint32], height: int, scale: float, base: Floats | None = None
+    shown: Ribbons, colours: NDArray[np.uint32], height: int, scale: float, around: RibbonGround | None = None
 ) -> NDArray[np.uint32]:
     """Ribbons as pixels, shape (height, columns), from the top; 0 where there are none.
 
@@ -240,31 +254,38 @@ def painted(
         colours: of each ribbon, 0xAARRGGBB.
         height: pixels.
         scale: pixels a byte.
-        base: bytes below the lowest ribbon in each column of pixels; ``None`` for none.
+        around: ``None`` for ribbons that stand on the lower edge, with nothing above them.
     """
-    if base is None:
-        return np.take(_columns_of_pixels(shown.tops, colours, height, scale), shown.column_of, axis=1)
-    return _columns_of_pixels(shown.tops[:, shown.column_of] + base, colours, height, scale, base)
+    if around is None:
+        nothing = np.zeros(shown.tops.shape[1])
+        pixels = _columns_of_pixels(shown.tops, colours, height, scale, RibbonGround(nothing, nothing, 0))
+        return np.take(pixels, shown.column_of, axis=1)
+    tops = shown.tops[:, shown.column_of] + around.base
+    return _columns_of_pixels(tops, colours, height, scale, around)
 
 
 def _columns_of_pixels(
-    tops: Floats, colours: NDArray[np.uint32], height: int, scale: float, base: Floats | float = 0.0
+    tops: Floats, colours: NDArray[np.uint32], height: int, scale: float, around: RibbonGround
 ) -> NDArray[np.uint32]:
     count, columns = tops.shape
     # ribbon k goes from the edge in column k + 1 to the next one, in whole pixels from the bottom
-    edges = np.empty((columns, count + 3), np.int32)
+    edges = np.empty((columns, count + 4), np.int32)
     edges[:, 0] = 0
-    edges[:, 1] = np.clip(np.rint(np.multiply(base, scale)), 0, height)
-    scaled = tops * scale
-    np.rint(scaled, out=scaled)
-    np.clip(scaled, 0, height, out=scaled)
-    edges[:, 2:-1] = scaled.T
+    edges[:, 1] = _whole(around.base * scale, height)
+    edges[:, 2:-2] = _whole(tops * scale, height).T
+    edges[:, -2] = np.maximum(_whole(around.roof * scale, height), edges[:, -3])
     edges[:, -1] = height
     runs = np.diff(edges, axis=1).ravel()
     seen = np.flatnonzero(runs)
-    palette = np.tile(np.concatenate(([0], colours, [0])).astype(np.uint32), columns)
+    palette = np.tile(np.concatenate(([0], colours, [around.colour, 0])).astype(np.uint32), columns)
     pixels = np.repeat(palette[seen], runs[seen])
     return np.ascontiguousarray(pixels.reshape(columns, height).T[::-1])
+
+
+def _whole(pixels: Floats, height: int) -> Floats:
+    """The nearest whole pixels that are in the picture, in place."""
+    np.rint(pixels, out=pixels)
+    return np.clip(pixels, 0, height, out=pixels)
 
 
 @dataclass(frozen=True, slots=True)

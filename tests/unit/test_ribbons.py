@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gpudash.drawing.ribbons import OTHERS, Allocations, Ribbons, painted, ribbons, stayed_by_line
+from gpudash.drawing.ribbons import OTHERS, Allocations, RibbonGround, Ribbons, painted, ribbons, stayed_by_line
 
 MIB = 2**20
 
@@ -103,8 +103,11 @@ def test_the_pointer_finds_the_ribbon_that_is_painted_there() -> None:
 
 def test_ribbons_stand_on_what_is_below_them() -> None:
     shown = ribbons(_allocations([(0, 9, 10, 0)], 2), 0.0, 2.0, 2)
-    pixels = painted(shown, np.array([7], np.uint32), 40, 1.0, np.array([5.0, 20.0]))
-    assert [np.flatnonzero(pixels[::-1, column]).tolist() for column in (0, 1)] == [
+    pixels = painted(
+        shown, np.array([7], np.uint32), 40, 1.0, RibbonGround(np.array([5.0, 20.0]), np.array([5.0, 35.0]), 9)
+    )
+    assert np.flatnonzero(pixels[::-1, 1] == 9).tolist() == list(range(30, 35))
+    assert [np.flatnonzero(pixels[::-1, column] == 7).tolist() for column in (0, 1)] == [
         list(range(5, 15)),
         list(range(20, 30)),
     ]

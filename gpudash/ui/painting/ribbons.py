@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QColor, QFont, QFontMetricsF, QImage, QPainter
 
-from gpudash.drawing.ribbons import OTHERS, Allocations, Floats, Ribbons, painted, ribbons
+from gpudash.drawing.ribbons import OTHERS, Allocations, Floats, RibbonGround, Ribbons, painted, ribbons
 from gpudash.memory.frames import is_library
 from gpudash.memory.snapshot.history.request_log import RequestLog
 from gpudash.telemetry.explanation import short
@@ -23,8 +23,11 @@ from gpudash.units import format_bytes, format_duration
 SHADES = (0.0, 0.16, 0.3)
 """Shares of the ground in the colours of neighbours, by which one ribbon is told from the next of its kind."""
 
-MOST_TEXTS = 14
+MOST_TEXTS = 8
 """Ribbons with words: the largest."""
+
+RANKED_BY = 8
+"""Columns of which one is looked at to find the largest."""
 
 INSET_PX = 6.0
 """Beside words."""
@@ -45,7 +48,7 @@ class RibbonPicture:
         place: where it is shown, logical pixels.
         scale: pixels a byte.
         palette: colours.
-        base: bytes below the ribbons in each column; ``None`` for none.
+        around: what the ribbons stand on, and what is above them.
         font: of words on the ribbons; ``None`` for no words.
         by_time: whether events lie where their seconds are.
 
@@ -64,7 +67,7 @@ class RibbonPicture:
         scale: float,
         palette: Palette,
         *,
-        base: Floats | None = None,
+        around: RibbonGround | None = None,
         font: QFont | None = None,
         by_time: bool = True,
     ) -> None:
@@ -75,21 +78,26 @@ class RibbonPicture:
         self._found = found
         self._by_time = by_time
         self._scale = scale
-        self._base = base
+        self._around = around
         self._font = font
         height = max(1, round(place.height()))
         colours = ribbon_colours(self.shown, [line.category for line in log.lines], palette)
-        self._image = ribbon_image(self.shown, colours, height, scale, base)
+        # an image does not keep the pixels that it is made of
+        self._pixels = painted(self.shown, colours, height, scale, around)
+        rows, columns = self._pixels.shape
+        image_format = QImage.Format.Format_ARGB32_Premultiplied
+        self._image = QImage(self._pixels.data, columns, rows, 4 * columns, image_format)
         if font is not None and len(self.shown.site):
             metrics = QFontMetricsF(font)
             found_texts = ribbon_texts(
-                self.shown, self._ways_to_say, metrics.horizontalAdvance, metrics.height(), height, scale, base
+                self.shown, self._ways_to_say, metrics.horizontalAdvance, metrics.height(), height, scale, around
             )
             self.texts = [RibbonText(one.text, one.room.translated(place.topLeft())) for one in found_texts]
 
     def paint(self, painter: QPainter) -> None:
         """Show it."""
-        painter.drawImage(self.place, self._image)
+        # in whole pixels: to move every column by a part of one takes ten times as long
+        painter.drawImage(QPointF(round(self.place.left()), round(self.place.top())), self._image)
         if self._font is None:
             return
         painter.setFont(self._font)
@@ -107,8 +115,8 @@ class RibbonPicture:
         columns = len(self.shown.moments)
         column = min(columns - 1, int((point.x() - self.place.left()) * columns / self.place.width()))
         base = 0.0
-        if self._base is not None:
-            base = float(self._base[column])
+        if self._around is not None:
+            base = float(self._around.base[column])
         ribbon = self.shown.at(column, (self.place.bottom() - point.y()) / self._scale - base)
         if ribbon is None:
             return None
@@ -182,16 +190,6 @@ def ribbon_colours(shown: Ribbons, categories: Sequence[str], palette: Palette) 
     return found
 
 
-def ribbon_image(
-    shown: Ribbons, colours: NDArray[np.uint32], height: int, scale: float, base: Floats | None = None
-) -> QImage:
-    """The picture, one pixel a column, clear where no ribbon is; arguments as of `gpudash.drawing.ribbons.painted`."""
-    pixels = painted(shown, colours, height, scale, base)
-    rows, columns = pixels.shape
-    # the picture does not own the pixels, which go with this call
-    return QImage(pixels.data, columns, rows, 4 * columns, QImage.Format.Format_ARGB32).copy()
-
-
 @dataclass(frozen=True, slots=True)
 class RibbonText:
     """Words on a ribbon, and their room in pixels of the picture."""
@@ -207,7 +205,7 @@ def ribbon_texts(
     line_px: float,
     height: float,
     scale: float,
-    base: Floats | None = None,
+    around: RibbonGround | None = None,
 ) -> list[RibbonText]:
     """Words for the largest ribbons, where they have room for a line of them.
 
@@ -215,30 +213,30 @@ def ribbon_texts(
         texts: of a ribbon, the longest way to say it first; of several of one line, of -1 less the first of them.
         width_of: of a text, pixels.
         line_px: height of a line.
-        height, scale, base: as of the picture.
+        height, scale, around: as of `gpudash.drawing.ribbons.painted`.
     """
-    tops = shown.tops[:, shown.column_of]
-    if base is not None:
-        tops = tops + base
-    lowest = np.zeros(tops.shape[1])
-    if base is not None:
-        lowest = base
     # neighbours of one line have their words together, since each may be too thin for them
     alone = np.concatenate((np.flatnonzero(np.diff(shown.site)), [len(shown.site) - 1]))
-    edges = np.clip(np.vstack((lowest, tops[alone])) * scale, 0.0, height)
-    thick = np.diff(edges, axis=0)
+    # every few columns tell which are the largest
+    thick = np.diff(shown.tops[alone][:, shown.column_of[::RANKED_BY]], axis=0, prepend=0.0)
     begins = np.concatenate(([0], alone[:-1] + 1))
     found = []
     for group in np.argsort(-thick.sum(axis=1))[:MOST_TEXTS].tolist():
         ribbon = int(begins[group]) if begins[group] == alone[group] else -1 - int(begins[group])
-        run = _level_run(edges[group], edges[group + 1], line_px)
+        low_high = shown.tops[[max(0, int(begins[group]) - 1), int(alone[group])]][:, shown.column_of]
+        if begins[group] == 0:
+            low_high[0] = 0.0
+        if around is not None:
+            low_high += around.base
+        low, high = np.clip(low_high * scale, 0.0, height)
+        run = _level_run(low, high, line_px)
         if run is None:
             continue
-        begin, end, low, high = run
+        begin, end, floor, roof = run
         room = end - begin - 2 * INSET_PX
         text = next((text for text in texts(ribbon) if width_of(text) <= room), "")
         if text:
-            middle = height - (low + high) / 2
+            middle = height - (floor + roof) / 2
             found.append(RibbonText(text, QRectF(begin + INSET_PX, middle - line_px / 2, room, line_px)))
     return found
 

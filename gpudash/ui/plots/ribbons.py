@@ -10,12 +10,12 @@ from PySide6.QtCore import QPointF, QRectF
 from PySide6.QtGui import QColor, QFont, QPainter
 from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
-from gpudash.drawing.ribbons import Allocations, Floats, stayed_by_line
+from gpudash.drawing.ribbons import Allocations, Floats, RibbonGround, stayed_by_line
 from gpudash.memory.snapshot.history.request_log import RequestLog
 from gpudash.ui.colours import Palette
 from gpudash.ui.painting.geometry import Geometry
 from gpudash.ui.painting.ribbons import OTHER_LINES, RibbonPicture, columns_of
-from gpudash.ui.plots.layers import Area, Label, Layer, paint_area
+from gpudash.ui.plots.layers import Label, Layer
 from gpudash.units import format_bytes, format_count
 
 BEGINS_AT, WHOLE_AT = 32.0, 8.0
@@ -58,7 +58,6 @@ class RibbonsLayer(Layer):
         self.share = 0.0
         self._palette = palette
         self._clip = QRectF()
-        self._idle: Area | None = None
         self._font = font
         self.hide()
 
@@ -108,11 +107,9 @@ class RibbonsLayer(Layer):
         if self.share == 1.0:
             font = self._font
         base = floor + _unseen(found, ground, low, high)
-        self.picture = RibbonPicture(log, found, low, high, place, scale, self._palette, base=base, font=font)
+        around = RibbonGround(base, roof, ground.idle.rgba())
+        self.picture = RibbonPicture(log, found, low, high, place, scale, self._palette, around=around, font=font)
         self._clip = area
-        x = left + (np.arange(columns) + 0.5) * place.width() / columns
-        upper, lower = (np.maximum(area.bottom() - edge * scale, area.top()) for edge in (roof, floor))
-        self._idle = Area((x, upper), (x, lower), ground.idle)
 
     def text_at(self, point: QPointF) -> str:
         """What the ribbon under the pointer is, in words; "" where there is none."""
@@ -121,11 +118,10 @@ class RibbonsLayer(Layer):
         return self.picture.text_at(point)
 
     def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
-        if self.picture is None or self._idle is None:
+        if self.picture is None:
             return
         painter.setClipRect(self._clip)
         painter.setOpacity(self.share)
-        paint_area(painter, self._idle)
         self.picture.paint(painter)
         painter.setOpacity(1.0)
 

@@ -121,6 +121,7 @@ class RequestLog:
         self._line_of: dict[tuple[str, int, str], int] = {}
         self._live: dict[Hashable, int] = {}
         self._bytes = 0
+        self._found: tuple[int, Allocations] | None = None
 
     def take(self, requests: Iterable[Request]) -> None:
         """Add requests; a time before that of the one before is taken for the same moment."""
@@ -188,8 +189,10 @@ class RequestLog:
     def allocations(self) -> Allocations:
         """All that is known; what comes later changes nothing of it but ends, which count as not yet come."""
         with self._lock:
-            columns = self._born, self._freed, self._size, self._site, self._time, self._level
-            return Allocations(*(column.taken for column in columns))
+            if self._found is None or self._found[0] != self.version:
+                columns = self._born, self._freed, self._size, self._site, self._time, self._level
+                self._found = self.version, Allocations(*(column.taken for column in columns))
+            return self._found[1]
 
     def stack_of(self, allocation: int) -> Stack:
         """The stack of an allocation, innermost line first; empty where it is not known."""
