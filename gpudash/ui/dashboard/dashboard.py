@@ -146,8 +146,7 @@ class Dashboard(PlotsPage):
         self.result = ResultPage()
         self.plots.lay_over(self.result, self.result.place_in)
         self.view_bar = ViewBar(self.view, settings.smoothing, live=self.live)
-        self.tabs.output.set_palette(palette)
-        self.tabs.operators.set_palette(palette)
+        self.tabs.set_palette(palette)
         upper = QWidget()
         in_column(self.view_bar, (self.plots, 1), parent=upper, margins=(0, 0, 0, 0), spacing=PLOTS_GAP)
         self.splitter = in_halves((upper, 1), (self.tabs, 0), across=False)
@@ -292,9 +291,8 @@ class Dashboard(PlotsPage):
 
     def set_palette(self, palette: Palette) -> None:
         super().set_palette(palette)
-        for part in (self.cards, self.chooser, self.panel.fit, self.explanation, self.tabs.output):
+        for part in (self.cards, self.chooser, self.panel.fit, self.explanation, self.tabs):
             part.set_palette(palette)
-        self.tabs.operators.set_palette(palette)
 
     def prepare(self) -> Iterator[None]:
         """Do most of what the first `refresh` would, before the dashboard is seen: a part each time the next is asked
@@ -318,11 +316,15 @@ class Dashboard(PlotsPage):
         self._balance()
         self.plots.set_ghost("memory", self.ghost)
         self.plots.set_remedy("memory", self._remedy())
-        self.plots.set_requests("memory", self._requests())
+        requests = self._requests()
+        self.plots.set_requests("memory", requests)
         self.plots.set_running_ghost("memory", *self._running_ghost())
         super()._draw()
         self.explanation.refresh()
         self.tabs.refresh_output(self.session.output)
+        with self.session.store.lock:
+            run = run_in_view(self.session.store, self.view.range())
+        self.tabs.refresh_source(requests, run, self.view.cursor_s)
 
     def _take_events(self) -> None:
         store = self.session.store

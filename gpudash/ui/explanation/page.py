@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QGuiApplication, QKeySequence, QResizeEvent, QShortcut
@@ -22,6 +23,7 @@ from gpudash.telemetry.runs import RunView
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import Palette
 from gpudash.ui.explanation.bar import PartsBar
+from gpudash.ui.explanation.blocks import BlocksPanel
 from gpudash.ui.explanation.call_site_table import COUNT, OWN, TOTAL, WHERE, CallSiteArrangement, CallSiteTable
 from gpudash.ui.explanation.comparison import ComparisonPanel, course_of
 from gpudash.ui.explanation.header import CauseHeader
@@ -96,6 +98,7 @@ class ExplanationPage(QWidget):
         self.program = ProgramPanel(palette)
         self.stack = self.program.stack
         self.comparison = ComparisonPanel(palette)
+        self.blocks = BlocksPanel(palette)
         self._allocator = ""
         self._own: OwnProgram | None = None
         self._show_header: Callable[..., None] = self.header.show_explanation
@@ -114,7 +117,8 @@ class ExplanationPage(QWidget):
         filled.setProperty("role", "panel")
         head = in_row(title_label("1  WHAT FILLED IT"), self._total, 1)
         in_column(head, self.bar, parent=filled, margins=(12, 6, 12, 6), spacing=4)
-        self.middle = in_halves((self.owners, 3), (self.plots, 2), across=True)
+        self.right = in_halves((self.plots, 1), (self.blocks, 1), across=False)
+        self.middle = in_halves((self.owners, 3), (self.right, 2), across=True)
         self.middle.setSizes([SHARES[0], SHARES[1]])
         self.plots.setMinimumWidth(CURVE_WIDTH)
         rows = (self.header, filled, self.middle, self.comparison, self.program, self._evidence)
@@ -156,6 +160,7 @@ class ExplanationPage(QWidget):
         rank: int | None = None,
         allocator: str = "",
         program: OwnProgram | None = None,
+        snapshot: Path | None = None,
     ) -> None:
         """Explain.
 
@@ -168,11 +173,13 @@ class ExplanationPage(QWidget):
             rank: whose memory it is, in a run with ranks.
             allocator: what the device is called in readings, where that is not as the run calls it.
             program: the user's own that is explained; ``None`` where it is a run of ours.
+            snapshot: of the memory as it was; ``None`` where none was kept.
         """
         same = self.explanation is not None and self.explanation.with_remedies(()) == found.with_remedies(())
         self.explanation = found
         self._allocator = allocator or found.device
         self._compare(False)
+        self.blocks.show_snapshot(found, snapshot)
         if not same:
             self._show_parts(found, began_s, uuid)
         self._show_header = partial(
@@ -300,10 +307,11 @@ class ExplanationPage(QWidget):
     def refresh(self) -> None:
         """Draw the curve anew where it has changed; the window's timer calls it."""
         self.plots.refresh()
+        self.blocks.refresh()
 
     def set_palette(self, palette: Palette) -> None:
         """Redraw in other colours."""
-        for part in (self.bar, self.plots, self.comparison, self.program):
+        for part in (self.bar, self.plots, self.blocks, self.comparison, self.program):
             part.set_palette(palette)
 
     def copy_report(self) -> None:

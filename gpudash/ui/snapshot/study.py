@@ -21,9 +21,9 @@ from gpudash.memory.snapshot.history.request_log import log_of
 from gpudash.memory.snapshot.sidecar import NOTHING, Sidecar
 from gpudash.session.recordings.report_folder import sidecar_of
 from gpudash.telemetry.explanation import Explanation, Growth, Part, StackLine
+from gpudash.ui.explanation.memory_map import Map, map_of
 from gpudash.ui.snapshot.drawing.call_tree import Branch, own_code, whole
 from gpudash.ui.snapshot.drawing.levels import Levels
-from gpudash.ui.snapshot.drawing.memory_map import Map, map_of
 from gpudash.ui.snapshot.drawing.timeline import place_text
 from gpudash.ui.snapshot.rows import ChangeRow, HeldRow, Holder, Places, change_text, changes, holders
 from gpudash.ui.snapshot.selection import Path as CallPath

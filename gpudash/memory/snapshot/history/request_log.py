@@ -25,6 +25,12 @@ MOST_STACKS = 50_000
 ROUNDED_TO = 512
 """Bytes: torch's allocator gives a multiple of them (c10/cuda/CUDACachingAllocator.cpp, kMinBlockSize)."""
 
+MOST_GROWTH_STEPS, LEAST_GROWTH_STEPS = 20, 3
+"""Steps whose leavings are looked at, and how many there have to be."""
+
+GROWING_SHARE = 0.6
+"""Of these steps, in which a line has left something that stays."""
+
 NEVER = 2**62
 """Event that frees what is still there: behind all others, and far enough from the largest number to reckon with."""
 
@@ -49,6 +55,19 @@ class AllocatingLine:
     def text(self) -> str:
         """Its short name: "train.py:41 step"."""
         return site_name(self.file, self.line, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldLine:
+    """What a line holds at a moment.
+
+    Attributes:
+        bytes: that it allocated and that are there.
+        growth: bytes that it keeps of every step, 0.0 where it keeps nothing.
+    """
+
+    bytes: int
+    growth: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +213,26 @@ class RequestLog:
                 self._found = self.version, Allocations(*(column.taken for column in columns))
             return self._found[1]
 
+    def held_by_line(self, moment: int, steps: NDArray[np.float64] | None = None) -> dict[tuple[str, int], HeldLine]:
+        """What lines hold, by file and line.
+
+        Args:
+            moment: event of `allocations`.
+            steps: session times at which steps ended, ascending; ``None`` where none are known.
+        """
+        found = self.allocations()
+        there = np.flatnonzero((found.born <= moment) & (found.freed > moment))
+        sizes = np.bincount(found.site[there], found.size[there], len(self.lines)).astype(np.int64)
+        growth = np.zeros(len(self.lines))
+        if steps is not None and len(found.place) and moment >= 0:
+            growth = _growth(found, there, steps[steps <= found.place[moment]], len(self.lines))
+        held: dict[tuple[str, int], HeldLine] = {}
+        for line, size, rate in zip(self.lines, sizes.tolist(), growth.tolist(), strict=False):
+            key = line.file, line.line
+            before = held.get(key, HeldLine(0))
+            held[key] = HeldLine(before.bytes + size, before.growth + rate)
+        return held
+
     def stack_of(self, allocation: int) -> Stack:
         """The stack of an allocation, innermost line first; empty where it is not known."""
         if 0 <= allocation < self._stack.count:
@@ -265,6 +304,34 @@ class RequestLog:
         self._level.replace(self._level.taken[cut:])
         self._time.replace(self._time.taken[cut:])
         self._live = {owner: int(place[allocation]) for owner, allocation in self._live.items()}
+
+
+def _growth(
+    found: Allocations, there: NDArray[np.int64], steps: NDArray[np.float64], lines: int
+) -> NDArray[np.float64]:
+    """Bytes that each line keeps of every step.
+
+    What is there of the last steps may go with the next one, as gradients do; what is there of as many steps before
+    them stays. A line keeps something of every step where most of those have left something behind: what was allocated
+    once, such as an optimizer's state, was in one.
+
+    Args:
+        there: numbers of the allocations that are there.
+        steps: session times at which steps ended, up to now.
+    """
+    growth = np.zeros(lines)
+    count = min(MOST_GROWTH_STEPS, len(steps) // 2)
+    if count < LEAST_GROWTH_STEPS:
+        return growth
+    edges = steps[-2 * count - 1 :][: count + 1] if len(steps) > 2 * count else steps[: count + 1]
+    since = found.place[np.maximum(found.born[there], 0)]
+    step = np.searchsorted(edges, since, "right") - 1
+    inside = np.flatnonzero((step >= 0) & (step < count) & (found.born[there] >= 0))
+    site = found.site[there[inside]]
+    pairs = np.unique(site * count + step[inside])
+    in_steps = np.bincount(pairs // count, minlength=lines)
+    sizes = np.bincount(site, found.size[there[inside]], lines)
+    return np.where(in_steps >= GROWING_SHARE * count, sizes / count, growth)
 
 
 def log_of(history: History, began_wall_s: float = 0.0) -> RequestLog:

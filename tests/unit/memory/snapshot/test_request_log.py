@@ -117,3 +117,42 @@ def test_a_device_of_which_nothing_was_told_has_no_log() -> None:
     assert logs.of("sim:0") is logs.made("sim:0")
     assert logs.devices == ("sim:0",)
     assert MOST_EVENTS > 1_000_000
+
+
+def _trained(steps: int) -> RequestLog:
+    """Gradients go with the next step, the optimizer's state comes with the first, the history keeps something."""
+    log = RequestLog()
+    at = [(Frame("/home/me/train.py", line, "<module>"),) for line in range(1, 6)]
+    log.take([Request(0.0, "weights", 4096, at[0])])
+    for step in range(steps):
+        time_s = float(step)
+        gone = [Request(time_s + 0.1, ("gradients", step - 1))]
+        state = [Request(time_s + 0.3, "state", 8192, at[2])] if step == 0 else []
+        new = [
+            Request(time_s + 0.2, ("gradients", step), 2048, at[1]),
+            *state,
+            Request(time_s + 0.4, ("history", step), 1024, at[3]),
+        ]
+        log.take([*gone, *new])
+    return log
+
+
+def test_a_line_keeps_of_every_step_what_later_steps_do_not_free() -> None:
+    log = _trained(40)
+    found = log.allocations()
+    held = log.held_by_line(len(found.place) - 1, np.arange(1.0, 41.0) - 0.05)
+    assert {line: one.bytes for (_file, line), one in held.items()} == {1: 4096, 2: 2048, 3: 8192, 4: 40 * 1024}
+    assert {line: one.growth for (_file, line), one in held.items()} == {1: 0.0, 2: 0.0, 3: 0.0, 4: 1024.0}
+
+
+def test_what_lines_hold_is_of_the_moment_that_is_asked_for() -> None:
+    log = _trained(40)
+    held = log.held_by_line(log.allocations().moment(9.9))
+    assert held["/home/me/train.py", 4].bytes == 10 * 1024
+    assert log.held_by_line(-1)["/home/me/train.py", 4].bytes == 0
+
+
+def test_too_few_steps_say_nothing_of_growth() -> None:
+    log = _trained(3)
+    held = log.held_by_line(len(log.allocations().place) - 1, np.arange(1.0, 4.0))
+    assert all(one.growth == 0.0 for one in held.values())
