@@ -115,7 +115,7 @@ class BlocksPanel(QFrame):
         self._scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self._scroll.setWidget(self.view)
         self._scroll.viewport().installEventFilter(self)
-        head = in_row(title_label("BLOCKS, AS THEY LAY"), 1)
+        head = in_row(title_label("3  BLOCKS, AS THEY LAY"), 1)
         in_column(head, self.sums, (self._scroll, 1), parent=self, margins=(10, 6, 10, 6), spacing=4)
         self.hide()
 

@@ -42,6 +42,9 @@ from gpudash.units import format_bytes, format_clock, format_count
 BEFORE_RATIO, AFTER_RATIO = 0.03, 0.05
 """Parts of a run's time that are shown before and after it."""
 
+BOTH_PX = 340
+"""Logical pixels of height from which the curve and the blocks of a fragmented memory are shown both."""
+
 SHORTEST_S = 1.0
 
 SHARES = (3000, 2000)
@@ -138,11 +141,16 @@ class ExplanationPage(QWidget):
         self.program.change.stop_wanted.connect(self.stop_wanted)
         panes = (self.bar, self.owners.table.view, self.plots)
         for number, pane in enumerate(panes, 1):
-            self._key(str(number), lambda pane=pane: pane.setFocus(Qt.FocusReason.ShortcutFocusReason))
+            self._key(str(number), lambda pane=pane: self._focus(pane))
         self._key("4", lambda: self.program.text.setFocus(Qt.FocusReason.ShortcutFocusReason))
         self._key("/", lambda: self.owners.search.setFocus(Qt.FocusReason.ShortcutFocusReason))
         self._key("T", self.owners.total.toggle)
         self._key("Esc", self.leave)
+
+    def _focus(self, pane: QWidget) -> None:
+        if pane is self.plots and self.plots.isHidden():
+            pane = self.blocks.view
+        pane.setFocus(Qt.FocusReason.ShortcutFocusReason)
 
     def _key(self, key: str, act: object) -> None:
         shortcut = QShortcut(QKeySequence(key), self)
@@ -293,6 +301,11 @@ class ExplanationPage(QWidget):
             else:
                 self.middle.setSizes(SHARES)
 
+    def _share_right(self) -> None:
+        """Where the curve and the blocks have no room both, the blocks are shown, of which the headline speaks."""
+        both = self.right.height() >= scaled(BOTH_PX)
+        self.plots.setVisible(both or self.blocks.isHidden())
+
     def _share_forward(self) -> None:
         """Most of the width to the curve, as long as the table's places can be read."""
         whole = sum(self.middle.sizes())
@@ -308,6 +321,7 @@ class ExplanationPage(QWidget):
         """Draw the curve anew where it has changed; the window's timer calls it."""
         self.plots.refresh()
         self.blocks.refresh()
+        self._share_right()
 
     def set_palette(self, palette: Palette) -> None:
         """Redraw in other colours."""

@@ -102,7 +102,8 @@ class RibbonPicture:
             return
         painter.setFont(self._font)
         for written in self.texts:
-            at = written.room.center() - self.place.topLeft()
+            # where the words begin: they may end long before their room does
+            at = QPointF(written.room.left(), written.room.center().y()) - self.place.topLeft()
             column = min(self._image.width() - 1, int(at.x() * self._image.width() / self.place.width()))
             row = min(self._image.height() - 1, int(at.y()))
             painter.setPen(text_on(self._image.pixelColor(column, row)))

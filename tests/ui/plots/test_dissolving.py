@@ -103,7 +103,7 @@ def test_the_pointer_says_size_life_and_stack(stack: PlotStack) -> None:
 
 def test_wide_ribbons_carry_the_name_of_their_line(stack: PlotStack) -> None:
     _shown(stack, _log(), 5.0, 5.1)
-    assert "train.py:2 <module>  400 MiB" in [label.text for label in stack.plots[0].labels()]
+    assert "train.py:2  400 MiB" in [label.text for label in stack.plots[0].labels()]
 
 
 def test_a_plot_of_too_many_events_stays_whole(stack: PlotStack) -> None:

@@ -31,6 +31,9 @@ MOST_GROWTH_STEPS, LEAST_GROWTH_STEPS = 20, 3
 GROWING_SHARE = 0.6
 """Of these steps, in which a line has left something that stays."""
 
+OUTSIDE = " <module>"
+"""What Python calls code outside of functions."""
+
 NEVER = 2**62
 """Event that frees what is still there: behind all others, and far enough from the largest number to reckon with."""
 
@@ -53,8 +56,8 @@ class AllocatingLine:
 
     @property
     def text(self) -> str:
-        """Its short name: "train.py:41 step"."""
-        return site_name(self.file, self.line, self.name)
+        """Its short name: "train.py:41 step", outside of functions "train.py:41"."""
+        return site_name(self.file, self.line, self.name).removesuffix(OUTSIDE)
 
 
 @dataclass(frozen=True, slots=True)
