@@ -96,6 +96,16 @@ class SceneMark:
 
 
 @dataclass(frozen=True, slots=True)
+class SceneDot:
+    """A ring at a place and a value of the left axis."""
+
+    place: float
+    value: float
+    kind: str
+    radius: float = 5
+
+
+@dataclass(frozen=True, slots=True)
 class SceneNote:
     """A text at a place and a value of the left axis, moved right and down by so many pixels."""
 
@@ -108,7 +118,24 @@ class SceneNote:
     down: float = 0
 
 
-Item = SceneArea | SceneBand | SceneCurve | SceneLevel | SceneMark | SceneNote
+@dataclass(frozen=True, slots=True, eq=False)
+class SceneRibbons:
+    """Ribbons on one another, k of them in c columns side by side; see `gpudash.drawing.ribbons`.
+
+    Attributes:
+        x: edges of the columns, ascending, shape (c + 1,).
+        tops: values of the left axis up to the upper edge of each, the lowest ribbon first, shape (k, c).
+        kinds: of each ribbon.
+        titles: of each ribbon, shown where it is pointed at.
+    """
+
+    x: Floats
+    tops: Floats
+    kinds: Sequence[str]
+    titles: Sequence[str]
+
+
+Item = SceneArea | SceneBand | SceneCurve | SceneDot | SceneLevel | SceneMark | SceneNote | SceneRibbons
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +171,31 @@ def _share(axis: SceneAxis, values: Floats | float) -> Floats:
     with np.errstate(all="ignore"):  # a recording may hold any number
         share: Floats = np.clip((np.asarray(values, np.float64) - axis.low) / (axis.high - axis.low), 0.0, 1.0)
     return share
+
+
+def outline(x: Floats, low: Floats, high: Floats) -> list[tuple[Floats, Floats]]:
+    """The corners of what lies between two edges that are level within each column, a shape for each part of it.
+
+    Args:
+        x: edges of the columns, shape (c + 1,).
+        low, high: of each column, shape (c,); nothing lies where they are one.
+    """
+    there = high > low
+    bounds = np.flatnonzero(np.diff(there.astype(np.int8), prepend=0, append=0)).reshape(-1, 2)
+    found = []
+    for begin, end in bounds.tolist():
+        # corners only where an edge changes its height: in most columns neither does
+        upper_x, upper_y = _stairs(x[begin : end + 1], high[begin:end])
+        lower_x, lower_y = _stairs(x[begin : end + 1], low[begin:end])
+        found.append((np.concatenate((upper_x, lower_x[::-1])), np.concatenate((upper_y, lower_y[::-1]))))
+    return found
+
+
+def _stairs(x: Floats, y: Floats) -> tuple[Floats, Floats]:
+    changes = np.flatnonzero(np.diff(y)) + 1
+    begins = np.concatenate(([0], changes))
+    ends = np.append(changes, len(y))
+    return np.stack((x[begins], x[ends]), axis=1).ravel(), np.repeat(y[begins], 2)
 
 
 def pieces(x: Floats, y: Floats) -> list[tuple[Floats, Floats]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from xml.etree.ElementTree import Element, SubElement, tostring
 
+import numpy as np
 from markupsafe import Markup
 
 from gpudash.drawing.scene import (
@@ -14,9 +15,12 @@ from gpudash.drawing.scene import (
     SceneAxis,
     SceneBand,
     SceneCurve,
+    SceneDot,
     SceneLevel,
     SceneMark,
     SceneNote,
+    SceneRibbons,
+    outline,
     pieces,
 )
 from gpudash.system.foreign_text import visible
@@ -83,6 +87,17 @@ def _paint(root: Element, scene: PlotScene, item: Item) -> None:
             x = _px(float(scene.x(item.place)))
             ends = {"x1": x, "x2": x, "y1": top, "y2": floor}
             _titled(SubElement(root, "line", {"class": item.kind, **ends}), item.title)
+        case SceneDot():
+            at = {"cx": _px(float(scene.x(item.place))), "cy": _px(float(scene.y(item.value)))}
+            SubElement(root, "circle", {"class": item.kind, **at, "r": _px(item.radius)})
+        case SceneRibbons():
+            low = np.zeros(len(item.x) - 1)
+            for high, kind, title in zip(item.tops, item.kinds, item.titles, strict=True):
+                shapes = outline(item.x, low, high)
+                if shapes:
+                    path = "".join(f"M{_points(scene.x(x), scene.y(y))}Z" for x, y in shapes)
+                    _titled(SubElement(root, "path", {"class": kind, "d": path}), title)
+                low = high
         case SceneNote():
             across, down = float(scene.x(item.place)) + item.right, float(scene.y(item.value)) + item.down
             _text(root, across, down, item.text, anchor=item.anchor, kind=item.kind)

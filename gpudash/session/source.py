@@ -9,6 +9,7 @@ from gpudash.devices.names import Device
 
 if TYPE_CHECKING:
     from gpudash.devices.names import Gpu
+    from gpudash.memory.snapshot.history.request_log import RequestLogs
     from gpudash.session.live.session import Session
     from gpudash.session.watching.output.log import OutputLog
     from gpudash.system.settings import Settings
@@ -57,6 +58,10 @@ class DashboardSource(PlotSource, Protocol):
     @property
     def output(self) -> OutputLog:
         """What a watched program printed, the newest lines."""
+
+    @property
+    def requests(self) -> RequestLogs:
+        """What programs and runs asked of their allocators, as far as that is known."""
 
     @property
     def began_wall_s(self) -> float:

@@ -169,6 +169,34 @@ class MetricView:
         return view
 
 
+MOST_STEP_TIMES = 4096
+"""Steps of a run whose times are kept: then every other one of them, and so on."""
+
+
+class StepTimes:
+    """When the steps of a run ended, evenly thinned."""
+
+    def __init__(self) -> None:
+        self._times = array.array("d")
+        self._steps = array.array("q")
+        self._stride = 1
+
+    def add(self, time_s: float, step: int) -> None:
+        """Take in the end of a step; what goes back, or is between those that are kept, is left out."""
+        if self._steps and (step < self._steps[-1] + self._stride or time_s < self._times[-1]):
+            return
+        self._times.append(time_s)
+        self._steps.append(step)
+        if len(self._steps) >= MOST_STEP_TIMES:
+            self._times = self._times[::2]
+            self._steps = self._steps[::2]
+            self._stride *= 2
+
+    def known(self) -> tuple[np.ndarray[Any, np.dtype[np.float64]], np.ndarray[Any, np.dtype[np.float64]]]:
+        """Session times, ascending, and the numbers of the steps that ended then."""
+        return np.array(self._times, np.float64), np.array(self._steps, np.float64)
+
+
 @dataclass(slots=True)
 class StageView:
     """All executions of one stage: `seconds`, `bytes`, `flops` are sums; what is named comes from the newest event."""
@@ -280,6 +308,7 @@ class RunView:
 
     Attributes:
         stepped_s: session time of the newest step.
+        step_times: when its steps ended.
         pace_s: seconds a step, of the newest ones, with what lies between them; ``None`` before the second step.
         error: how it ended, where that was badly; its explanation has the remedies that have been found since.
     """
@@ -297,6 +326,7 @@ class RunView:
     steps: int = 0
     stepped_s: float | None = None
     pace_s: float | None = None
+    step_times: StepTimes = field(default_factory=StepTimes)
     stages: dict[str, StageView] = field(default_factory=dict)
     stage_events: deque[StageFinished] = field(default_factory=lambda: deque(maxlen=MAX_NOTES))
     metrics: dict[str, MetricView] = field(default_factory=dict)
@@ -449,6 +479,7 @@ class RunView:
         self._keep_pace(event)
         if self.stepped_s is None or event.step != self.step:  # else more is told of the same step
             self.stepped_s = event.time_s
+        self.step_times.add(event.time_s, event.step)
         self.step, self.steps = event.step, event.steps
         for name, value in event.metrics():
             if name not in self.metrics:

@@ -193,6 +193,13 @@ LIGHT = Palette(
 )
 
 
+def category_curve(category: str, palette: Palette) -> str:
+    """The curve that has the colour of a category: its own, else one that no category has."""
+    if category in palette.curves:
+        return category
+    return "reference"
+
+
 def luminance(colour: str) -> float:
     """Relative luminance of "#rrggbb", 0 to 1 (WCAG 2.1)."""
     channels = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))

@@ -43,6 +43,10 @@ BUDGETS = (
     Budget("frame", "million_over_ten_thousand", "frame at 1 000 000 points, over 10 000", 1.3, "ratio", "×"),
     Budget("frame", "areas_over_lines", "frame with areas between curves, over curves alone", 2.0, "ratio", "×"),
     Budget("ghost", "more_ms", "frame of 100 000 predicted requests, over one of readings", 5.0, "absolute", "ms"),
+    Budget(
+        "ribbons", "more_ms", "frame of 100 000 allocations as ribbons, over one of readings", 5.0, "absolute", "ms"
+    ),
+    Budget("ribbons", "pan_ms", "panning a million of them, a frame", 33.0, "absolute", "ms"),
     Budget("live_view", "over_naive", "CPU of the live view at 10 Hz, over the naive view's", 1 / 8, "ratio", "×"),
     Budget("lateness", "p99_over_idle", "GUI lateness p99 while training runs, over plots alone", 4.0, "ratio", "×"),
     Budget("snapshot", "over_nvitop", "GPU + host snapshot, over nvitop's as_snapshot", 0.5, "ratio", "×"),

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from gpudash.devices.names import Device, Gpu, SimulatedCard, shown_name, simulated_device, simulated_gpu
 from gpudash.devices.simulated_cards import program_card_name
+from gpudash.memory.snapshot.history.request_log import RequestLogs
 from gpudash.memory.watching.growth import Forecast
 from gpudash.memory.watching.watch import MemoryWatch
 from gpudash.session import Answer, Status
@@ -149,6 +150,7 @@ class FakeSession:
         self.forecasts: dict[str, Forecast] = {}
         self.memory_watch = MemoryWatch()
         self.output = OutputLog()
+        self.requests = RequestLogs()
         self.refusal: str | None = None
         self.remedies = FakeRemedies()
         self.measured = FakeMeasured()

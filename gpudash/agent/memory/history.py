@@ -18,6 +18,16 @@ DIGEST_PERIOD_S = 0.5
 DIGEST_SHARE = 0.003
 """Part of a core that the digests may take."""
 
+REQUESTS_PERIOD_S = 0.25
+
+LONGEST_REQUESTS_S = 3.0
+
+REQUESTS_SHARE = 0.006
+"""Part of a core that telling every request may take, unless that would be longer than `LONGEST_REQUESTS_S` to wait."""
+
+MOST_REQUESTS = 10_000
+"""That are told at a time, the newest; of a program that asks faster what is between is missed."""
+
 MOST_HOLDINGS = 2000
 """Of one digest, the largest."""
 
@@ -28,6 +38,12 @@ Holding = tuple[int, int, int, Any]
 """Bytes, count, step, stack."""
 
 Line = tuple[str, int, str]
+
+Request = tuple[int, int, int, Any]
+"""Microseconds since 1970, address, bytes that were asked for, stack; 0 bytes where the address is freed."""
+
+ENDS = ("free_requested", "free_completed")
+"""What torch calls the end of a block: the second comes later where another stream still uses it."""
 
 
 class AgentHistory:
@@ -53,6 +69,9 @@ class AgentHistory:
         self._lasting = lasting
         self._ours: set[str] = set()
         self._next_s, self._rest = 0.0, Rest(DIGEST_SHARE)
+        self._requests_s = 0.0
+        self._requests_rest = Rest(REQUESTS_SHARE)
+        self._reported: dict[str, int] = {}
         self._numbers: dict[Any, int] = {}
         self._numbered = 0
         self._born: dict[tuple[int, int], tuple[Any, int]] = {}
@@ -90,8 +109,15 @@ class AgentHistory:
         self._steps.on_label = lambda label: setattr(memory.history, "step", label)
 
     def report(self) -> None:
-        """Tell what is live, if it is time to."""
-        if not self.on or time.monotonic() < self._next_s:
+        """Tell every request and what is live, if it is time to."""
+        if not self.on:
+            return
+        if time.monotonic() >= self._requests_s:
+            began = time.thread_time()
+            self._report_simulated_requests()
+            rest_s = self._requests_rest.after(time.thread_time() - began)
+            self._requests_s = time.monotonic() + min(max(REQUESTS_PERIOD_S, rest_s), LONGEST_REQUESTS_S)
+        if time.monotonic() < self._next_s:
             return
         began = time.thread_time()
         for device, holdings in self._held():
@@ -100,8 +126,12 @@ class AgentHistory:
         self._next_s = time.monotonic() + max(DIGEST_PERIOD_S, self._rest.after(cost))
 
     def forked(self) -> None:
-        """In a child: tell every stack again, on its own connection."""
+        """In a child: tell every stack again, on its own connection; what the parent has asked for is the parent's."""
         self._numbers.clear()
+        backend = simulating.backend()
+        if backend is not None and hasattr(backend.module.memory.history, "since"):
+            for card in backend.cards:
+                self._reported[f"sim:{card.index}"] = backend.module.memory.history.since(card, 0)[1]
 
     def _start_cuda(self, torch: Any) -> None:
         """Called by torch when it initialises CUDA; must not raise."""
@@ -124,7 +154,9 @@ class AgentHistory:
                 yield f"sim:{card.index}", list(history.held(card))
         torch: Any = sys.modules["torch"]
         if torch.cuda.is_initialized() and not simulating.answers_for_cuda():
-            yield from self._cuda_held(snapshots.take(torch))
+            snapshot = snapshots.take(torch)
+            self._report_cuda_requests(snapshot)
+            yield from self._cuda_held(snapshot)
 
     def _cuda_held(self, snapshot: Any) -> list[tuple[str, list[Holding]]]:
         """From torch's snapshot: the step of a block's birth by the time of its allocation in the trace."""
@@ -163,20 +195,83 @@ class AgentHistory:
 
     def _report_holdings(self, device: str, holdings: list[Holding]) -> None:
         holdings = sorted(holdings, key=_size, reverse=True)[:MOST_HOLDINGS]
+        numbers = self._numbers_of([stack for _size, _count, _step, stack in holdings])
+        rows = [[size, count, step, number] for (size, count, step, _), number in zip(holdings, numbers)]
+        self._post({"type": "held", "device": device, "step": self._steps.label, "holdings": rows})
+
+    def _numbers_of(self, stacks: list[Any]) -> list[int]:
+        """Numbers of stacks; those that are new are told first."""
         if len(self._numbers) > MOST_NUMBERED:
             self._numbers.clear()
         fresh: dict[str, list[Line]] = {}
-        rows = []
-        for size, count, step, stack in holdings:
+        found = []
+        for stack in stacks:
             number = self._numbers.get(stack)
             if number is None:
                 self._numbered += 1
                 number = self._numbers[stack] = self._numbered
                 fresh[str(number)] = _lines(stack)
-            rows.append([size, count, step, number])
+            found.append(number)
         if fresh:
             self._post({"type": "stacks", "stacks": fresh})
-        self._post({"type": "held", "device": device, "step": self._steps.label, "holdings": rows})
+        return found
+
+    def _report_simulated_requests(self) -> None:
+        backend = simulating.backend()
+        if backend is None:
+            return
+        history = backend.module.memory.history
+        # a simulator that the program brought itself may be older, and not tell of its events
+        if not hasattr(history, "since"):
+            return
+        for card in backend.cards:
+            device = f"sim:{card.index}"
+            before = self._reported.get(device, 0)
+            events, seen = history.since(card, before)
+            self._reported[device] = seen
+            requests = [
+                (time_ns // 1000, address, size if action == "alloc" else 0, stack)
+                for action, address, size, _stream, time_ns, stack in events
+                if action == "alloc" or action in ENDS
+            ]
+            self._report_requests(device, requests, missed=seen - before > len(events))
+
+    def _report_cuda_requests(self, snapshot: Any) -> None:
+        """What the trace of torch's snapshot has that is newer than what was told: it keeps times from 2.1 on."""
+        for index, trace in enumerate(snapshot.get("device_traces") or []):
+            device = f"cuda:{index}"
+            before = self._reported.get(device, 0)
+            newer = []
+            for event in reversed(trace):
+                if event.get("time_us", 0) <= before:
+                    break
+                newer.append(event)
+            if not newer:
+                continue
+            self._reported[device] = newer[0]["time_us"]
+            requests = []
+            for event in reversed(newer):
+                if event["action"] == "alloc":
+                    stack = tuple(
+                        (frame["filename"], frame["line"], frame["name"]) for frame in event.get("frames", ())
+                    )
+                    requests.append((event["time_us"], event["addr"], event["size"], stack))
+                elif event["action"] in ENDS:
+                    requests.append((event["time_us"], event["addr"], 0, ()))
+            self._report_requests(device, requests, missed=bool(before) and len(newer) == len(trace))
+
+    def _report_requests(self, device: str, requests: list[Request], *, missed: bool) -> None:
+        """Tell requests in order; with ``missed`` some before them are not known."""
+        if not requests:
+            return
+        part = requests[-MOST_REQUESTS:]
+        numbers = iter(self._numbers_of([stack for _time, _address, size, stack in part if size]))
+        # one flat list of whole numbers: a list for each would take three times as long to write
+        rows: list[int] = []
+        for time_us, address, size, _stack in part:
+            rows += (time_us, address, size, next(numbers) if size else 0)
+        missed = missed or len(part) < len(requests)
+        self._post({"type": "requests", "device": device, "missed": missed, "rows": rows})
 
 
 def _record_cuda(record: Callable[..., None], entries: int) -> None:

@@ -100,7 +100,7 @@ def source_files(found: Explanation, change: Remedy | None, folder: str) -> list
     for owner in found.owners:
         if owner.file is not None:
             sizes[owner.file] += owner.bytes
-    sizes = {file: size for file, size in sizes.items() if _is_own(file)}
+    sizes = {file: size for file, size in sizes.items() if is_own_file(file)}
     return sorted(sizes, key=lambda file: -sizes[file])
 
 
@@ -136,6 +136,29 @@ def read_source(found: Explanation, file: str, change: Remedy | None, folder: st
         return None
     rows = list(_with_gaps(kept))
     return _annotated(found, file, rows, change, folder, f"{why}; these are the lines that the run kept.")
+
+
+def held_source(file: str, held: Mapping[int, int], growth: Mapping[int, float]) -> AnnotatedSource | None:
+    """A file with what its lines hold now; ``None`` where it cannot be read.
+
+    Args:
+        file: its path, one of the program's own.
+        held: bytes by line.
+        growth: bytes that a line keeps of every step, 0.0 for none.
+    """
+    try:
+        lines = read_regular(file, MOST_SOURCE_BYTES).decode("utf-8", "replace").removesuffix("\n").split("\n")
+    except (OSError, ValueError):
+        return None
+    fastest = max(growth.values(), default=0.0)
+    rows = []
+    for number, line in enumerate(lines[:MOST_ROWS], 1):
+        rate = growth.get(number, 0.0)
+        if rate < GROWS_SHARE * fastest:
+            rate = 0.0
+        rows.append(SourceRow(number, _shown(line), bytes=held.get(number, 0), growth=rate))
+    front = max(range(len(rows)), key=lambda place: rows[place].bytes, default=0)
+    return AnnotatedSource(file, tuple(rows), front=front)
 
 
 def _annotated(
@@ -233,7 +256,7 @@ def _path(folder: str, name: str) -> str:
     return str(PurePosixPath(folder or "/") / name)
 
 
-def _is_own(file: str) -> bool:
+def is_own_file(file: str) -> bool:
     """Whether a file is the program's, and Python: names in a recording are its author's choice."""
     return file.startswith("/") and file.endswith(".py") and not is_library(Frame(file, 0, ""))
 

@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpudash.devices.names import Device, Gpu, SimulatedCard, Simulation
+from gpudash.memory.snapshot.history.request_log import RequestLogs
 from gpudash.memory.watching.growth import Forecast
 from gpudash.memory.watching.hardware import HardwareWatch
 from gpudash.memory.watching.watch import MemoryWatch
 from gpudash.session.live.event_log import log_record
 from gpudash.session.live.machine import Machine
+from gpudash.session.live.run_requests import RunRequests
 from gpudash.session.live.running import RunGuards, Running, profile_request
 from gpudash.session.live.simulated_gpus import SimulatedGpus
 from gpudash.session.recordings.folder import session_meta, size_on_disk, tidy
@@ -107,6 +109,7 @@ class Session:
         runs: the run that is on, and the program that is watched.
         on_record: called with every record, on the session's thread; it must not wait for anything.
         output: what the program that is watched has printed, the newest lines.
+        requests: what programs and runs asked of their allocators, as far as that is recorded.
         undelivered: sentences about whom the settings or ``notify`` name and who could not be told.
     """
 
@@ -162,6 +165,8 @@ class Session:
         self._hardware.describe = self.machine.memory_name
         self.runs = Running(self.machine, self._worker, self._guards, self._guarded, lambda: self.settings)
         self.output = OutputLog()
+        self.requests = RequestLogs()
+        self._run_requests: RunRequests | None = None
 
     @property
     def estimates(self) -> Estimates:
@@ -326,9 +331,20 @@ class Session:
         request = None
         if profile_steps:
             request = profile_request(profile_steps, self.recording, spec)
-        return self.runs.start(
-            spec, where, guard_bytes=guard_bytes, memory_cap=memory_cap, isolate=isolate, profile=request
-        )
+        following = None
+        if not self.running and where.name.startswith("sim"):
+            # from before its first request on; the session's thread ends it with the run
+            following = RunRequests(self.machine.simulated.cards, self.requests, self.clock)
+        try:
+            number = self.runs.start(
+                spec, where, guard_bytes=guard_bytes, memory_cap=memory_cap, isolate=isolate, profile=request
+            )
+        except (ValueError, RuntimeError):
+            if following is not None:
+                following.close()
+            raise
+        self._run_requests = following or self._run_requests
+        return number
 
     def profile(self, steps: int) -> None:
         """Profile the run's next ``steps``; a note of topic "operators" answers.
@@ -549,6 +565,8 @@ class Session:
 
     def _after_record(self) -> None:
         self._try("The devices could not be named", self._link)
+        if self._run_requests is not None:
+            self._try("The requests of the run are not kept", self._run_requests.take)
         if self._recorder is not None:
             self._try("The recording failed", self._recorder.tick)
             self._report_if_recording_failed(self._recorder)
@@ -587,6 +605,9 @@ class Session:
         if isinstance(record, Note) and record.topic == Topic.TORCH:
             self.machine.torch = record.details
         elif isinstance(record, RunEnd):
+            if self._run_requests is not None:
+                self._run_requests.close()
+                self._run_requests = None
             self.runs.take_end(record)
 
     def _try(self, trouble: str, act: Callable[[], Any], record: Record | None = None) -> None:
@@ -653,6 +674,7 @@ class Session:
             follow=self._monitor.follow,
             settings=self.settings,
             output=self.output,
+            requests=self.requests,
         )
 
     def _link(self) -> None:

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from gpudash.devices.names import Device, Gpu, shown_name
+from gpudash.memory.snapshot.history.request_log import RequestLogs
 from gpudash.session.recordings.loading import Progress, load, take_links
+from gpudash.session.recordings.snapshot_requests import SnapshotRequests
 from gpudash.session.watching.output.log import OutputLine, OutputLog
 from gpudash.system.files import written_whole
 from gpudash.system.foreign_files import copy_regular
@@ -64,6 +66,7 @@ class Replay:
         self.recording = recording
         self.settings = Settings()
         self.output = OutputLog()
+        self._snapshots: SnapshotRequests | None = None
         self._following: Following | None = None
         # Asked before it is read: one that ends in between is followed all the same, and its last rows are taken.
         written = being_written(recording)
@@ -83,6 +86,7 @@ class Replay:
         self._odd = loaded.odd
         self._backend.note(*opened.notices)
         self.store = loaded.store
+        self._snapshots = SnapshotRequests(self.began_wall_s, self._device_of)
         self._news(loaded.news)
         if written:
             # Kept open, the file could not be left tidy by its writer.
@@ -121,6 +125,16 @@ class Replay:
             late = [self._following.problem]
         return [*self._backend.notices, *odd, *late]
 
+    @property
+    def requests(self) -> RequestLogs:
+        """See `gpudash.session.source.DashboardSource`: those of snapshots that lie where the recording says."""
+        if self._snapshots is None:
+            return RequestLogs()
+        return self._snapshots.logs
+
+    def _device_of(self, run_id: int | None) -> str | None:
+        return next((run.device for run in reversed(self.store.runs) if run.run_id == run_id), None)
+
     def seek(self, time_s: float | None) -> None:
         """Have the store answer as of ``time_s``; ``None``, or a time past the end, is the end.
 
@@ -140,6 +154,8 @@ class Replay:
     def close(self) -> bool:
         """Let go of the file and end what reads it; false when a thread did not end in time."""
         ended = self._following is None or self._following.close()
+        if self._snapshots is not None:
+            self._snapshots.close()
         return self._backend.close(self.store) and ended
 
     def _take(self, records: Sequence[Record], rows: Rows) -> None:
@@ -156,6 +172,8 @@ class Replay:
         for record in records:
             if isinstance(record, Note) and record.topic == Topic.GPUS:
                 self._devices(record)
+            elif isinstance(record, Note) and self._snapshots is not None:
+                self._snapshots.take(record)
             elif isinstance(record, Output):
                 self.output.add([OutputLine(record.stream, line) for line in record.lines])
             elif isinstance(record, RunStarted) and record.workload == WATCH:

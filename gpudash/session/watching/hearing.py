@@ -118,6 +118,7 @@ class Hearing:
             cards=cards,
             others=others,
             as_cuda=as_cuda,
+            requests=wiring.requests,
         )
 
     def hear(self, has_ended: Callable[[], bool], tick_s: float = TICK_S) -> None:
@@ -241,6 +242,8 @@ class Hearing:
                 self.memory.take_stacks(peer.pid, message)
             case "held":
                 self.memory.take_held(peer.pid, message)
+            case "requests":
+                self.memory.take_requests(peer.pid, message, self.news.session_time)
             case "oom":
                 self.ranks.refused(peer, message)
                 self.reports.refused(self.news, peer, message, self.memory)

@@ -13,6 +13,7 @@ from gpudash.memory.explaining.call_sites import GrowthNotice, growing_lines, gr
 from gpudash.memory.explaining.memory_state import AllocationGroup, Surroundings, other_process
 from gpudash.memory.explaining.wording import holders_text
 from gpudash.memory.frames import Frame
+from gpudash.memory.snapshot.history.request_log import Request, RequestLogs
 from gpudash.session.live.machine import Machine, measured_context
 from gpudash.simulator.device.process_table import Holding, ProcessTable
 from gpudash.sources.simulated_gpus import MirroredCard
@@ -137,6 +138,7 @@ class WatchedMemory:
             tells of its own.
         others: bytes that simulated other processes hold of the first.
         as_cuda: whether the program calls them ``cuda:0`` and so on.
+        requests: takes every request to their allocators.
 
     Attributes:
         peaks: device → the highest figures of its allocator, the program's own peaks among them; bytes.
@@ -153,10 +155,12 @@ class WatchedMemory:
         cards: Sequence[str] = (),
         others: int = 0,
         as_cuda: bool = False,
+        requests: RequestLogs | None = None,
     ) -> None:
         self.peaks: dict[str, dict[str, int]] = {}
         self.table: ProcessTable | None = None
         self._as_cuda = as_cuda
+        self._requests = requests or RequestLogs()
         self._run_id = run_id
         self._machine = machine
         self._probe = probe
@@ -243,8 +247,35 @@ class WatchedMemory:
             memory = self._machine.memory_of(device) or device
             self._emit(growth_warning(growing, memory, self._clock(), self._run_id, source_line))
 
+    def take_requests(self, pid: int, message: Message, time_of: Callable[[Any], float]) -> None:
+        """Take in what a process asked of an allocator, and what it freed.
+
+        Args:
+            time_of: session time of microseconds since 1970.
+        """
+        rows = message.get("rows")
+        if not isinstance(rows, list) or not all(type(number) is int for number in rows):
+            return
+        log = self._requests.made(self.name_of(str(message.get("device"))))
+        stacks = self._processes.setdefault(pid, _Process()).stacks
+        columns = [rows[place::4] for place in range(4)]
+        requests = [
+            Request(time_of(time_us), (pid, address), size, stacks.get(str(stack)))
+            for time_us, address, size, stack in zip(*columns, strict=False)
+        ]
+        if message.get("missed") and requests:
+            # what it freed meanwhile nobody knows: what is there still has an end too early rather than none
+            self._end_requests(pid, requests[0].time_s)
+        log.take(requests)
+
+    def _end_requests(self, pid: int, time_s: float) -> None:
+        for device in self._requests.devices:
+            log = self._requests.made(device)
+            log.end(time_s, [owner for owner in log.live() if isinstance(owner, tuple) and owner[0] == pid])
+
     def forget(self, pid: int) -> None:
         """A process has ended, and the program goes on: the memory it had is free again."""
+        self._end_requests(pid, self._clock())
         process = self._processes.pop(pid, None)
         for device in process.figures if process is not None else ():
             if any(device in other.figures for other in self._processes.values()):

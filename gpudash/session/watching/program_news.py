@@ -152,7 +152,7 @@ class ProgramNews:
 
     def time_of(self, message: Message) -> float:
         """Session time of a message."""
-        return self._session_time(message.get("time_us"))
+        return self.session_time(message.get("time_us"))
 
     def who(self, peer: Peer) -> str:
         """The process in words where it is not the command's own."""
@@ -223,14 +223,14 @@ class ProgramNews:
             self._rated = None
         began_us = message.get("began_us")
         if self._step_began_s is None and began_us is not None:
-            self._step_began_s = self._session_time(began_us)
+            self._step_began_s = self.session_time(began_us)
         rows = self._passed_on(message.get("steps"))
         if source not in (COUNTED, LOGGED) or any(_reports_a_metric(row) for row, _ in rows):
             self._metrics_are_reported()
         for row, made in rows:
             step, time_us, loss, accuracy, *more = row
             # Messages of several processes and lines of output do not come in order; the points of a curve must.
-            time_s = max(self.stepped_s, self._session_time(time_us))
+            time_s = max(self.stepped_s, self.session_time(time_us))
             # What was printed before this step belongs to the one before it.
             self._report_printed(time_s)
             self._newest_step = step
@@ -414,7 +414,7 @@ class ProgramNews:
             )
             self.raised.append(raised.at_own_line())
 
-    def _session_time(self, time_us: Any) -> float:
+    def session_time(self, time_us: Any) -> float:
         """Session time of a moment since 1970, not before the run nor after now."""
         now_s = self._clock()
         if not isinstance(time_us, int | float) or not math.isfinite(time_us) or isinstance(time_us, bool):

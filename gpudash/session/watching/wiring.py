@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from gpudash.memory.snapshot.history.request_log import RequestLogs
 from gpudash.session.live.machine import Machine
 from gpudash.session.watching.output.log import OutputLog
 from gpudash.system.settings import Settings
@@ -30,6 +31,7 @@ class Wiring:
         follow: has a program's processes, resident bytes by PID, shown in place of ours, or with ``None`` ours again.
         settings: those in force at the program's start.
         output: takes what is printed.
+        requests: takes what programs ask of their allocators.
     """
 
     emit: Callable[[Record], None]
@@ -41,3 +43,4 @@ class Wiring:
     follow: Callable[[Callable[[], Mapping[int, int]] | None], None]
     settings: Settings
     output: OutputLog
+    requests: RequestLogs = field(default_factory=RequestLogs)

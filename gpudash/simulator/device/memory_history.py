@@ -161,6 +161,7 @@ class _Recording:
         self.live: dict[int, tuple[_Group, int]] = {}
         self.segment_stacks: dict[int, Stack] = {}
         self.groups: dict[tuple[Stack, int], _Group] = {}
+        self.seen = 0
         self._history = history
 
     def on_event(self, action: str, address: int, size: int, stream: int) -> None:
@@ -189,6 +190,7 @@ class _Recording:
             self.segment_stacks.pop(address, None)
         if history.keeps_trace:
             self.entries.append((action, address, size, stream, time.time_ns(), stack))
+            self.seen += 1
 
     def _new_group(self, key: tuple[Stack, int]) -> _Group:
         # each live block has one group at most, so that at least half of so many are empty: the cost of a
@@ -290,6 +292,20 @@ class MemoryHistory:
         # a copy is made in one go, whatever another thread allocates
         groups = [group for group in recording.groups.copy().values() if group.blocks]
         return [HeldBlock(group.bytes, group.blocks, group.step, group.stack) for group in groups]
+
+    def since(self, card: SimulatedGpu, number: int) -> tuple[list[Event], int]:
+        """The events on ``card`` behind the first ``number`` of them, as far as they are kept, and how many there have
+        been until now; any thread may ask.
+        """
+        recording = self._recordings.get(card.uuid)
+        if recording is None:
+            return [], number
+        # the number first: an event that comes between is in the next answer as well, rather than in none
+        seen = recording.seen
+        # a copy is made in one go, whatever another thread allocates
+        entries = recording.entries.copy()
+        missed = len(entries) - (recording.seen - number)
+        return list(entries)[max(0, missed) :], seen
 
     def snapshot(self) -> dict[str, Any]:
         """Segments, traces and settings in the form of torch's snapshots (torch/cuda/memory.py, ``_snapshot``)."""

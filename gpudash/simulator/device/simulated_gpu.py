@@ -72,6 +72,7 @@ class SimulatedGpu:
         busy_s: seconds spent in operations.
         before_reset: called before the peaks begin anew.
         allocating: what the block being allocated is for; ``None`` where unknown.
+        owner: of that block, as the tagger reported; ``None`` without one.
         stream: whose pool blocks are allocated from, 0 for the default stream; torch's allocator keeps one for each.
     """
 
@@ -96,6 +97,7 @@ class SimulatedGpu:
         self.tagger: Tagger | None = None
         self.busy_s = 0.0
         self.allocating: str | None = None
+        self.owner: Any = None
         self.stream = 0
         self.before_reset: list[Callable[[], None]] = []
         self._uuid = simulated_uuid(index, card_called(product, capacity))
@@ -159,6 +161,7 @@ class SimulatedGpu:
             # first, so that memory which is free already is not refused
             self._settle()
             self.allocating = label
+            self.owner = tag
             try:
                 self._open()
                 address = self._allocator.malloc(size, self.stream, owner=tag)
@@ -167,6 +170,7 @@ class SimulatedGpu:
                 raise
             finally:
                 self.allocating = None
+                self.owner = None
         if label is not None:
             self.label(address, label)
         # what was let go while the lock was held here

@@ -24,6 +24,7 @@ from gpudash.devices.names import SimulatedCard, shown_name, simulated_card
 from gpudash.devices.simulated_cards import exact_text, is_program_card
 from gpudash.drawing.ghost import RunningGhost
 from gpudash.memory.predicting.card_text import CardsAnswer
+from gpudash.memory.snapshot.history.request_log import RequestLog
 from gpudash.memory.watching.growth import Forecast
 from gpudash.memory.watching.watch import ends_in
 from gpudash.session.predicting.deviations import Deviation
@@ -160,8 +161,7 @@ class Dashboard(PlotsPage):
         self.result = ResultPage()
         self.plots.lay_over(self.result, self.result.place_in)
         self.view_bar = ViewBar(self.view, settings.smoothing, live=self.live)
-        self.tabs.output.set_palette(palette)
-        self.tabs.operators.set_palette(palette)
+        self.tabs.set_palette(palette)
         upper = QWidget()
         self.busy = PlotStack(self.session.store, self.view, palette)
         self.busy.put_forward(True)
@@ -377,9 +377,8 @@ class Dashboard(PlotsPage):
 
     def set_palette(self, palette: Palette) -> None:
         super().set_palette(palette)
-        for part in (self.cards, self.chooser, self.panel.fit, self.explanation, self.tabs.output):
+        for part in (self.cards, self.chooser, self.panel.fit, self.explanation, self.tabs):
             part.set_palette(palette)
-        self.tabs.operators.set_palette(palette)
         self.busy.set_palette(palette)
         if self.first_screen is not None:
             self.first_screen.set_palette(palette)
@@ -406,12 +405,17 @@ class Dashboard(PlotsPage):
         self._balance()
         self.plots.set_ghost("memory", self.ghost)
         self.plots.set_remedy("memory", self._remedy())
+        requests = self._requests()
+        self.plots.set_requests("memory", requests)
         self.plots.set_running_ghost("memory", *self._running_ghost())
         super()._draw()
         self.view_bar.offer_smoothing(self.plots.smooths)
         self.busy.refresh()
         self.explanation.refresh()
         self.tabs.refresh_output(self.session.output)
+        with self.session.store.lock:
+            run = run_in_view(self.session.store, self.view.range())
+        self.tabs.refresh_source(requests, run, self.view.cursor_s)
 
     def _take_events(self) -> None:
         store = self.session.store
@@ -649,6 +653,12 @@ class Dashboard(PlotsPage):
             if running is None:
                 return None, ()
             return running, self.fit.deviations_of(running, run)
+
+    def _requests(self) -> RequestLog | None:
+        """What was asked of the device that is shown, request by request."""
+        names = (one.name for one in self.session.devices() if (one.uuid or "host") == self.selected)
+        logs = (self.session.requests.of(name) for name in names)
+        return next((log for log in logs if log is not None), None)
 
     def _shows(self, device: str) -> bool:
         """Whether this is torch's name of the device that is shown."""

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 from gpudash.memory.explaining.explanation_text import part_name
 from gpudash.memory.explaining.wording import needed
 from gpudash.telemetry.explanation import Explanation, Part
-from gpudash.ui.colours import Palette, text_on
+from gpudash.ui.colours import Palette, category_curve, text_on
 from gpudash.ui.widgets.plain_text import plain_tip
 from gpudash.units import format_bytes, format_count
 
@@ -30,13 +30,6 @@ COLOURS = {
     "unattributed": "reference",
 }
 """Kinds of parts that have a curve of the same meaning; categories are called as their curves are."""
-
-
-def category_curve(category: str, palette: Palette) -> str:
-    """The curve that has the colour of a category: its own, else one that no category has."""
-    if category in palette.curves:
-        return category
-    return "reference"
 
 
 @dataclass(frozen=True)

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from PySide6.QtCore import QPointF, QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QFont, QPainter, QPaintEvent, QPen, QPolygonF
+from PySide6.QtCore import QSize
+from PySide6.QtGui import QFont, QPainter, QPaintEvent
 from PySide6.QtWidgets import QFrame, QSizePolicy, QWidget
 
 from gpudash.drawing.axes import time_ticks, value_ticks
+from gpudash.drawing.scene import (
+    Item,
+    PlotScene,
+    SceneArea,
+    SceneAxis,
+    SceneCurve,
+    SceneDot,
+    SceneFrame,
+    SceneLevel,
+    SceneNote,
+)
 from gpudash.telemetry.runs import RunView, Status
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import Palette
+from gpudash.ui.painting.scenes import ItemStyle, paint_scene
 from gpudash.ui.widgets.labels import set_role
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel
@@ -33,6 +45,15 @@ HEADROOM = 1.12
 """What the axis reaches to, as a multiple of the highest value."""
 
 FILL_ALPHA = 0.62
+
+BEFORE_NAMED = 0.8
+"""Part of the axis across up to which a run that ended has its name behind its end."""
+
+TICK_PX = 80.0
+"""Logical pixels between numbers of steps."""
+
+LINES: Mapping[Status, str] = {"finished": "finished", "out_of_memory": "refused"}
+"""Kinds of the line of what is reserved, by how the run ended."""
 
 LEAST_S = 1.0
 
@@ -55,6 +76,7 @@ class MemoryCourse:
 
     Attributes:
         times: seconds since its start.
+        steps: how many it had made by then, with parts of them; empty where it told of none.
         reserved, allocated: bytes at these times, NaN where nothing was read.
         seconds: that it took, or has until now.
         status: how it ended, or that it has not.
@@ -63,8 +85,16 @@ class MemoryCourse:
     times: Floats = field(default_factory=_nothing)
     reserved: Floats = field(default_factory=_nothing)
     allocated: Floats = field(default_factory=_nothing)
+    steps: Floats = field(default_factory=_nothing)
     seconds: float = 0.0
     status: Status = "running"
+
+    @property
+    def step_count(self) -> int:
+        """Steps until the newest reading, 0 where none were told."""
+        if len(self.steps):
+            return int(np.ceil(self.steps[-1]))
+        return 0
 
     @property
     def highest(self) -> float:
@@ -103,7 +133,20 @@ def course_of(store: Store, run: RunView, allocator: str) -> MemoryCourse:
             allocated = np.interp(times, other_times, allocated)
         else:
             allocated = np.full(len(times), np.nan)
-    return MemoryCourse(times, reserved, allocated, end_s - run.began_s, run.status)
+    return MemoryCourse(times, reserved, allocated, _steps_at(run, times), end_s - run.began_s, run.status)
+
+
+def _steps_at(run: RunView, times: Floats) -> Floats:
+    """Steps that a run had made by these seconds of it; what it did before its first step began is part of none."""
+    ended_s, steps = run.step_times.known()
+    if len(steps) < 2 or not len(times):
+        return _nothing()
+    ended_s = ended_s - run.began_s
+    # the first step took about as long as the next ones
+    first_s = ended_s[0] - (ended_s[-1] - ended_s[0]) / (steps[-1] - steps[0]) * steps[0]
+    known_s = np.concatenate(([max(0.0, first_s)], ended_s))
+    found: Floats = np.interp(times, known_s, np.concatenate(([0.0], steps)))
+    return found
 
 
 class ComparisonPanel(QFrame):
@@ -131,10 +174,9 @@ class ComparisonPanel(QFrame):
             room: bytes that PyTorch could have of the card.
             runs: the runs, in the same order.
         """
-        highest = HEADROOM * max(before.highest, after.highest, float(room))
-        seconds = max(before.seconds, after.seconds, LEAST_S)
-        self.before.show_course(before, None, room, highest, seconds)
-        self.after.show_course(after, before, room, highest, seconds)
+        axes = ComparisonAxes.of((before, after), room)
+        self.before.show_course(before, None, room, axes)
+        self.after.show_course(after, before, room, axes)
         for head, run in zip((self._before_head, self._after_head), runs, strict=True):
             head.show_run(run)
 
@@ -169,28 +211,22 @@ class _Head(QWidget):
 
 
 class CoursePlot(QWidget):
-    """The memory of a run over its seconds, what there is for it, and another run's as a thin line."""
+    """The memory of a run over its steps, or its seconds, with what there is for it, and another run's as a thin line.
+
+    Attributes:
+        scene: what is painted.
+    """
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._palette = palette
-        self._course = MemoryCourse()
-        self._other: MemoryCourse | None = None
-        self._room = 0
-        self._highest = 1.0
-        self._seconds = LEAST_S
+        self._shown: tuple[MemoryCourse, MemoryCourse | None, int, ComparisonAxes] | None = None
         self.setMinimumHeight(90)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
 
-    def show_course(
-        self, course: MemoryCourse, other: MemoryCourse | None, room: int, highest: float, seconds: float
-    ) -> None:
-        """Draw ``course``, and behind it ``other``; the axes reach to ``highest`` bytes and ``seconds``."""
-        self._course = course
-        self._other = other
-        self._room = room
-        self._highest = highest
-        self._seconds = seconds
+    def show_course(self, course: MemoryCourse, other: MemoryCourse | None, room: int, axes: ComparisonAxes) -> None:
+        """Draw ``course``, and behind it ``other``, on these axes."""
+        self._shown = course, other, room, axes
         self.setAccessibleName("Memory of the run")
         self.setAccessibleDescription(f"peak {format_bytes(course.highest)} of {format_bytes(room)}")
         self.update()
@@ -203,98 +239,129 @@ class CoursePlot(QWidget):
     def sizeHint(self) -> QSize:
         return QSize(400, 180)
 
+    @property
+    def scene(self) -> PlotScene | None:
+        """What is painted; ``None`` before there is anything."""
+        if self._shown is None:
+            return None
+        frame = SceneFrame(
+            self.width(), self.height(), scaled(AXIS_PX), scaled(RIGHT_PX), scaled(ABOVE_PX), scaled(BELOW_PX)
+        )
+        return course_scene(*self._shown, frame, scaled)
+
     def paintEvent(self, event: QPaintEvent) -> None:
+        scene = self.scene
+        if scene is None:
+            return
         painter = QPainter(self)
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         font = QFont(self.font())
         font.setPixelSize(scaled(11))
         painter.setFont(font)
-        plot = QRectF(self.rect()).adjusted(scaled(AXIS_PX), scaled(ABOVE_PX), -scaled(RIGHT_PX), -scaled(BELOW_PX))
-        self._paint_axes(painter, plot)
-        painter.setClipRect(plot.adjusted(-1, -1, 1, 1))
-        self._paint_course(painter, plot)
-        painter.setClipping(False)
-        self._paint_room(painter, plot)
+        paint_scene(painter, scene, styles(self._palette), self._palette)
         painter.end()
 
-    def _paint_axes(self, painter: QPainter, plot: QRectF) -> None:
-        ticks = value_ticks("bytes", 0.0, self._highest, max(2, min(MOST_TICKS, int(plot.height() / scaled(36)))))
-        line = painter.fontMetrics().height()
-        for value, label in ticks.marks:
-            y = self._at(plot, 0.0, value).y()
-            painter.setPen(QPen(QColor(self._palette.grid), 1))
-            painter.drawLine(QPointF(plot.left(), y), QPointF(plot.right(), y))
-            painter.setPen(QColor(self._palette.muted))
-            text = label
-            if value == ticks.marks[-1][0]:
-                text = f"{label} {ticks.name}"
-            box = QRectF(0, y - line / 2, plot.left() - scaled(6), line)
-            painter.drawText(box, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, text)
-        painter.setPen(QColor(self._palette.muted))
-        for at_s, label in time_ticks(0.0, self._seconds, plot.width(), relative=False).marks:
-            x = self._at(plot, at_s, 0.0).x()
-            wide = painter.fontMetrics().horizontalAdvance(label)
-            left = min(max(x - wide / 2, plot.left()), plot.right() - wide)
-            painter.drawText(QPointF(left, plot.bottom() + line), label)
 
-    def _paint_course(self, painter: QPainter, plot: QRectF) -> None:
-        course = self._course
-        palette = self._palette
-        failed = course.status == "out_of_memory"
-        colour = QColor(palette.critical if failed else palette.curves["allocated"])
-        allocated = self._points(plot, course.times, course.allocated)
-        if len(allocated) > 1:
-            area = QPolygonF(allocated)
-            area.append(QPointF(allocated[-1].x(), plot.bottom()))
-            area.append(QPointF(allocated[0].x(), plot.bottom()))
-            fill = QColor(colour)
-            fill.setAlphaF(FILL_ALPHA)
-            painter.setPen(Qt.PenStyle.NoPen)
-            painter.setBrush(fill)
-            painter.drawPolygon(area)
-        painter.setBrush(Qt.BrushStyle.NoBrush)
-        if self._other is not None:
-            pen = QPen(QColor(palette.muted), 1)
-            pen.setDashPattern([3, 3])
-            painter.setPen(pen)
-            line = self._points(plot, self._other.times, self._other.reserved)
-            painter.drawPolyline(QPolygonF(line))
-        if course.status == "finished":
-            colour = QColor(palette.good)
-        painter.setPen(QPen(colour, 2))
-        reserved = self._points(plot, course.times, course.reserved)
-        painter.drawPolyline(QPolygonF(reserved))
-        if failed and reserved:
-            painter.setBrush(QColor(palette.panel))
-            painter.drawEllipse(reserved[-1], scaled(5), scaled(5))
+@dataclass(frozen=True)
+class ComparisonAxes:
+    """What both plots reach to.
 
-    def _paint_room(self, painter: QPainter, plot: QRectF) -> None:
-        if not self._room:
-            return
-        y = self._at(plot, 0.0, float(self._room)).y()
-        pen = QPen(QColor(self._palette.critical), 1.5)
-        pen.setDashPattern([8, 4])
-        painter.setPen(pen)
-        painter.drawLine(QPointF(plot.left(), y), QPointF(plot.right(), y))
-        text = f"{format_bytes(self._room)}, all there is"
-        line = painter.fontMetrics().height()
-        painter.setPen(QColor(self._palette.critical))
+    Attributes:
+        highest: bytes.
+        end: steps, or seconds.
+        in_steps: which of them.
+    """
+
+    highest: float = 1.0
+    end: float = LEAST_S
+    in_steps: bool = False
+
+    @classmethod
+    def of(cls, courses: Sequence[MemoryCourse], room: int) -> ComparisonAxes:
+        """Axes that hold all of these; in steps where every run has told of its own."""
+        highest = HEADROOM * max(float(room), *(course.highest for course in courses))
+        if all(course.step_count for course in courses):
+            return cls(highest, float(max(course.step_count for course in courses)), in_steps=True)
+        return cls(highest, max(LEAST_S, *(course.seconds for course in courses)))
+
+    def across(self, course: MemoryCourse) -> Floats:
+        """Where the readings of a run lie."""
+        if self.in_steps:
+            return course.steps
+        return course.times
+
+    def ticks(self, width_px: float) -> tuple[tuple[float, str], ...]:
+        """Of the axis across, the last one with what it counts."""
+        if not self.in_steps:
+            return time_ticks(0.0, self.end, width_px, relative=False).marks
+        count = max(2, min(MOST_TICKS, int(width_px / TICK_PX)))
+        whole = [value for value, _text in value_ticks("number", 0.0, self.end, count).marks if value == round(value)]
+        texts = [format_count(round(value)) for value in whole]
+        if texts:
+            texts[-1] = f"step {texts[-1]}"
+        return tuple(zip(whole, texts, strict=True))
+
+
+def course_scene(
+    course: MemoryCourse,
+    other: MemoryCourse | None,
+    room: int,
+    axes: ComparisonAxes,
+    frame: SceneFrame,
+    scale: Callable[[float], float] = float,
+) -> PlotScene:
+    """The plot of a run.
+
+    Args:
+        course: of the run.
+        other: of the one that it is compared with, drawn as a thin line.
+        room: bytes that PyTorch could have of the card, 0 where that is not known.
+        axes: of both plots.
+        frame: logical pixels.
+        scale: pixels of the screen's text size.
+    """
+    height = frame.height - frame.top - frame.bottom
+    found = value_ticks("bytes", 0.0, axes.highest, max(2, min(MOST_TICKS, int(height / scale(36)))))
+    sizes = [*found.marks]
+    if sizes:
+        sizes[-1] = sizes[-1][0], f"{sizes[-1][1]} {found.name}"
+    x = axes.across(course)
+    failed = course.status == "out_of_memory"
+    items: list[Item] = [SceneArea(x, course.allocated, "refused" if failed else "allocated")]
+    if other is not None:
+        items.append(SceneCurve(axes.across(other), other.reserved, "before"))
+    items.append(SceneCurve(x, course.reserved, LINES.get(course.status, "reserved")))
+    if room:
+        items.append(SceneLevel(float(room), "room"))
         # at the left, where what grows is still below it
-        box = QRectF(plot.left() + scaled(6), y + 2, plot.width(), line)
-        painter.drawText(box, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop, text)
-        if self._other is not None and self._other.times.size:
-            end = self._points(plot, self._other.times[-1:], self._other.reserved[-1:])
-            wide = painter.fontMetrics().horizontalAdvance("as it was")
-            if end and end[0].x() + scaled(8) + wide < plot.right():
-                painter.setPen(QColor(self._palette.muted))
-                # below what there is, and beside the end
-                below = max(y + 2 + painter.fontMetrics().ascent(), end[0].y() + painter.fontMetrics().ascent() / 2)
-                painter.drawText(QPointF(end[0].x() + scaled(8), below), "as it was")
+        text = f"{format_bytes(room)}, all there is"
+        items.append(SceneNote(0.0, float(room), text, "room", right=scale(6), down=scale(13)))
+    known = np.flatnonzero(np.isfinite(course.reserved))
+    if failed and len(known):
+        items.append(SceneDot(float(x[known[-1]]), float(course.reserved[known[-1]]), "refused", scale(5)))
+    if other is not None and len(other.times):
+        end = float(axes.across(other)[-1])
+        level = float(other.reserved[-1])
+        if np.isfinite(level) and end < BEFORE_NAMED * axes.end:
+            # beside its end, and below what there is
+            down = max(scale(4), scale(26) - (height * (room - level) / axes.highest if room else 0.0))
+            items.append(SceneNote(end, level, "as it was", "before", right=scale(8), down=down))
+    width = frame.width - frame.left - frame.right
+    return PlotScene(
+        f"peak {format_bytes(course.highest)} of {format_bytes(room)}",
+        SceneAxis(0.0, axes.end, axes.ticks(width)),
+        SceneAxis(0.0, axes.highest, sizes),
+        items,
+        frame=frame,
+    )
 
-    def _points(self, plot: QRectF, times: Floats, values: Floats) -> list[QPointF]:
-        known = np.isfinite(values)
-        return [self._at(plot, t, v) for t, v in zip(times[known].tolist(), values[known].tolist(), strict=True)]
 
-    def _at(self, plot: QRectF, time_s: float, value: float) -> QPointF:
-        x = plot.left() + plot.width() * time_s / self._seconds
-        return QPointF(x, plot.bottom() - plot.height() * value / self._highest)
+def styles(palette: Palette) -> Mapping[str, ItemStyle]:
+    """How the kinds in such a scene are painted."""
+    return {
+        "allocated": ItemStyle(palette.curves["allocated"], 2, fill=FILL_ALPHA),
+        "reserved": ItemStyle(palette.curves["allocated"], 2),
+        "finished": ItemStyle(palette.good, 2),
+        "refused": ItemStyle(palette.critical, 2, fill=FILL_ALPHA),
+        "before": ItemStyle(palette.muted, 1, (3, 3)),
+        "room": ItemStyle(palette.critical, 1.5, (8, 4)),
+    }

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QGuiApplication, QKeySequence, QResizeEvent, QShortcut
@@ -22,6 +23,7 @@ from gpudash.telemetry.runs import RunView
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import Palette
 from gpudash.ui.explanation.bar import PartsBar
+from gpudash.ui.explanation.blocks import BlocksPanel
 from gpudash.ui.explanation.call_site_table import COUNT, OWN, TOTAL, WHERE, CallSiteArrangement, CallSiteTable
 from gpudash.ui.explanation.comparison import ComparisonPanel, course_of
 from gpudash.ui.explanation.header import CauseHeader
@@ -39,6 +41,9 @@ from gpudash.units import format_bytes, format_clock, format_count
 
 BEFORE_RATIO, AFTER_RATIO = 0.03, 0.05
 """Parts of a run's time that are shown before and after it."""
+
+BOTH_PX = 340
+"""Logical pixels of height from which the curve and the blocks of a fragmented memory are shown both."""
 
 SHORTEST_S = 1.0
 
@@ -96,6 +101,7 @@ class ExplanationPage(QWidget):
         self.program = ProgramPanel(palette)
         self.stack = self.program.stack
         self.comparison = ComparisonPanel(palette)
+        self.blocks = BlocksPanel(palette)
         self._allocator = ""
         self._own: OwnProgram | None = None
         self._show_header: Callable[..., None] = self.header.show_explanation
@@ -114,7 +120,8 @@ class ExplanationPage(QWidget):
         filled.setProperty("role", "panel")
         head = in_row(title_label("1  WHAT FILLED IT"), self._total, 1)
         in_column(head, self.bar, parent=filled, margins=(12, 6, 12, 6), spacing=4)
-        self.middle = in_halves((self.owners, 3), (self.plots, 2), across=True)
+        self.right = in_halves((self.plots, 1), (self.blocks, 1), across=False)
+        self.middle = in_halves((self.owners, 3), (self.right, 2), across=True)
         self.middle.setSizes([SHARES[0], SHARES[1]])
         self.plots.setMinimumWidth(CURVE_WIDTH)
         rows = (self.header, filled, self.middle, self.comparison, self.program, self._evidence)
@@ -134,11 +141,16 @@ class ExplanationPage(QWidget):
         self.program.change.stop_wanted.connect(self.stop_wanted)
         panes = (self.bar, self.owners.table.view, self.plots)
         for number, pane in enumerate(panes, 1):
-            self._key(str(number), lambda pane=pane: pane.setFocus(Qt.FocusReason.ShortcutFocusReason))
+            self._key(str(number), lambda pane=pane: self._focus(pane))
         self._key("4", lambda: self.program.text.setFocus(Qt.FocusReason.ShortcutFocusReason))
         self._key("/", lambda: self.owners.search.setFocus(Qt.FocusReason.ShortcutFocusReason))
         self._key("T", self.owners.total.toggle)
         self._key("Esc", self.leave)
+
+    def _focus(self, pane: QWidget) -> None:
+        if pane is self.plots and self.plots.isHidden():
+            pane = self.blocks.view
+        pane.setFocus(Qt.FocusReason.ShortcutFocusReason)
 
     def _key(self, key: str, act: object) -> None:
         shortcut = QShortcut(QKeySequence(key), self)
@@ -156,6 +168,7 @@ class ExplanationPage(QWidget):
         rank: int | None = None,
         allocator: str = "",
         program: OwnProgram | None = None,
+        snapshot: Path | None = None,
     ) -> None:
         """Explain.
 
@@ -168,12 +181,14 @@ class ExplanationPage(QWidget):
             rank: whose memory it is, in a run with ranks.
             allocator: what the device is called in readings, where that is not as the run calls it.
             program: the user's own that is explained; ``None`` where it is a run of ours.
+            snapshot: of the memory as it was; ``None`` where none was kept.
         """
         # Remedies come later than the explanation, one by one: only they are shown anew then.
         same = self.explanation is not None and self.explanation.with_remedies(()) == found.with_remedies(())
         self.explanation = found
         self._allocator = allocator or found.device
         self._compare(False)
+        self.blocks.show_snapshot(found, snapshot)
         if not same:
             self._show_parts(found, began_s, uuid)
         self._show_header = partial(
@@ -289,6 +304,11 @@ class ExplanationPage(QWidget):
             else:
                 self.middle.setSizes(SHARES)
 
+    def _share_right(self) -> None:
+        """Where the curve and the blocks have no room both, the blocks are shown, of which the headline speaks."""
+        both = self.right.height() >= scaled(BOTH_PX)
+        self.plots.setVisible(both or self.blocks.isHidden())
+
     def _share_forward(self) -> None:
         """Most of the width to the curve, as long as the table's places can be read."""
         whole = sum(self.middle.sizes())
@@ -303,10 +323,12 @@ class ExplanationPage(QWidget):
     def refresh(self) -> None:
         """Draw the curve anew where it has changed; the window's timer calls it."""
         self.plots.refresh()
+        self.blocks.refresh()
+        self._share_right()
 
     def set_palette(self, palette: Palette) -> None:
         """Redraw in other colours."""
-        for part in (self.bar, self.plots, self.comparison, self.program):
+        for part in (self.bar, self.plots, self.blocks, self.comparison, self.program):
             part.set_palette(palette)
 
     def copy_report(self) -> None:

@@ -74,7 +74,7 @@ class SourcePanel(QFrame):
     file_chosen = Signal(str)
     stack_wanted = Signal()
 
-    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
+    def __init__(self, palette: Palette, title: str = "4  SOURCE", parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setProperty("role", "panel")
         self.files = ChoiceField()
@@ -87,7 +87,7 @@ class SourcePanel(QFrame):
         self.view = SourceView(palette)
         self.foot = PlainLabel(FOOT, role="legend")
         self._place = PlainLabel(role="muted")
-        head = in_row(title_label("4  SOURCE"), self._place, self.files, 1, self.stack_button, spacing=8)
+        head = in_row(title_label(title), self._place, self.files, 1, self.stack_button, spacing=8)
         parts = (head, self.note, (self.view, 1), self.foot)
         in_column(*parts, parent=self, margins=(10, 6, 10, 6), spacing=4)
 
@@ -135,8 +135,13 @@ class SourceView(QPlainTextEdit):
         """Show rows, with what is looked at first in sight."""
         if source == self.source:
             return
-        # Spans are found over whole lines of the file, since a string may go on over several of them.
+        before = self.source
         self.source = source
+        if before is not None and _same_text(before, source):
+            # figures alone have changed: whoever reads the text keeps their place in it
+            self.setAccessibleDescription(spoken(source))
+            self._margin.update()
+            return
         # a change's lines are coloured by themselves, or they would open a string that the file's lines end
         own = [row.text if row.kind == "line" or row.kind == "removed" else "" for row in source.rows]
         spans = spans_of(own)
@@ -306,6 +311,12 @@ class SourceView(QPlainTextEdit):
                 if self._right_of(block.blockNumber()) + scaled(20) < room.right() - width:
                     painter.drawText(room, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, row.remark)
             block = block.next()
+
+
+def _same_text(one: AnnotatedSource, other: AnnotatedSource) -> bool:
+    """Whether both show the same lines, whatever those hold."""
+    marks = [[(row.number, row.text, row.kind, row.remark) for row in source.rows] for source in (one, other)]
+    return (one.file, one.way) == (other.file, other.way) and marks[0] == marks[1]
 
 
 MOST_SPOKEN = 8

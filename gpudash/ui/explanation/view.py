@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Signal
@@ -11,11 +12,12 @@ from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from gpudash.devices.names import Device
 from gpudash.devices.simulated_cards import address_of
+from gpudash.session.recordings.file_kinds import SNAPSHOT_NAME
 from gpudash.session.source import DashboardSource
 from gpudash.session.watching.request import WatchRequest
 from gpudash.telemetry.explanation import Explanation, Remedy
 from gpudash.telemetry.ranks.rows import failed_rank, places_of
-from gpudash.telemetry.records import Event, MemoryExplained, RemediesFound
+from gpudash.telemetry.records import Event, MemoryExplained, RemediesFound, Topic
 from gpudash.telemetry.runs import WATCH, RunView, run_of
 from gpudash.ui.colours import Palette
 from gpudash.ui.explanation.own_program import own_program
@@ -161,6 +163,7 @@ class ExplanationView(QStackedWidget):
             rank=rank,
             allocator=name,
             program=own_program(run, found, live=live),
+            snapshot=snapshot_of(run),
         )
         self._open_page()
 
@@ -242,6 +245,19 @@ class ExplanationView(QStackedWidget):
             panel.workload.setCurrentIndex(row)
         panel.take_device(remedy.device or run.device)
         panel.change_fields({**run.spec, **remedy.fields})
+
+
+def snapshot_of(run: RunView | None) -> Path | None:
+    """The memory snapshot in the report of a run's out-of-memory; ``None`` where it lies no longer there."""
+    folders = [
+        note.details.get("folder") for note in (run.notes if run is not None else ()) if note.topic == Topic.REPORT
+    ]
+    if not folders or not isinstance(folders[-1], str):
+        return None
+    path = Path(folders[-1]) / SNAPSHOT_NAME
+    if path.is_file():
+        return path
+    return None
 
 
 def device_of(found: Explanation, devices: Sequence[Device]) -> Device | None:

@@ -34,12 +34,13 @@ from gpudash.drawing.axes import Style
 from gpudash.drawing.shaping import Floats, Points, dashes
 from gpudash.telemetry.plots import CurveSpec
 from gpudash.ui.colours import Palette
-from gpudash.ui.plots.geometry import Geometry
+from gpudash.ui.painting.geometry import Geometry
 from gpudash.ui.plots.layers import Bands, PlotFrame
 from gpudash.ui.plots.overlay import FAINT_ALPHA, PEN_STYLES, PlotOverlay
 from gpudash.ui.plots.prediction.deviations import DeviationsLayer
 from gpudash.ui.plots.prediction.ghost import GhostLayer, RunningGhostLayer
 from gpudash.ui.plots.prediction.remedy import RemedyLayer
+from gpudash.ui.plots.ribbons import RibbonsLayer
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.plain_text import plain_tip
 from gpudash.ui.widgets.text_size import text_scale
@@ -270,6 +271,7 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
         self._palette = palette
         font = label_font(self)
         self.bands = Bands()
+        self.ribbons = RibbonsLayer(font, palette)
         self.frame = PlotFrame(font, palette)
         self.overlay = PlotOverlay(font, palette)
         self.ghost = GhostLayer(font, palette, self)
@@ -281,7 +283,7 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
         self.box.disableAutoRange()
         self.box.setDefaultPadding(0)
         predicted = (self.running_ghost, self.ghost, self.remedy, self.deviations)
-        self._layers = (self.bands, self.frame, *predicted, self.overlay)
+        self._layers = (self.bands, self.ribbons, self.frame, *predicted, self.overlay)
         for item in (*self._layers, self.box):
             self.scene().addItem(item)
         self._raw: dict[str, Line] = {}
@@ -301,6 +303,7 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
     def set_palette(self, palette: Palette) -> None:
         self._palette = palette
         self.frame.set_palette(palette)
+        self.ribbons.set_palette(palette)
         self.overlay.set_palette(palette)
         self.ghost.set_palette(palette)
         self.remedy.set_palette(palette)
@@ -394,6 +397,7 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
         if event.type() is QEvent.Type.FontChange and hasattr(self, "frame"):
             font = label_font(self)
             self.frame.set_font(font)
+            self.ribbons.set_font(font)
             self.overlay.set_font(font)
             self.ghost.set_font(font)
             self.remedy.set_font(font)
@@ -408,7 +412,10 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
 
     def viewportEvent(self, event: QEvent) -> bool:
         if event.type() is QEvent.Type.ToolTip and isinstance(event, QHelpEvent) and hasattr(self, "deviations"):
-            QToolTip.showText(event.globalPos(), plain_tip(self.deviations.text_at(QPointF(event.pos()))), self)
+            point = QPointF(event.pos())
+            QToolTip.showText(
+                event.globalPos(), plain_tip(self.deviations.text_at(point) or self.ribbons.text_at(point)), self
+            )
             return True
         return bool(super().viewportEvent(event))
 

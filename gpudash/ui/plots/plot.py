@@ -22,11 +22,12 @@ from gpudash.drawing.axes import (
 )
 from gpudash.drawing.ghost import RunningGhost
 from gpudash.drawing.shaping import BRIDGED_PX, Floats, Points, pulses, stacked
+from gpudash.memory.snapshot.history.request_log import RequestLog
 from gpudash.session.predicting.deviations import Deviation
 from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec
 from gpudash.ui.colours import Palette
+from gpudash.ui.painting.geometry import Geometry
 from gpudash.ui.plots.canvas import MIN_HEIGHT_PX, TIGHT_HEIGHT_PX, Canvas, Gestures, drawn
-from gpudash.ui.plots.geometry import Geometry
 from gpudash.ui.plots.layers import Label
 from gpudash.ui.plots.legend import Legend
 from gpudash.ui.plots.overlay import BETWEEN_ALPHA, Arrow, Mark, OverlayContent, PlotLevel, place
@@ -35,6 +36,7 @@ from gpudash.ui.plots.prediction.peak_handle import PeakHandle
 from gpudash.ui.plots.prediction.peak_rows import peak_group
 from gpudash.ui.plots.prediction.remedy import RemedyView
 from gpudash.ui.plots.reading import Group, PlotData, PlotRequest, Row
+from gpudash.ui.plots.ribbons import Ground
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.text_size import scaled
@@ -74,6 +76,7 @@ class TimePlot(QWidget):
         self._remedy: RemedyView | None = None
         self._running_ghost: RunningGhost | None = None
         self._deviations: Sequence[Deviation] = ()
+        self._requests: RequestLog | None = None
         self._data = PlotData()
         self._stack: tuple[Floats, list[Floats | None]] = (np.empty(0), [])
         self._forecast: Sequence[tuple[float, float]] = ()
@@ -167,7 +170,7 @@ class TimePlot(QWidget):
         """Every word on the canvas with its place, in canvas pixels."""
         canvas = self.canvas
         over = (*canvas.ghost.labels, *canvas.remedy.labels, *canvas.deviations.labels)
-        return [*canvas.frame.labels, *canvas.overlay.labels, *over]
+        return [*canvas.frame.labels, *canvas.ribbons.labels, *canvas.overlay.labels, *over]
 
     def toggle_log(self) -> None:
         """Make the left axis logarithmic or linear, where the plot allows it."""
@@ -219,6 +222,15 @@ class TimePlot(QWidget):
         """Draw the ghost of a run behind its readings, and mark where they have left it; ``None`` takes it away."""
         self._running_ghost = running
         self._deviations = deviations
+
+    def set_requests(self, requests: RequestLog | None) -> None:
+        """Let what is allocated dissolve, zoomed in, into single allocations; ``None`` where nothing tells of them."""
+        self._requests = requests
+
+    @property
+    def requests(self) -> RequestLog | None:
+        """What tells of single allocations."""
+        return self._requests
 
     @property
     def to_come(self) -> bool:
@@ -348,6 +360,7 @@ class TimePlot(QWidget):
             return
         self.canvas.frame.arrange(geometry, self._left_ticks(), self._right_ticks(), self.time_ticks)
         self._draw_bands(geometry)
+        self.canvas.ribbons.show_ribbons(self._requests, geometry, self._ground())
         self._draw_between(geometry)
         for curve in self.spec.curves:
             if not curve.stack:
@@ -371,6 +384,7 @@ class TimePlot(QWidget):
             ticks = Ticks((), "")
         canvas.frame.arrange(geometry, ticks, None, Ticks((), ""))
         canvas.bands.show_bands(geometry, np.empty(0), [], [])
+        canvas.ribbons.show_ribbons(None, geometry, None)
         canvas.bands.show_between(geometry, [])
         for curve in self.spec.curves:
             if not curve.stack:
@@ -387,6 +401,25 @@ class TimePlot(QWidget):
                 colours.append(colour)
         if colours:
             self.canvas.bands.show_bands(geometry, *self._stack, colours)
+
+    def _ground(self) -> Ground | None:
+        """Where the ribbons of single allocations lie; ``None`` where the plot has no band of what is allocated."""
+        times, edges = self._stack
+        bands = [curve for curve in self.spec.curves if curve.stack]
+        at = next((place for place, curve in enumerate(bands) if curve.key[1] == "allocated_bytes"), None)
+        if self._requests is None or at is None or not len(times) or edges[at] is None:
+            return None
+        base = next((edge for edge in reversed(edges[:at]) if edge is not None), np.zeros(len(times)))
+        roof = edges[at]
+        if at + 1 < len(edges) and edges[at + 1] is not None:
+            roof = edges[at + 1]
+        top = edges[at]
+        assert top is not None and roof is not None
+        known = np.isfinite(roof) & np.isfinite(base)
+        if not known.any():
+            return None
+        idle = QColor(self._palette.curves["idle"])
+        return Ground(times[known], base[known], top[known] - base[known], roof[known], idle)
 
     def _draw_between(self, geometry: Geometry) -> None:
         areas = []

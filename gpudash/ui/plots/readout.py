@@ -395,14 +395,28 @@ class StatisticsCard(QFrame):
         close.clicked.connect(self.closed)
         self._table = QTableWidget(0, len(COLUMNS))
         self._prepare_table()
+        self._stayed = PlainLabel(selectable=True)
+        self._stayed.setContentsMargins(6, 4, 6, 2)
+        self._stayed.hide()
         head = in_row((self._title, 1), close, margins=(6, 0, 0, 0))
-        in_column(head, self._table, parent=self, margins=(6, 3, 4, 4), spacing=0)
+        in_column(head, self._table, self._stayed, parent=self, margins=(6, 3, 4, 4), spacing=0)
         self.hide()
 
     def set_title(self, text: str) -> None:
         """Say which range the figures are of."""
         if text != self._title.text():
             self._title.setText(text)
+
+    def show_stayed(self, text: str) -> None:
+        """Say below the table what was allocated in the range and stayed; "" for nothing."""
+        if text != self._stayed.text():
+            self._stayed.setText(text)
+            self._stayed.setVisible(bool(text))
+
+    @property
+    def stayed(self) -> str:
+        """What is said below the table."""
+        return self._stayed.text()
 
     def set_palette(self, palette: Palette) -> None:
         self._palette = palette

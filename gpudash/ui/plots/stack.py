@@ -16,6 +16,7 @@ from PySide6.QtGui import QCursor, QImage, QResizeEvent
 from PySide6.QtWidgets import QFrame, QGridLayout, QScrollArea, QSizePolicy, QSplitter, QWidget
 
 from gpudash.drawing.ghost import RunningGhost
+from gpudash.memory.snapshot.history.request_log import RequestLog
 from gpudash.session.predicting.deviations import Deviation
 from gpudash.telemetry.plots import CurveSpec, PlotSpec
 from gpudash.telemetry.store import Store
@@ -37,6 +38,7 @@ from gpudash.ui.plots.prediction.ghost import GhostView
 from gpudash.ui.plots.prediction.remedy import RemedyView
 from gpudash.ui.plots.reading import FrameData, FrameReader, SessionShape, session_shape
 from gpudash.ui.plots.readout import MarkField, Readout, SelectionStrip
+from gpudash.ui.plots.ribbons import stayed_text
 from gpudash.ui.plots.time_axis import SessionOverview, TimeAxis
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.remembered import recall_of, remember_of
@@ -268,6 +270,12 @@ class PlotStack(QFrame):
         if plot is not None:
             plot.set_running_ghost(running, deviations)
             self._keep_lead()
+
+    def set_requests(self, name: str, requests: RequestLog | None) -> None:
+        """Let the plot ``name`` dissolve into single allocations, zoomed in, and tell which of a range stayed."""
+        plot = self._plots.get(name)
+        if plot is not None:
+            plot.set_requests(requests)
 
     def set_ghost(self, name: str, ghost: GhostView | None) -> None:
         """Show in the plot ``name`` what is predicted, in place of readings; ``None`` shows readings."""
@@ -628,11 +636,19 @@ class PlotStack(QFrame):
         self.strip.show_range(self.view.selection, self.view.range())
         if frame.statistics is not None:
             self.strip.card.show_statistics(*frame.statistics)
+            self.strip.card.show_stayed(self._stayed())
             self._place_card()
         if frame.descriptions is not None:
             for plot, description in zip(plots, frame.descriptions, strict=True):
                 plot.set_description(description if plot.ghost is None else plot.ghost.description)
             self.readout.describe()
+
+    def _stayed(self) -> str:
+        """What was allocated in the selection and stayed, of the plots that know."""
+        if self.view.selection is None:
+            return ""
+        logs = [plot.requests for plot in self.plots if plot.requests is not None]
+        return "\n".join(filter(None, (stayed_text(log, self.view.selection) for log in logs)))
 
     def _align(self) -> None:
         """Give every plot the same left and right edge: room for the widest axis seen so far."""

@@ -110,7 +110,7 @@ class WhenPanel(Panel):
 
     def show_study(self, study: Study) -> None:
         """Draw the curve of a device, or say why there is none."""
-        self.timeline.show_levels(study.levels)
+        self.timeline.show_levels(study.levels, study.requests)
         for widget in (self.timeline, self.hint, self.to_peak, self.by_time):
             widget.setVisible(study.has_history)
         self.no_history.setVisible(not study.has_history)

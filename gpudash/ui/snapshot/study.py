@@ -17,12 +17,13 @@ from gpudash.memory.snapshot.history.groups import ROOT, Paths, tree
 from gpudash.memory.snapshot.history.history import difference_text
 from gpudash.memory.snapshot.history.lives import reserved_changes
 from gpudash.memory.snapshot.history.model import NONE, OOM, DeviceSnapshot, Snapshot
+from gpudash.memory.snapshot.history.request_log import log_of
 from gpudash.memory.snapshot.sidecar import NOTHING, Sidecar
 from gpudash.session.recordings.report_folder import sidecar_of
 from gpudash.telemetry.explanation import Explanation, Growth, Part, StackLine
+from gpudash.ui.explanation.memory_map import Map, map_of
 from gpudash.ui.snapshot.drawing.call_tree import Branch, own_code, whole
 from gpudash.ui.snapshot.drawing.levels import Levels
-from gpudash.ui.snapshot.drawing.memory_map import Map, map_of
 from gpudash.ui.snapshot.drawing.timeline import place_text
 from gpudash.ui.snapshot.rows import ChangeRow, HeldRow, Holder, Places, change_text, changes, holders
 from gpudash.ui.snapshot.selection import Path as CallPath
@@ -66,6 +67,7 @@ class Study:
         snapshot: with the warnings of what is known beside it.
         home: the moment that is explained: the last out-of-memory, else the peak.
         explanation: of that moment.
+        requests: every allocation of the history, as ribbons show it.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class Study:
         seconds = None
         if timed:
             seconds = np.maximum.accumulate(history.time_us - history.time_us[0]) / 1e6
+        self.requests = log_of(history)
         self.levels = Levels(
             history.allocated,
             history.reserved,

@@ -194,7 +194,11 @@ def test_both_peaks_and_both_plots_stand_beside_one_another_afterwards(opened: O
     before, after = page.comparison.before, page.comparison.after
     assert before.accessibleDescription() == "peak 638 MiB of 724 MiB"
     assert after.accessibleDescription() == "peak 162 MiB of 724 MiB"
-    assert before._highest == after._highest and before._seconds == after._seconds
+    assert before.scene is not None and after.scene is not None
+    assert (before.scene.left.high, before.scene.across.high) == (after.scene.left.high, after.scene.across.high)
+    assert after.scene.across.ticks[-1] == (400, "step 400")
+    old = [item for item in after.scene.items if getattr(item, "kind", "") == "before"]
+    assert len(old) == 2 and not [item for item in before.scene.items if getattr(item, "kind", "") == "before"]
 
 
 def test_whoever_went_back_to_the_plots_finds_the_comparison_again(opened: Opened, script: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gpudash.memory.snapshot.history.history import History
 from gpudash.memory.snapshot.history.model import Snapshot
-from gpudash.ui.snapshot.drawing.memory_map import IDLE, LEAST_PX, NOTHING, Map, fitting_scale, lay_out, map_of
+from gpudash.ui.explanation.memory_map import IDLE, LEAST_PX, NOTHING, Map, fitting_scale, lay_out, map_of
 from gpudash.units import MIB
 
 

@@ -8,8 +8,8 @@ from PySide6.QtWidgets import QAbstractButton, QApplication, QComboBox, QLineEdi
 from pytestqt.qtbot import QtBot
 
 from gpudash.memory.snapshot.history.model import Snapshot
+from gpudash.ui.explanation.memory_map import IDLE
 from gpudash.ui.snapshot.document import SnapshotDocument
-from gpudash.ui.snapshot.drawing.memory_map import IDLE
 from gpudash.ui.snapshot.page import SnapshotPage
 from gpudash.units import MIB, format_bytes
 from tests.ui.snapshot.conftest import OpenDocument

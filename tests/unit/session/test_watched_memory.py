@@ -10,6 +10,7 @@ import pytest
 
 from gpudash.devices.names import Gpu
 from gpudash.memory.frames import Frame
+from gpudash.memory.snapshot.history.request_log import RequestLogs
 from gpudash.session.watching.memory import WatchedMemory
 from gpudash.simulator.device.process_table import ProcessTable
 from gpudash.sources.simulated_gpus import CardFigures
@@ -359,3 +360,55 @@ def test_a_card_that_the_program_has_made_itself_is_another_than_the_sessions() 
     assert [gpu.uuid for gpu in around.machine.gpus] == ["SIM-0-8GiB", "SIM-0-2GiB"]
     assert around.machine.memory_of(memory.name_of("sim:0")) == "SIM-0-2GiB"
     memory.close()
+
+
+def asked(rows: list[int], *, missed: bool = False) -> dict[str, Any]:
+    """Requests of microseconds, address, bytes and stack."""
+    return {"type": "requests", "device": "sim:0", "missed": missed, "rows": rows}
+
+
+def requests_of(around: Surrounded) -> tuple[WatchedMemory, RequestLogs]:
+    wiring = around.wiring
+    logs = RequestLogs()
+    memory = WatchedMemory(1, wiring.machine, wiring.probe, wiring.emit, wiring.clock, requests=logs)
+    memory.take_stacks(7, {"type": "stacks", "stacks": {"1": [["/home/me/train.py", 12, "step"]]}})
+    return memory, logs
+
+
+def in_seconds(time_us: float) -> float:
+    return time_us / 1e6
+
+
+def test_requests_are_kept_with_their_lines_and_their_ends() -> None:
+    memory, logs = requests_of(Surrounded(GIB))
+    rows = [1_000_000, 64, 4096, 1, 2_000_000, 128, 512, 99, 3_000_000, 64, 0, 0]
+    memory.take_requests(7, asked(rows), in_seconds)
+    log = logs.of("sim:0")
+    assert log is not None
+    found = log.allocations()
+    assert (found.level.tolist(), found.place.tolist()) == ([0, 4096, 4608, 512], [1.0, 2.0, 3.0])
+    assert [line.text for line in log.lines] == ["train.py:12 step", "no stack recorded"]
+
+
+def test_two_processes_may_use_one_address_and_one_that_ends_takes_its_own_along() -> None:
+    memory, logs = requests_of(Surrounded(GIB))
+    for pid in (7, 8):
+        memory.take_requests(pid, asked([1_000_000, 64, 4096, 1]), in_seconds)
+    log = logs.made("sim:0")
+    assert log.live() == [(7, 64), (8, 64)]
+    memory.forget(7)
+    assert log.live() == [(8, 64)]
+
+
+def test_what_was_freed_while_nobody_heard_it_does_not_stay_for_ever() -> None:
+    memory, logs = requests_of(Surrounded(GIB))
+    memory.take_requests(7, asked([1_000_000, 64, 4096, 1]), in_seconds)
+    memory.take_requests(7, asked([9_000_000, 128, 512, 1], missed=True), in_seconds)
+    assert logs.made("sim:0").live() == [(7, 128)]
+
+
+@pytest.mark.parametrize("rows", ["no list", [1, 2, "three", 4], [1.5, 2, 3, 4], [1, 2, 3]])
+def test_requests_that_are_none_are_left_out(rows: Any) -> None:
+    memory, logs = requests_of(Surrounded(GIB))
+    memory.take_requests(7, asked(rows), in_seconds)
+    assert all(logs.made(device).extent is None for device in logs.devices)

@@ -26,6 +26,7 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.devices.names import badged_name, shown_name
+from gpudash.memory.snapshot.history.request_log import RequestLog
 from gpudash.session.recordings.run_names import given_name
 from gpudash.session.watching.output.log import OutputLine, OutputLog
 from gpudash.telemetry.outcome import outcome_rows, stage_remark
@@ -45,6 +46,7 @@ from gpudash.telemetry.records import (
 )
 from gpudash.telemetry.runs import RunView, StageView
 from gpudash.telemetry.store import Store
+from gpudash.ui.colours import DARK, Palette
 from gpudash.ui.dashboard.tabs.operators_tab import OperatorsTab
 from gpudash.ui.dashboard.tabs.output_pane import OutputPane
 from gpudash.ui.widgets.layouts import in_column, in_row
@@ -63,6 +65,7 @@ from gpudash.units import (
 
 if TYPE_CHECKING:
     from gpudash.ui.dashboard.tabs.ranks_tab import RanksTab
+    from gpudash.ui.dashboard.tabs.source_tab import SourceTab
 
 
 Range = tuple[float, float] | None
@@ -163,6 +166,8 @@ class LowerTabs(QWidget):
         self.steps = TableChoice((self.stages, self.epochs, self.result))
         self._add("Steps", self.steps)
         self.ranks: RanksTab | None = None
+        self.source: SourceTab | None = None
+        self._palette = DARK
         self.operators = OperatorsTab()
         self._add("Operators", self.operators)
         self.output = OutputPane()
@@ -288,6 +293,33 @@ class LowerTabs(QWidget):
             if not count and self.bar.currentIndex() == place:
                 self.bar.setCurrentIndex(0)
             self.bar.setTabVisible(place, bool(count))
+
+    def refresh_source(self, log: RequestLog | None, run: RunView | None, cursor_s: float | None) -> None:
+        """Show what the lines of the program hold, while that can be seen; without a log there is no such tab."""
+        from gpudash.ui.dashboard.tabs.source_tab import SourceTab, has_own_lines  # few sessions know of any
+
+        known = log is not None and has_own_lines(log)
+        if self.source is None:
+            if not known:
+                return
+            self.source = SourceTab(self._palette)
+            place = self._pages.indexOf(self.output) + 1
+            self._pages.insertWidget(place, self.source)
+            self.bar.insertTab(place, "Source")
+            self.bar.setTabToolTip(place, self.bar.tabToolTip(0))
+        place = self._pages.indexOf(self.source)
+        if self.bar.isTabVisible(place) != known:
+            self.bar.setTabVisible(place, known)
+        if log is not None and known and not self._collapsed and self._pages.currentWidget() is self.source:
+            self.source.refresh(log, run, cursor_s)
+
+    def set_palette(self, palette: Palette) -> None:
+        """Redraw in other colours."""
+        self._palette = palette
+        self.output.set_palette(palette)
+        self.operators.set_palette(palette)
+        if self.source is not None:
+            self.source.set_palette(palette)
 
     @property
     def selected_rank(self) -> int | None:

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
 from gpudash.session.predicting.deviations import Deviation
 from gpudash.ui.colours import Palette
-from gpudash.ui.plots.geometry import Geometry
+from gpudash.ui.painting.geometry import Geometry
 from gpudash.ui.plots.layers import Label, Layer
 
 MARK_PX = 5.0

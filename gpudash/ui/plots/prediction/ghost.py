@@ -18,7 +18,7 @@ from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
 
 from gpudash.drawing.ghost import Floats, Ghost, GhostPanel, Indices, RibbonColumns, RunningGhost, Stretch
 from gpudash.ui.colours import Palette
-from gpudash.ui.plots.geometry import Geometry
+from gpudash.ui.painting.geometry import Geometry
 from gpudash.ui.plots.layers import Area, Label, Layer, paint_area
 from gpudash.ui.plots.prediction.motion import Motion
 from gpudash.ui.plots.prediction.peak_handle import ROUND_PX, SizedPeak

@@ -69,6 +69,13 @@ class Axis:
             return float(moment + 1)
         return float(self._places[moment + 1])
 
+    @property
+    def events(self) -> Floats:
+        """Where the events lie, shape (n,)."""
+        if self._places is None:
+            return np.arange(1.0, self._length + 1)
+        return self._places[1:]
+
     def moment(self, place: float) -> int:
         """The last moment that is not behind a place."""
         if self._places is None:

@@ -7,6 +7,7 @@ from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import (
     QColor,
     QFontMetricsF,
+    QHelpEvent,
     QKeyEvent,
     QMouseEvent,
     QPainter,
@@ -17,13 +18,17 @@ from PySide6.QtGui import (
     QResizeEvent,
     QWheelEvent,
 )
-from PySide6.QtWidgets import QSizePolicy, QWidget
+from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from gpudash.drawing.axes import MOST_TICKS, Ticks, value_ticks
+from gpudash.drawing.ribbons import Allocations
+from gpudash.memory.snapshot.history.request_log import RequestLog
 from gpudash.ui.colours import Palette
-from gpudash.ui.plots.geometry import Geometry
+from gpudash.ui.painting.geometry import Geometry
+from gpudash.ui.painting.ribbons import RibbonPicture
 from gpudash.ui.plots.view import SharedAxis
 from gpudash.ui.snapshot.drawing.levels import Axis, Ints, Levels, band_runs, extremes
+from gpudash.ui.widgets.plain_text import plain_tip
 from gpudash.units import format_bytes, format_count, format_duration
 
 DRAG_PX = 5
@@ -71,6 +76,9 @@ class Timeline(QWidget):
         super().__init__(parent)
         self._palette = palette
         self.levels: Levels | None = None
+        self._requests: RequestLog | None = None
+        self._allocations: Allocations | None = None
+        self.ribbons: RibbonPicture | None = None
         self._axis: Axis | None = None
         self._by_time = True
         self._shown = SharedAxis(bounded=True, parent=self)
@@ -92,9 +100,10 @@ class Timeline(QWidget):
     def sizeHint(self) -> QSize:
         return QSize(520, 260)
 
-    def show_levels(self, levels: Levels) -> None:
-        """Draw ``levels`` from their first event to the last."""
+    def show_levels(self, levels: Levels, requests: RequestLog | None = None) -> None:
+        """Draw ``levels`` from their first event to the last; with ``requests`` every allocation as a ribbon."""
         self.levels = levels
+        self._requests = requests
         self._moment = levels.peak
         self._compared = None
         self._take_axis()
@@ -132,6 +141,8 @@ class Timeline(QWidget):
     def _take_axis(self) -> None:
         if self.levels is not None:
             self._axis = Axis(self.levels, self._by_time)
+            if self._requests is not None:
+                self._allocations = self._requests.allocations().at_places(self._axis.events)
             first, last = self._axis.ends
             narrowest = NARROWEST_S if self._axis.by_time else NARROWEST_EVENTS
             self._shown.set_whole(first, last, min(last - first, narrowest))
@@ -181,14 +192,38 @@ class Timeline(QWidget):
     def _drawn(self, frame: Geometry) -> QPixmap:
         assert self.levels is not None and self._axis is not None
         ratio = self.devicePixelRatioF()
+        self.ribbons = self._ribbons(frame)
         picture = QPixmap((self.size().toSizeF() * ratio).toSize())
         picture.setDevicePixelRatio(ratio)
         picture.fill(QColor(self._palette.panel))
         painter = QPainter(picture)
         painter.setFont(self.font())
-        Picture(self.levels, self._axis, frame, self._palette).draw(painter)
+        Picture(self.levels, self._axis, frame, self._palette, self.ribbons).draw(painter)
         painter.end()
         return picture
+
+    def _ribbons(self, frame: Geometry) -> RibbonPicture | None:
+        if self._requests is None or self._allocations is None or not len(self._allocations) or self._axis is None:
+            return None
+        scale = frame.area.height() / frame.y_high
+        return RibbonPicture(
+            self._requests,
+            self._allocations,
+            frame.x_low,
+            frame.x_high,
+            frame.area,
+            scale,
+            self._palette,
+            font=self.font(),
+            by_time=self._axis.by_time,
+        )
+
+    def event(self, event: QEvent) -> bool:
+        if isinstance(event, QHelpEvent) and event.type() == QEvent.Type.ToolTip:
+            text = "" if self.ribbons is None else self.ribbons.text_at(QPointF(event.pos()))
+            QToolTip.showText(event.globalPos(), plain_tip(text), self)
+            return True
+        return super().event(event)
 
     def _draw_marks(self, painter: QPainter, frame: Geometry) -> None:
         assert self.levels is not None and self._axis is not None
@@ -421,7 +456,10 @@ def x_ticks(frame: Geometry, by_time: bool) -> Ticks:
 class Picture:
     """Draws one state of the timeline."""
 
-    def __init__(self, levels: Levels, axis: Axis, frame: Geometry, palette: Palette) -> None:
+    def __init__(
+        self, levels: Levels, axis: Axis, frame: Geometry, palette: Palette, ribbons: RibbonPicture | None
+    ) -> None:
+        self._ribbons = ribbons
         self._levels = levels
         self._axis = axis
         self._frame = frame
@@ -437,7 +475,10 @@ class Picture:
         self._draw_bands(painter)
         curves = self._palette.curves
         self._draw_curve(painter, self._levels.reserved, QColor(curves["reserved"]), 0.18)
-        self._draw_curve(painter, self._levels.allocated, QColor(curves["allocated"]), 0.35)
+        if self._ribbons is None:
+            self._draw_curve(painter, self._levels.allocated, QColor(curves["allocated"]), 0.35)
+        else:
+            self._ribbons.paint(painter)
         painter.restore()
         self._draw_capacity(painter)
 

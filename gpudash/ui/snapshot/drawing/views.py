@@ -30,10 +30,9 @@ from PySide6.QtWidgets import (
 from gpudash.memory.frames import Frame, is_library
 from gpudash.memory.snapshot.history.phases import NO_STACK
 from gpudash.telemetry.explanation import short
-from gpudash.ui.colours import Palette, mixed, text_on
-from gpudash.ui.explanation.bar import category_curve
+from gpudash.ui.colours import Palette, category_curve, mixed, text_on
+from gpudash.ui.explanation.memory_map import IDLE, Map, MemoryMap
 from gpudash.ui.snapshot.drawing.call_tree import Box, Branch, beneath, branch_text, icicle, stackless, treemap
-from gpudash.ui.snapshot.drawing.memory_map import IDLE, Map, MemoryMap
 from gpudash.ui.snapshot.selection import Path, Selection
 from gpudash.ui.snapshot.study import Study
 from gpudash.ui.widgets.labels import worded_button

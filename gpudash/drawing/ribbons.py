@@ -1,0 +1,312 @@
+"""Allocations as ribbons over time: each as thick as its bytes, on those that came before it and are still there.
+
+What is drawn has a column of values for each column of pixels, whatever the number of allocations. Where too many would
+lie in a picture to be told apart, they flow together: into one ribbon for each line of the program that allocated them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+MOST_APART = 6000
+"""Allocations in a picture from which on each line of the program is one ribbon."""
+
+MOST_SINGLE = 110
+"""Ribbons of one allocation each; the smaller ones of a picture flow together even where few are in it."""
+
+MOST_SITES = 18
+"""Ribbons of one line each; the lines that held less are one ribbon together."""
+
+OTHERS = -1
+"""The line that stands for all smaller ones."""
+
+
+class Allocations:
+    """What was allocated, n times, among m events of an allocator, one of which begins or ends one.
+
+    Args:
+        born: event that allocated each, ascending; -1 for what was there before the first.
+        freed: event that freed each; m or more for what is still there.
+        size: bytes of each.
+        site: number of the line that allocated each, from 0 on.
+        place: where each event lies across, ascending, shape (m,): seconds, or a number of events.
+        level: bytes before the first event and after each, shape (m + 1,), where somebody has added them up.
+    """
+
+    def __init__(
+        self, born: Ints, freed: Ints, size: Ints, site: Ints, place: Floats, level: Ints | None = None
+    ) -> None:
+        self.born = born
+        self.freed = freed
+        self.size = size
+        self.site = site
+        self.place = place
+        self._level = level
+
+    def __len__(self) -> int:
+        return len(self.born)
+
+    @cached_property
+    def level(self) -> Ints:
+        """Bytes before the first event and after each, shape (m + 1,)."""
+        if self._level is not None:
+            return self._level
+        events = len(self.place)
+        change = np.bincount(self.born + 1, self.size, events + 1)[: events + 1]
+        ended = self.freed < events
+        change -= np.bincount(self.freed[ended] + 1, self.size[ended], events + 1)[: events + 1]
+        level: Ints = np.cumsum(change).astype(np.int64)
+        return level
+
+    @cached_property
+    def first_of_site(self) -> Ints:
+        """The first allocation of each line, by which lines have the same order in every picture."""
+        sites = int(self.site.max(initial=-1)) + 1
+        first = np.full(sites, len(self), np.int64)
+        # assigned from the last to the first, so that the first one stays
+        first[self.site[::-1]] = np.arange(len(self) - 1, -1, -1)
+        return first
+
+    def at_places(self, place: Floats) -> Allocations:
+        """The same ones, with their events elsewhere across."""
+        return Allocations(self.born, self.freed, self.size, self.site, place, self.level)
+
+    def moment(self, place: float) -> int:
+        """The last event that is not behind a place; -1 before the first."""
+        return int(np.searchsorted(self.place, place, "right")) - 1
+
+    def stayed(self, earlier: int, later: int) -> Ints:
+        """Numbers of the allocations that came after one event, and are there after another one."""
+        begin, end = np.searchsorted(self.born, (earlier, later), "right")
+        numbers: Ints = np.flatnonzero(self.freed[begin:end] > later) + int(begin)
+        return numbers
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ribbons:
+    """A picture of allocations, k ribbons in c columns.
+
+    Attributes:
+        low, high: what lies at its left and its right edge.
+        moments: the event after which each column of pixels is drawn, the fullest moment of it, shape (c,).
+        column_of: for each column of pixels the column of `tops`, shape (c,): those that look alike share one.
+        tops: bytes up to the upper edge of each ribbon, the lowest first, shape (k, d).
+        allocation: of each ribbon the number of the allocation it is, -1 where it is all of a line, shape (k,).
+        site: of each ribbon the line, `OTHERS` for the smaller ones together, shape (k,).
+    """
+
+    low: float
+    high: float
+    moments: Ints
+    column_of: Ints
+    tops: Floats
+    allocation: Ints
+    site: Ints
+
+    def at(self, column: int, size: float) -> int | None:
+        """The ribbon in a column at so many bytes from the lowest edge; ``None`` above all of them."""
+        if not 0 <= column < len(self.moments) or size < 0:
+            return None
+        found = int(np.searchsorted(self.tops[:, self.column_of[column]], size, "right"))
+        if found < len(self.site):
+            return found
+        return None
+
+    def bytes_at(self, ribbon: int, column: int) -> int:
+        """How thick a ribbon is in a column."""
+        edges = self.tops[:, self.column_of[column]]
+        below = 0.0
+        if ribbon:
+            below = float(edges[ribbon - 1])
+        return round(float(edges[ribbon]) - below)
+
+
+def ribbons(
+    found: Allocations, low: float, high: float, columns: int, *, apart: int = MOST_APART, single: int = MOST_SINGLE
+) -> Ribbons:
+    """The picture between two places.
+
+    Args:
+        found: of which events.
+        low, high: what lies at its left and its right edge.
+        columns: of pixels.
+        apart: the most allocations in it of which the larger ones are ribbons of their own.
+        single: the most such ribbons.
+    """
+    moments = _fullest(found, low, high, columns)
+    # what nothing happens between is drawn once and repeated, which in a narrow picture is most of it
+    shown, column_of = np.unique(moments, return_inverse=True)
+    kept, first, end = _spans(found, shown)
+    size = found.size[kept]
+    site = found.site[kept]
+    weight = size * (end - first)
+    alone = np.zeros(0, np.int64)
+    if len(kept) <= apart:
+        alone = np.sort(_largest(weight, single))
+    # of the lines of what flows together the largest have a ribbon each
+    lines = np.bincount(site, weight, len(found.first_of_site))
+    lines -= np.bincount(site[alone], weight[alone], len(lines))
+    large = _largest(lines, MOST_SITES)
+    large = np.sort(large[lines[large] > 0])
+    rest = int(np.count_nonzero(lines) > len(large))
+    ribbon_of_line = np.full(len(lines), len(large))
+    ribbon_of_line[large] = np.arange(len(large))
+    others = np.full(rest, OTHERS)
+    allocation = np.concatenate((np.full(len(large) + rest, -1), kept[alone]))
+    sites = np.concatenate((large, others, site[alone]))
+    # an early ribbon lies below a later one, and a line where its first allocation would; all others are the topmost
+    age = np.concatenate((found.first_of_site[large], np.full(rest, len(found)), kept[alone]))
+    order = np.argsort(age, kind="stable")
+    row = np.argsort(order)
+    of = row[np.minimum(ribbon_of_line, max(0, len(row) - 1))][site]
+    of[alone] = row[len(large) + rest :]
+    tops = _tops(of, first, end, size, len(order), len(shown))
+    return Ribbons(low, high, moments, column_of, tops, allocation[order], sites[order])
+
+
+def _fullest(found: Allocations, low: float, high: float, columns: int) -> Ints:
+    """The event of each column after which most was allocated: the one before it where nothing happens in it."""
+    starts = np.searchsorted(found.place, np.linspace(low, high, columns + 1), "left")
+    moments = starts[:-1] - 1
+    filled = np.flatnonzero(np.diff(starts))
+    if not len(filled):
+        return moments.astype(np.int64)
+    begin, end = int(starts[0]), int(starts[-1])
+    inside = found.level[begin + 1 : end + 1]
+    edges = starts[filled] - begin
+    most = np.maximum.reduceat(inside, edges)
+    counts = np.diff(np.append(edges, len(inside)))
+    at = np.flatnonzero(inside == np.repeat(most, counts))
+    first = at[np.searchsorted(at, edges)]
+    # what a column begins with is in it as well
+    higher = most > found.level[starts[filled]]
+    moments[filled[higher]] = begin + first[higher]
+    return moments.astype(np.int64)
+
+
+def _spans(found: Allocations, moments: Ints) -> tuple[Ints, NDArray[np.int32], NDArray[np.int32]]:
+    """Numbers of the allocations that are in a picture, the first column of each and the one behind its last."""
+    columns = len(moments)
+    began = np.searchsorted(found.born, moments, "right")
+    before, known = int(began[0]), int(began[-1])
+    # columns come from tables, since looking a million events up among the moments would cost ten times as much
+    gaps = np.diff(moments, prepend=moments[0])
+    end_of = np.concatenate(([0], np.repeat(np.arange(columns), gaps), [columns])).astype(np.int32)
+    # of what came before the first column most is gone: it is sorted out first
+    old = np.flatnonzero(found.freed[:before] > moments[0])
+    first_of = np.repeat(np.arange(1, columns, dtype=np.int32), np.diff(began))
+    end = end_of[np.minimum(found.freed[before:known] - moments[0], len(end_of) - 1)]
+    new = np.flatnonzero(first_of < end)
+    old_end = end_of[np.minimum(found.freed[old] - moments[0], len(end_of) - 1)]
+    return (
+        np.concatenate((old, before + new)),
+        np.concatenate((np.zeros(len(old), np.int32), first_of[new])),
+        np.concatenate((old_end, end[new])),
+    )
+
+
+def _largest(sizes: Ints, count: int) -> Ints:
+    """Places of the largest, ``count`` at most."""
+    if len(sizes) <= count:
+        return np.arange(len(sizes))
+    return np.argpartition(sizes, len(sizes) - count)[len(sizes) - count :]
+
+
+def _tops(of: Ints, first: NDArray[np.int32], end: NDArray[np.int32], size: Ints, count: int, columns: int) -> Floats:
+    """Upper edges: what comes and goes at each column, added up along each ribbon, and then from the lowest up."""
+    width = columns + 1
+    change = np.bincount(of * width + first, size, count * width) - np.bincount(of * width + end, size, count * width)
+    thick = np.cumsum(change.reshape(count, width)[:, :columns], axis=1)
+    return np.cumsum(thick, axis=0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RibbonGround:
+    """What ribbons stand on and what is above them, in each column of pixels.
+
+    Attributes:
+        base: bytes below the lowest ribbon.
+        roof: bytes up to the upper edge of what is above the highest.
+        colour: of that, 0xAARRGGBB.
+    """
+
+    base: Floats
+    roof: Floats
+    colour: int
+
+
+def painted(
+    shown: Ribbons, colours: NDArray[np.uint32], height: int, scale: float, around: RibbonGround | None = None
+) -> NDArray[np.uint32]:
+    """Ribbons as pixels, shape (height, columns), from the top; 0 where there are none.
+
+    Filling shapes with thousands of corners takes ten times as long as writing pixels column by column.
+
+    Args:
+        colours: of each ribbon, 0xAARRGGBB.
+        height: pixels.
+        scale: pixels a byte.
+        around: ``None`` for ribbons that stand on the lower edge, with nothing above them.
+    """
+    if around is None:
+        nothing = np.zeros(shown.tops.shape[1])
+        pixels = _columns_of_pixels(shown.tops, colours, height, scale, RibbonGround(nothing, nothing, 0))
+        return np.take(pixels, shown.column_of, axis=1)
+    tops = shown.tops[:, shown.column_of] + around.base
+    return _columns_of_pixels(tops, colours, height, scale, around)
+
+
+def _columns_of_pixels(
+    tops: Floats, colours: NDArray[np.uint32], height: int, scale: float, around: RibbonGround
+) -> NDArray[np.uint32]:
+    count, columns = tops.shape
+    # ribbon k goes from the edge in column k + 1 to the next one, in whole pixels from the bottom
+    edges = np.empty((columns, count + 4), np.int32)
+    edges[:, 0] = 0
+    edges[:, 1] = _whole(around.base * scale, height)
+    edges[:, 2:-2] = _whole(tops * scale, height).T
+    edges[:, -2] = np.maximum(_whole(around.roof * scale, height), edges[:, -3])
+    edges[:, -1] = height
+    runs = np.diff(edges, axis=1).ravel()
+    seen = np.flatnonzero(runs)
+    palette = np.tile(np.concatenate(([0], colours, [around.colour, 0])).astype(np.uint32), columns)
+    pixels = np.repeat(palette[seen], runs[seen])
+    return np.ascontiguousarray(pixels.reshape(columns, height).T[::-1])
+
+
+def _whole(pixels: Floats, height: int) -> Floats:
+    """The nearest whole pixels that are in the picture, in place."""
+    np.rint(pixels, out=pixels)
+    return np.clip(pixels, 0, height, out=pixels)
+
+
+@dataclass(frozen=True, slots=True)
+class Stayed:
+    """What a line of the program allocated between two moments and had not freed at the later one.
+
+    Attributes:
+        site: number of the line.
+        bytes, count: of its allocations.
+    """
+
+    site: int
+    bytes: int
+    count: int
+
+
+def stayed_by_line(found: Allocations, earlier: int, later: int) -> Sequence[Stayed]:
+    """What was born between two moments and stayed, by line, the largest first."""
+    numbers = found.stayed(earlier, later)
+    site = found.site[numbers]
+    sizes = np.bincount(site, found.size[numbers]).astype(np.int64)
+    counts = np.bincount(site)
+    order = np.argsort(-sizes, kind="stable")
+    return [Stayed(int(line), int(sizes[line]), int(counts[line])) for line in order if counts[line]]

@@ -1,0 +1,86 @@
+"""Every request of a recorded program, which its recording does not hold: from a memory snapshot that was kept."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from gpudash.memory.snapshot.history.history import History
+from gpudash.memory.snapshot.history.request_log import RequestLogs, log_of
+from gpudash.session.recordings.file_kinds import SNAPSHOT_NAME
+from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
+from gpudash.telemetry.records import Note, Topic
+
+logger = logging.getLogger(__name__)
+
+MOST_READ = 4
+"""Snapshots of one recording that are read, the newest."""
+
+LONGEST_S = 120.0
+"""A snapshot that takes longer to read is left."""
+
+
+class SnapshotRequests:
+    """Reads the snapshots that a recording tells of, on a thread of its own, once somebody asks.
+
+    Args:
+        began_wall_s: seconds since 1970 at the recording's session time 0.
+        device_of: torch's name of the device that a run with this number was on.
+    """
+
+    def __init__(self, began_wall_s: float, device_of: Callable[[int | None], str | None]) -> None:
+        self._began_wall_s = began_wall_s
+        self._device_of = device_of
+        self._logs = RequestLogs()
+        self._waiting: list[tuple[Path, str]] = []
+        self._thread: threading.Thread | None = None
+        self._closed = threading.Event()
+
+    def take(self, note: Note) -> None:
+        """Take in a note that may tell of a snapshot."""
+        key = {Topic.SNAPSHOT: "path", Topic.REPORT: "folder"}.get(Topic(note.topic)) if note.topic in _TOPICS else None
+        where = None if key is None else note.details.get(key)
+        device = self._device_of(note.run_id)
+        if not isinstance(where, str) or device is None:
+            return
+        path = Path(where)
+        if key == "folder":
+            path = path / SNAPSHOT_NAME
+        self._waiting = [*self._waiting, (path, device)][-MOST_READ:]
+
+    @property
+    def logs(self) -> RequestLogs:
+        """What has been read until now; more may come."""
+        if self._waiting and self._thread is None:
+            self._thread = threading.Thread(target=self._read, name="gpudash-snapshot-requests", daemon=True)
+            self._thread.start()
+        return self._logs
+
+    def close(self) -> None:
+        """Read no more."""
+        self._closed.set()
+        if self._thread is not None:
+            self._thread.join(1.0)
+
+    def _read(self) -> None:
+        for path, device in list(self._waiting):
+            if self._closed.is_set() or not path.is_file():
+                continue
+            opened = OpenedSnapshot(path)
+            try:
+                opened.start()
+                snapshot = opened.wait(LONGEST_S)
+                for found in () if snapshot is None else snapshot.devices:
+                    history = History(found, snapshot.annotations if snapshot is not None else ())
+                    if history.is_recorded and history.time_s(0) is not None:
+                        self._logs.put(device, log_of(history, self._began_wall_s))
+                        break
+            except Exception:  # a file beside the recording, of anybody's: without it the plot is as it was
+                logger.exception("the requests of a snapshot cannot be read")
+            finally:
+                opened.close()
+
+
+_TOPICS = frozenset((Topic.SNAPSHOT, Topic.REPORT))

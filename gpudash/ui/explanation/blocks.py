@@ -1,0 +1,157 @@
+"""The blocks of a fragmented memory as they lay when a request was refused, from the snapshot of the report."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PySide6.QtCore import QEvent, QObject, Qt
+from PySide6.QtWidgets import QFrame, QScrollArea, QWidget
+
+from gpudash.memory.snapshot.explaining import chosen_moment
+from gpudash.memory.snapshot.history.history import History
+from gpudash.session.recordings.report_folder import sidecar_of
+from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
+from gpudash.telemetry.explanation import Explanation
+from gpudash.ui.colours import Palette, category_curve
+from gpudash.ui.explanation.memory_map import IDLE, Map, MemoryMap, map_of
+from gpudash.ui.widgets.labels import title_label
+from gpudash.ui.widgets.layouts import in_column, in_row
+from gpudash.ui.widgets.plain_text import PlainLabel
+from gpudash.units import format_bytes, format_count
+
+logger = logging.getLogger(__name__)
+
+LONGEST_S = 60.0
+"""A snapshot that takes longer to read shows no map."""
+
+
+@dataclass(frozen=True)
+class RefusedBlocks:
+    """The map of a device at the moment that is explained, and whose history it is of."""
+
+    history: History
+    found: Map
+
+    def text_of(self, block: int, place: int) -> str:
+        """What a block is, or the free memory around a place."""
+        if block == IDLE:
+            low, high = self.found.idle_at(place)
+            return f"free, {format_bytes(high - low)}"
+        lives = self.history.lives
+        life = int(self.found.life[block])
+        category = self.history.categories[int(lives.category[life])]
+        line = self.history.sites.name(int(self.history.sites.of_stack[lives.stack[life]]))
+        return f"{category}, {format_bytes(int(lives.bytes[life]))}\n{line}"
+
+    def sums(self, requested: int) -> str:
+        """How much is free, and in how large pieces, in a sentence."""
+        gaps = self._gaps()
+        free = f"{format_bytes(int(gaps.sum()))} are free in {format_count(len(gaps))} pieces"
+        largest = format_bytes(int(gaps.max(initial=0)))
+        request = ""
+        if requested:
+            request = f"; {format_bytes(requested)} were asked for in one"
+        return f"{free}, the largest of {largest}{request}."
+
+    def _gaps(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """Bytes of each free stretch within a segment."""
+        edges = self.found.offset.astype(np.int64)
+        # what is free lies between the end of a block, or of a segment, and the next beginning
+        ends = np.sort(np.concatenate((self.found.end, edges[:-1])))
+        begins = np.sort(np.concatenate((self.found.begin, edges[1:])))
+        gaps = begins - ends
+        return gaps[gaps > 0]
+
+
+class _Reading(threading.Thread):
+    """Reads a snapshot and works out its map; `blocks` is there once it has ended well."""
+
+    def __init__(self, path: Path, device: str) -> None:
+        super().__init__(name="gpudash-refused-blocks", daemon=True)
+        self.path = path
+        self.blocks: RefusedBlocks | None = None
+        self._device = device
+
+    def run(self) -> None:
+        opened = OpenedSnapshot(self.path)
+        try:
+            opened.start()
+            snapshot = opened.wait(LONGEST_S)
+            if snapshot is None:
+                return
+            number = self._device.partition(":")[2]
+            device = next((one for one in snapshot.devices if str(one.index) == number), snapshot.devices[0])
+            history = sidecar_of(self.path).history(snapshot, device)
+            history.prepare()
+            self.blocks = RefusedBlocks(history, map_of(history.layout(chosen_moment(history))))
+        except Exception:  # a file that may be anybody's by now: without it the page is as it was
+            logger.exception("the blocks of a snapshot cannot be shown")
+        finally:
+            opened.close()
+
+
+class BlocksPanel(QFrame):
+    """The map; hidden until there is one.
+
+    Attributes:
+        view: the map.
+    """
+
+    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setProperty("role", "panel")
+        self.view = MemoryMap(palette)
+        self.sums = PlainLabel(role="muted", wraps=True)
+        self._palette = palette
+        self._requested = 0
+        self._reading: _Reading | None = None
+        self._blocks: RefusedBlocks | None = None
+        self._scroll = QScrollArea()
+        self._scroll.setWidgetResizable(True)
+        self._scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self._scroll.setWidget(self.view)
+        self._scroll.viewport().installEventFilter(self)
+        head = in_row(title_label("3  BLOCKS, AS THEY LAY"), 1)
+        in_column(head, self.sums, (self._scroll, 1), parent=self, margins=(10, 6, 10, 6), spacing=4)
+        self.hide()
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.Resize:
+            self.view.set_room(self._scroll.viewport().size())
+        return False
+
+    def show_snapshot(self, found: Explanation, path: Path | None) -> None:
+        """Show the blocks of an explanation once its snapshot is read; of one that is not of fragments nothing."""
+        wanted = found.verdict == "fragmentation" and path is not None
+        if not wanted or path is None:
+            self._reading = None
+            self.hide()
+            return
+        self._requested = found.segment_bytes or found.requested_bytes or 0
+        if self._reading is None or self._reading.path != path:
+            self.hide()
+            self._reading = _Reading(path, found.device)
+            self._reading.start()
+
+    def refresh(self) -> None:
+        """Show the map where it has come; the window's timer calls it."""
+        reading = self._reading
+        if reading is not None and reading.blocks is not None and self.isHidden():
+            self._show(reading.blocks)
+
+    def set_palette(self, palette: Palette) -> None:
+        """Redraw in other colours."""
+        self._palette = palette
+        self.view.set_palette(palette)
+
+    def _show(self, blocks: RefusedBlocks) -> None:
+        history, found = blocks.history, blocks.found
+        category = history.lives.category[found.life].astype(np.int64)
+        curves = [category_curve(name, self._palette) for name in history.categories]
+        self.view.show_map(found, category, np.ones(len(found.life), bool), curves, blocks.text_of)
+        self.sums.setText(blocks.sums(self._requested))
+        self.show()

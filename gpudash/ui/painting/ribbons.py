@@ -1,0 +1,262 @@
+"""Every allocation as a ribbon: a picture of a range of a request log, in the window's colours, with words.
+
+The plot of a live or a recorded run and the page of a snapshot show the same picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from PySide6.QtCore import QPointF, QRectF, Qt
+from PySide6.QtGui import QColor, QFont, QFontMetricsF, QImage, QPainter
+
+from gpudash.drawing.ribbons import OTHERS, Allocations, Floats, RibbonGround, Ribbons, painted, ribbons
+from gpudash.memory.frames import is_library
+from gpudash.memory.snapshot.history.request_log import RequestLog
+from gpudash.telemetry.explanation import short
+from gpudash.ui.colours import Palette, category_curve, mixed, text_on
+from gpudash.units import format_bytes, format_duration
+
+SHADES = (0.0, 0.16, 0.3)
+"""Shares of the ground in the colours of neighbours, by which one ribbon is told from the next of its kind."""
+
+MOST_TEXTS = 8
+"""Ribbons with words: the largest."""
+
+RANKED_BY = 8
+"""Columns of which one is looked at to find the largest."""
+
+INSET_PX = 6.0
+"""Beside words."""
+
+MOST_LINES = 6
+"""Of a stack that are said where the pointer is."""
+
+OTHER_LINES = "other lines"
+
+
+class RibbonPicture:
+    """A range of a log, laid out and painted once; to be shown as often as it is wanted.
+
+    Args:
+        log: that the allocations are of.
+        found: the allocations, their events where they lie across.
+        low, high: what lies at the left and the right edge, in the same units.
+        place: where it is shown, logical pixels.
+        scale: pixels a byte.
+        palette: colours.
+        around: what the ribbons stand on, and what is above them.
+        font: of words on the ribbons; ``None`` for no words.
+        by_time: whether events lie where their seconds are.
+
+    Attributes:
+        shown: the ribbons.
+        texts: on those that have room for them.
+    """
+
+    def __init__(
+        self,
+        log: RequestLog,
+        found: Allocations,
+        low: float,
+        high: float,
+        place: QRectF,
+        scale: float,
+        palette: Palette,
+        *,
+        around: RibbonGround | None = None,
+        font: QFont | None = None,
+        by_time: bool = True,
+    ) -> None:
+        self.place = place
+        self.shown = ribbons(found, low, high, columns_of(place))
+        self.texts: list[RibbonText] = []
+        self._log = log
+        self._found = found
+        self._by_time = by_time
+        self._scale = scale
+        self._around = around
+        self._font = font
+        height = max(1, round(place.height()))
+        colours = ribbon_colours(self.shown, [line.category for line in log.lines], palette)
+        # an image does not keep the pixels that it is made of
+        self._pixels = painted(self.shown, colours, height, scale, around)
+        rows, columns = self._pixels.shape
+        image_format = QImage.Format.Format_ARGB32_Premultiplied
+        self._image = QImage(self._pixels.data, columns, rows, 4 * columns, image_format)
+        if font is not None and len(self.shown.site):
+            metrics = QFontMetricsF(font)
+            found_texts = ribbon_texts(
+                self.shown, self._ways_to_say, metrics.horizontalAdvance, metrics.height(), height, scale, around
+            )
+            self.texts = [RibbonText(one.text, one.room.translated(place.topLeft())) for one in found_texts]
+
+    def paint(self, painter: QPainter) -> None:
+        """Show it."""
+        # in whole pixels: to move every column by a part of one takes ten times as long
+        painter.drawImage(QPointF(round(self.place.left()), round(self.place.top())), self._image)
+        if self._font is None:
+            return
+        painter.setFont(self._font)
+        for written in self.texts:
+            # where the words begin: they may end long before their room does
+            at = QPointF(written.room.left(), written.room.center().y()) - self.place.topLeft()
+            column = min(self._image.width() - 1, int(at.x() * self._image.width() / self.place.width()))
+            row = min(self._image.height() - 1, int(at.y()))
+            painter.setPen(text_on(self._image.pixelColor(column, row)))
+            painter.drawText(written.room, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, written.text)
+
+    def ribbon_at(self, point: QPointF) -> tuple[int, int] | None:
+        """The ribbon under the pointer and its column; ``None`` where there is none."""
+        if not self.place.contains(point):
+            return None
+        columns = len(self.shown.moments)
+        column = min(columns - 1, int((point.x() - self.place.left()) * columns / self.place.width()))
+        base = 0.0
+        if self._around is not None:
+            base = float(self._around.base[column])
+        ribbon = self.shown.at(column, (self.place.bottom() - point.y()) / self._scale - base)
+        if ribbon is None:
+            return None
+        return ribbon, column
+
+    def text_at(self, point: QPointF) -> str:
+        """What the ribbon under the pointer is, in words, with its stack; "" where there is none."""
+        there = self.ribbon_at(point)
+        if there is None:
+            return ""
+        ribbon, column = there
+        allocation = int(self.shown.allocation[ribbon])
+        if allocation < 0:
+            return f"{format_bytes(self.shown.bytes_at(ribbon, column))} by {self._name(ribbon)}"
+        site = self._log.lines[int(self._found.site[allocation])]
+        lines = [f"{format_bytes(int(self._found.size[allocation]))} {site.category}, {self._lived(allocation)}"]
+        stack = [frame for frame in self._log.stack_of(allocation) if frame.file.endswith(".py")]
+        own = [frame for frame in stack if not is_library(frame)]
+        lines += [f"{short(frame.file)}:{frame.line} {frame.name}" for frame in (own or stack)[:MOST_LINES]]
+        return "\n".join(lines)
+
+    def _ways_to_say(self, ribbon: int) -> Sequence[str]:
+        """Words for a ribbon, the longest first; for what lies together of one line where it is negative."""
+        name = self._name(ribbon if ribbon >= 0 else -1 - ribbon)
+        place = name.partition(" ")[0]
+        allocation = -1
+        if ribbon >= 0:
+            allocation = int(self.shown.allocation[ribbon])
+        if allocation < 0:
+            return name, place
+        size = format_bytes(int(self._found.size[allocation]))
+        return f"{name}  {size}", f"{place}  {size}", size
+
+    def _name(self, ribbon: int) -> str:
+        site = int(self.shown.site[ribbon])
+        if site == OTHERS:
+            return OTHER_LINES
+        return self._log.lines[site].text
+
+    def _lived(self, allocation: int) -> str:
+        """For how long an allocation was there, in words."""
+        born, freed = int(self._found.born[allocation]), int(self._found.freed[allocation])
+        if freed >= len(self._found.place):
+            return "still there at the end" if not self._by_time else "still there"
+        if not self._by_time:
+            return f"for {freed - born:,} events".replace(",", "\u202f")
+        return f"for {format_duration(float(self._found.place[freed] - self._found.place[max(0, born)]))}"
+
+
+def columns_of(place: QRectF) -> int:
+    """Columns of a picture that is shown there."""
+    return max(1, round(place.width()))
+
+
+def ribbon_colours(shown: Ribbons, categories: Sequence[str], palette: Palette) -> NDArray[np.uint32]:
+    """0xAARRGGBB of each ribbon: the colour of what its line allocates, in shades by turns.
+
+    Args:
+        categories: of each line.
+    """
+    ground = QColor(palette.panel)
+    table: dict[str, list[int]] = {}
+    for category in (*dict.fromkeys(categories), ""):
+        colour = QColor(palette.curves[category_curve(category, palette)])
+        table[category] = [mixed(colour, ground, shade).rgba() for shade in SHADES]
+    found = np.zeros(len(shown.site), np.uint32)
+    for ribbon, (site, allocation) in enumerate(zip(shown.site.tolist(), shown.allocation.tolist(), strict=True)):
+        shades = table["" if site == OTHERS else categories[site]]
+        # of one allocation its own number, so that a picture that moves keeps its colours
+        found[ribbon] = shades[(site if allocation < 0 else allocation) % len(SHADES)]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class RibbonText:
+    """Words on a ribbon, and their room in pixels of the picture."""
+
+    text: str
+    room: QRectF
+
+
+def ribbon_texts(
+    shown: Ribbons,
+    texts: Callable[[int], Sequence[str]],
+    width_of: Callable[[str], float],
+    line_px: float,
+    height: float,
+    scale: float,
+    around: RibbonGround | None = None,
+) -> list[RibbonText]:
+    """Words for the largest ribbons, where they have room for a line of them.
+
+    Args:
+        texts: of a ribbon, the longest way to say it first; of several of one line, of -1 less the first of them.
+        width_of: of a text, pixels.
+        line_px: height of a line.
+        height, scale, around: as of `gpudash.drawing.ribbons.painted`.
+    """
+    # neighbours of one line have their words together, since each may be too thin for them
+    alone = np.concatenate((np.flatnonzero(np.diff(shown.site)), [len(shown.site) - 1]))
+    # every few columns tell which are the largest
+    thick = np.diff(shown.tops[alone][:, shown.column_of[::RANKED_BY]], axis=0, prepend=0.0)
+    begins = np.concatenate(([0], alone[:-1] + 1))
+    found = []
+    for group in np.argsort(-thick.sum(axis=1))[:MOST_TEXTS].tolist():
+        ribbon = int(begins[group]) if begins[group] == alone[group] else -1 - int(begins[group])
+        low_high = shown.tops[[max(0, int(begins[group]) - 1), int(alone[group])]][:, shown.column_of]
+        if begins[group] == 0:
+            low_high[0] = 0.0
+        if around is not None:
+            low_high += around.base
+        low, high = np.clip(low_high * scale, 0.0, height)
+        run = _level_run(low, high, line_px)
+        if run is None:
+            continue
+        begin, end, floor, roof = run
+        room = end - begin - 2 * INSET_PX
+        text = next((text for text in texts(ribbon) if width_of(text) <= room), "")
+        if text:
+            middle = height - (floor + roof) / 2
+            found.append(RibbonText(text, QRectF(begin + INSET_PX, middle - line_px / 2, room, line_px)))
+    return found
+
+
+def _level_run(low: Floats, high: Floats, line_px: float) -> tuple[int, int, float, float] | None:
+    """The longest stretch about the thickest column in which a line of words lies on the ribbon: its columns, and the
+    edges that hold for all of them."""
+    at = int(np.argmax(high - low))
+    if high[at] - low[at] < line_px:
+        return None
+    left = _fits(low[at::-1], high[at::-1], line_px)
+    floor = float(low[at - left + 1 : at + 1].max())
+    roof = float(high[at - left + 1 : at + 1].min())
+    right = _fits(np.maximum(low[at:], floor), np.minimum(high[at:], roof), line_px)
+    begin, end = at - left + 1, at + right
+    return begin, end, float(low[begin:end].max()), float(high[begin:end].min())
+
+
+def _fits(low: Floats, high: Floats, line_px: float) -> int:
+    """How many columns from the first on have one line in common."""
+    common = np.minimum.accumulate(high) - np.maximum.accumulate(low)
+    return int(np.searchsorted(-common, -line_px, "right"))

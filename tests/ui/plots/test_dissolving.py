@@ -1,0 +1,151 @@
+"""The memory plot, zoomed in, dissolves into allocations; a range names what was born in it and stayed."""
+
+import numpy as np
+import pytest
+from PySide6.QtCore import QPointF
+from PySide6.QtGui import QColor
+from pytestqt.qtbot import QtBot
+
+from gpudash.memory.frames import Frame
+from gpudash.memory.snapshot.history.request_log import Request, RequestLog
+from gpudash.telemetry.plots import CurveSpec, PlotSpec
+from gpudash.telemetry.store import Store
+from gpudash.ui.colours import DARK, Palette
+from gpudash.ui.painting.ribbons import SHADES
+from gpudash.ui.plots.ribbons import dissolved, stayed_text
+from gpudash.ui.plots.stack import PlotStack
+from gpudash.ui.plots.view import TimeView
+from gpudash.units import GIB, MIB
+
+CONTEXT = 300 * MIB
+HELD, PASSING = (Frame("/home/me/train.py", 2, "<module>"),), (Frame("/home/me/train.py", 9, "step"),)
+KEPT = (Frame("/home/me/train.py", 12, "step"),)
+
+
+def _log(steps: int = 100) -> RequestLog:
+    """Ten seconds of a program: 400 MiB that stay, 100 MiB in the middle of each step, 1 MiB kept by each."""
+    log = RequestLog()
+    log.take([Request(0.0, "held", 400 * MIB, HELD)])
+    length = 10.0 / steps
+    for step in range(steps):
+        begin = step * length
+        log.take(
+            [
+                Request(begin + 0.2 * length, ("passing", step), 100 * MIB, PASSING),
+                Request(begin + 0.5 * length, ("kept", step), MIB, KEPT),
+                Request(begin + 0.8 * length, ("passing", step)),
+            ]
+        )
+    return log
+
+
+@pytest.fixture
+def stack(qtbot: QtBot, palette: Palette) -> PlotStack:
+    store = Store()
+    names = (("context_bytes", "context"), ("allocated_bytes", "allocated"), ("idle_bytes", "idle"))
+    curves = tuple(CurveSpec(("gpu", key, "card"), name, "bytes", name, stack=True) for key, name in names)
+    for number in range(101):
+        for curve, size in zip(curves, (CONTEXT, 400 * MIB, 200 * MIB), strict=True):
+            store.append(curve.key, number / 10, size)
+    store.end.newest_s = 10.0
+    made = PlotStack(store, TimeView(10.0), palette)
+    made.set_plots([PlotSpec("memory", "MEMORY", curves, "bytes")])
+    qtbot.addWidget(made)
+    made.resize(1000, 600)
+    made.show()
+    return made
+
+
+def _shown(stack: PlotStack, log: RequestLog | None, low: float, high: float) -> None:
+    stack.set_requests("memory", log)
+    stack.view.show(low, high)
+    stack.refresh(force=True)
+    stack.refresh(force=True)
+
+
+def _point(stack: PlotStack, time_s: float, size: float) -> QPointF:
+    geometry = stack.plots[0].geometry_now
+    assert geometry is not None
+    return QPointF(geometry.x_of(time_s), geometry.y_of(size))
+
+
+def test_each_allocation_is_painted_where_its_bytes_and_its_life_are(stack: PlotStack, palette: Palette) -> None:
+    _shown(stack, _log(), 5.0, 5.1)
+    canvas = stack.plots[0].canvas
+    assert canvas.ribbons.isVisible() and canvas.ribbons.share == 1.0
+    image = canvas.grab().toImage()
+    ratio = image.devicePixelRatio()
+
+    def painted(time_s: float, size: float) -> QColor:
+        at = _point(stack, time_s, size)
+        return image.pixelColor(round(at.x() * ratio), round(at.y() * ratio))
+
+    idle = QColor(palette.curves["idle"])
+    # between two steps nothing passes: what is reserved and not allocated is there
+    assert painted(5.01, CONTEXT + 500 * MIB) == idle
+    assert painted(5.05, CONTEXT + 500 * MIB) != idle
+    assert painted(5.05, CONTEXT / 2) == QColor(palette.curves["context"])
+    assert len({painted(5.01 + 0.08 * part, CONTEXT + 30 * MIB).name() for part in np.linspace(0, 1, 5)}) <= 2
+    assert len(SHADES) == 3
+
+
+def test_the_pointer_says_size_life_and_stack(stack: PlotStack) -> None:
+    _shown(stack, _log(), 5.0, 5.1)
+    ribbons = stack.plots[0].canvas.ribbons
+    assert ribbons.text_at(_point(stack, 5.05, CONTEXT + 100 * MIB)) == (
+        "400 MiB other tensors, still there\ntrain.py:2 <module>"
+    )
+    assert ribbons.text_at(_point(stack, 5.05, CONTEXT + 500 * MIB)) == (
+        "100 MiB other tensors, for 60.0 ms\ntrain.py:9 step"
+    )
+    assert ribbons.text_at(_point(stack, 5.05, CONTEXT / 2)) == ""
+
+
+def test_wide_ribbons_carry_the_name_of_their_line(stack: PlotStack) -> None:
+    _shown(stack, _log(), 5.0, 5.1)
+    assert "train.py:2  400 MiB" in [label.text for label in stack.plots[0].labels()]
+
+
+def test_a_plot_of_too_many_events_stays_whole(stack: PlotStack) -> None:
+    _shown(stack, _log(20_000), 0.0, 10.0)
+    assert not stack.plots[0].canvas.ribbons.isVisible()
+    _shown(stack, _log(20_000), 5.0, 5.1)
+    assert stack.plots[0].canvas.ribbons.isVisible()
+
+
+def test_without_requests_the_plot_is_as_it_was(stack: PlotStack) -> None:
+    _shown(stack, None, 5.0, 5.1)
+    assert stack.plots[0].canvas.ribbons.picture is None
+
+
+@pytest.mark.parametrize(("events", "share"), [(0.1, 1.0), (8.0, 1.0), (16.0, 0.5), (32.0, 0.0), (900.0, 0.0)])
+def test_it_dissolves_by_and_by(events: float, share: float) -> None:
+    assert dissolved(events) == pytest.approx(share)
+
+
+def test_a_range_names_what_was_born_in_it_and_stayed(stack: PlotStack) -> None:
+    _shown(stack, _log(), 2.0, 8.0)
+    stack.view.select(3.0, 6.0)
+    stack.refresh(force=True)
+    assert stack.strip.card.stayed == "Born and stayed: 30 MiB\n30 MiB in 30   train.py:12 step"
+    stack.view.clear_selection()
+    stack.refresh(force=True)
+    assert not stack.strip.card.isVisible()
+
+
+def test_a_range_in_which_all_was_freed_says_so() -> None:
+    log = RequestLog()
+    log.take([Request(1.0, "a", MIB, PASSING), Request(2.0, "a"), Request(9.0, "b", GIB, KEPT)])
+    assert stayed_text(log, (0.5, 3.0)) == "Nothing that was allocated in it was there at its end."
+    assert stayed_text(log, (20.0, 30.0)) == ""
+
+
+def test_what_was_there_before_anybody_listened_lies_below(stack: PlotStack) -> None:
+    log = RequestLog()
+    for step in range(50):
+        log.take([Request(step / 5, ("kept", step), MIB, KEPT)])
+    _shown(stack, log, 4.0, 4.5)
+    ribbons = stack.plots[0].canvas.ribbons
+    assert ribbons.text_at(_point(stack, 4.3, CONTEXT + 100 * MIB)) == ""
+    assert DARK.curves["allocated"]
+    assert "1 MiB" in ribbons.text_at(_point(stack, 4.3, CONTEXT + 390 * MIB))

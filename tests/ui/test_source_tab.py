@@ -1,0 +1,81 @@
+"""The source of the program that runs, filled while it runs."""
+
+from pathlib import Path
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from gpudash.memory.frames import Frame
+from gpudash.memory.snapshot.history.request_log import Request
+from gpudash.telemetry.records import RunStarted, StepFinished
+from gpudash.ui.colours import DARK
+from gpudash.ui.dashboard.tabs.source_tab import NOW, SourceTab
+from gpudash.units import GIB, MIB
+from tests.ui.conftest import OpenWindow, settle
+from tests.ui.fake_session import FakeSession
+from tests.ui.test_simulated import SIM
+
+SCRIPT = "import torch\nmodel = build()\nfor step in range(9):\n    loss = train(model)\n    history.append(loss)\n"
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "train.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+def _running(script: Path) -> FakeSession:
+    """A program on the simulated card, whose fifth line keeps a MiB of every step."""
+    session = FakeSession([SIM]).feed(2.0)
+    session.apply(RunStarted(time_s=1.0, run_id=1, workload="watch", device="sim:0", spec={"command": ["train.py"]}))
+    session.running = True
+    log = session.requests.made("sim:0")
+    log.take([Request(1.0, "weights", 64 * MIB, (Frame(str(script), 2, "<module>"),))])
+    for step in range(20):
+        time_s = 1.0 + step / 25
+        log.take([Request(time_s, step, MIB, (Frame(str(script), 5, "<module>"),))])
+        session.apply(StepFinished(time_s=time_s + 0.02, run_id=1, step=step + 1, steps=0, seconds=0.04))
+    return session
+
+
+def test_the_gutter_fills_while_the_program_runs(open_window: OpenWindow, script: Path) -> None:
+    session = _running(script)
+    window = open_window(session)
+    tabs = window.workspace.dashboard.tabs
+    titles = [tabs.bar.tabText(place) for place in range(tabs.bar.count())]
+    assert titles == ["Steps", "Operators", "Output", "Source", "Devices", "Events"]
+    tabs.bar.setCurrentIndex(titles.index("Source"))
+    tabs.set_collapsed(False)
+    settle(window)
+    tab = tabs.source
+    assert isinstance(tab, SourceTab) and tab.foot.text() == NOW
+    source = tab.view.source
+    assert source is not None and source.file == str(script)
+    assert [(row.number, row.bytes, row.growth) for row in source.rows if row.bytes] == [
+        (2, 64 * MIB, 0.0),
+        (5, 20 * MIB, float(MIB)),
+    ]
+    assert "line 5 held 20 MiB, 1 MiB more every step" in tab.view.accessibleDescription()
+
+
+def test_the_text_stays_where_it_is_while_figures_change(qtbot: QtBot, script: Path) -> None:
+    session = _running(script)
+    now = [0.0]
+    tab = SourceTab(DARK, clock=lambda: now[0])
+    qtbot.addWidget(tab)
+    log = session.requests.made("sim:0")
+    tab.refresh(log, session.store.run, None)
+    document = tab.view.document().revision()
+    log.take([Request(2.0, "more", 8 * GIB, (Frame(str(script), 4, "<module>"),))])
+    tab.refresh(log, session.store.run, None)
+    assert tab.view.source is not None and tab.view.source.rows[3].bytes == 0, "not twice within half a second"
+    now[0] += 1.0
+    tab.refresh(log, session.store.run, None)
+    assert tab.view.source.rows[3].bytes == 8 * GIB
+    assert tab.view.document().revision() == document
+
+
+def test_there_is_no_such_tab_where_nothing_is_known_of_allocations(open_window: OpenWindow) -> None:
+    tabs = open_window(FakeSession([SIM]).feed(2.0)).workspace.dashboard.tabs
+    assert tabs.source is None
