@@ -19,7 +19,7 @@ KIB, MIB, GIB = 2**10, 2**20, 2**30
 
 ColumnState = Literal["past", "now", "coming"]
 
-FAR = 2.5
+FAR = 4.0
 """How many times the highest column a limit may be and still be drawn in its place; one beyond is named in a corner."""
 
 TICKS = 5

@@ -612,7 +612,7 @@ SCENES = (
         (
             LinesAct(
                 "model = nn.Linear(1024, 4096)\n"
-                "x = torch.randn(2048, 1024)\n"
+                "x = torch.randn(2304, 1024)\n"
                 "losses = []\n"
                 "for step in range(6):\n"
                 "    loss = model(x).square().mean()\n"
@@ -626,7 +626,7 @@ SCENES = (
             ),
             LinesAct(
                 "model = nn.Linear(1024, 4096)\n"
-                "x = torch.randn(2048, 1024)\n"
+                "x = torch.randn(2304, 1024)\n"
                 "losses = []\n"
                 "for step in range(6):\n"
                 "    loss = model(x).square().mean()\n"

@@ -50,7 +50,6 @@ from gpudash.ui.plots.prediction.ghost import COLOURS, GhostView
 from gpudash.ui.plots.prediction.remedy import RemedyView
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.widgets.layouts import in_column, in_halves, in_row
-from gpudash.ui.widgets.text_size import scaled
 
 TITLE = "gpudash"
 """Of the window, while no document is in front."""
@@ -66,12 +65,6 @@ MARGIN_S, MARGIN_RATIO = 0.5, 0.05
 
 LEAST_SPAN_S = 2.0
 """Seconds shown of a run that was shorter: it has few readings of its own."""
-
-
-FORWARD_SHARE, PLOT_PX, TABLES_PX = 0.6, 140, 250
-"""Share of the plots' height of one that is put forward; logical pixels that each of the others needs, and the most
-that tables get which are given a share.
-"""
 
 
 class Dashboard(PlotsPage):
@@ -126,8 +119,6 @@ class Dashboard(PlotsPage):
         self.ending: RunEnd | None = None
         self._opened_s = session.store.newest_s
         self._viewed_earlier = False
-        self._forward: str | None = None
-        self._tables_share: float | None = None
         self._low: bool | None = None
         self.panel = panel or WorkloadPanel()
         self.tabs = tabs or LowerTabs()
@@ -493,10 +484,7 @@ class Dashboard(PlotsPage):
                 for key in shown
             ]
         plots = self._with_ghost(plots)
-        found = [*plots[:1], *(replace(plot, id=f"{plot.id} {plot.title}") for plot in others), *plots[1:]]
-        if self._forward is None:
-            return found
-        return self._in_front(found)
+        return [*plots[:1], *(replace(plot, id=f"{plot.id} {plot.title}") for plot in others), *plots[1:]]
 
     @property
     def ghost(self) -> GhostView | None:
@@ -571,25 +559,6 @@ class Dashboard(PlotsPage):
                     plot = _predicted(plot, shown)
             found.append(plot)
         return tuple(found)
-
-    def _in_front(self, plots: Sequence[PlotSpec]) -> list[PlotSpec]:
-        """The plot that is put forward, large, and of the others those that have room beside it."""
-        room = int((1 - FORWARD_SHARE) * self.plots.height() / scaled(PLOT_PX))
-        shown = [plot.id for plot in plots if plot.id != self._forward and not plot.extra][:room]
-        return [
-            replace(plot, extra=False, least_share=FORWARD_SHARE)
-            if plot.id == self._forward
-            else replace(plot, extra=plot.id not in shown, least_share=0.0)
-            for plot in plots
-        ]
-
-    def put_forward(self, plot: str | None, *, tables_share: float | None = None) -> None:
-        """Give one plot most of the plots' height, and the tables a part of the whole; ``None`` as usual."""
-        self._forward = plot
-        self.plots.put_forward(plot is not None)
-        if tables_share != self._tables_share:
-            self._tables_share = tables_share
-            self.rebalance()
 
     def _compared(self) -> list[str]:
         """The devices ("host" or a GPU's UUID) of the comparison in view; called under the store's lock."""
@@ -743,17 +712,12 @@ class Dashboard(PlotsPage):
 
     def _balance(self) -> None:
         """Give the tables one height, whichever of them is open, and the plots the rest."""
-        useful = None
-        if self._tables_share is not None:
-            useful = self.tabs.useful_height
-        key = (self.splitter.height(), self.tabs.collapsed, useful)
+        key = (self.splitter.height(), self.tabs.collapsed)
         if self._balanced == key:
             return
         self._balanced = key
         height = self.splitter.height() - self.splitter.handleWidth()
         open_height = self._tables_height or self.tabs.usual_height(height)
-        if self._tables_share is not None:
-            open_height = min(round(height * self._tables_share), scaled(TABLES_PX), useful or height)
         lower = open_height
         if self.tabs.collapsed:
             lower = self.tabs.minimumHeight()

@@ -305,8 +305,7 @@ class Presentation(QObject):
 
     def _target(self) -> bool:
         no_other = QApplication.activePopupWidget() is None and QApplication.activeModalWidget() is None
-        free = no_other and not self._workspace.escape_taken
-        return free and QApplication.activeWindow() is self._workspace.window()
+        return no_other and QApplication.activeWindow() is self._workspace.window()
 
 
 def _application() -> QApplication:

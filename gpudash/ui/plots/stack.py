@@ -121,7 +121,7 @@ class PlotStack(QFrame):
         self._shape: SessionShape | None = None
         self.setProperty("role", "panel")
         self._readout_wanted = True
-        self._card_above = self._forward = False
+        self._card_above = False
         self._card_at: QPoint | None = None
         self._cover: QWidget | None = None
         self._cover_place: Callable[[QRect, QRect, int], QRect] = lambda stage, _readout_rect, _free: stage
@@ -183,16 +183,6 @@ class PlotStack(QFrame):
         if [(spec.id, spec.curves, spec.unit) for spec in shown] != [(s.id, s.curves, s.unit) for s in specs]:
             self._axes = (0.0, 0.0)
         self._touch()
-
-    def put_forward(self, forward: bool) -> None:
-        """Give plots the heights of their specs, whatever was dragged, and the room of the overview and of the range
-        until one is selected; what was dragged waits until that is over.
-        """
-        if forward != self._forward:
-            self._forward = forward
-            self._column.put_forward(forward)
-            self.overview.set_wanted(not forward)
-            self._show_strip()
 
     @property
     def plots(self) -> list[TimePlot]:
@@ -648,12 +638,7 @@ class PlotStack(QFrame):
         self._touch()
         self.hidden_changed.emit()
 
-    def _show_strip(self) -> None:
-        self.strip.setVisible(not self._forward or self.view.selection is not None)
-
     def _selection_changed(self) -> None:
-        if self._forward:
-            self._show_strip()
         self._reader.remeasure()
         self.strip.set_open(self.view.selection is not None)
 
@@ -744,7 +729,6 @@ class PlotColumn(QSplitter):
         self._shown: list[TimePlot] = []
         self._topic: str | None = None
         self._dragged: dict[str, float] = {}
-        self._meanwhile: dict[str, float] | None = None
         self._least: list[int] = []
         self.splitterMoved.connect(self._keep_heights)
 
@@ -762,15 +746,6 @@ class PlotColumn(QSplitter):
         given = sum(plot.least_height - plot.minimumSizeHint().height() for plot in self._shown)
         return self.minimumSizeHint().height() + given
 
-    def put_forward(self, forward: bool) -> None:
-        """Go by the specs alone, or by what the user dragged again."""
-        if forward != (self._meanwhile is not None):
-            if forward:
-                self._meanwhile = {}
-            else:
-                self._meanwhile = None
-            self._share()
-
     def settle(self) -> None:
         """Share the height anew where a plot has come to need more: labels of marks that stand over it."""
         if [plot.least_height for plot in self._shown] != self._least:
@@ -779,19 +754,8 @@ class PlotColumn(QSplitter):
     def begin_again(self) -> None:
         """Forget what was dragged."""
         self._dragged = {}
-        if self._meanwhile is None:
-            self._meanwhile = None
-        else:
-            self._meanwhile = {}
         self._remember()
         self._share()
-
-    @property
-    def _heights(self) -> dict[str, float]:
-        """The dragged heights that count now, in pixels, by plot."""
-        if self._meanwhile is None:
-            return self._dragged
-        return self._meanwhile
 
     def place(self, plots: Sequence[TimePlot]) -> None:
         """Show these plots, in this order."""
@@ -812,9 +776,8 @@ class PlotColumn(QSplitter):
         return super().eventFilter(watched, event)
 
     def _keep_heights(self) -> None:
-        self._heights.update({plot.spec.id: float(plot.height()) for plot in self._shown})
-        if self._meanwhile is None:
-            self._remember()
+        self._dragged.update({plot.spec.id: float(plot.height()) for plot in self._shown})
+        self._remember()
 
     def _remember(self) -> None:
         if self._topic is not None:
@@ -838,7 +801,7 @@ class PlotColumn(QSplitter):
         viewport = self.parentWidget()
         if viewport is None:
             return
-        shares = [0.0 if self._heights else plot.spec.least_share for plot in self._shown]
+        shares = [0.0 if self._dragged else plot.spec.least_share for plot in self._shown]
         promised = [round(share * viewport.height()) for share in shares]
         least = self._least = [plot.least_height for plot in self._shown]
         lacking = sum(map(max, least, promised)) + self.handleWidth() * (len(least) - 1) - viewport.height()
@@ -851,7 +814,7 @@ class PlotColumn(QSplitter):
 
     def _weights(self, specs: Sequence[PlotSpec]) -> list[float]:
         """What was dragged, and beside it what the stretch of the others comes to; else stretches and least shares."""
-        heights = self._heights
+        heights = self._dragged
         known = [heights[spec.id] / spec.stretch for spec in specs if spec.id in heights]
         unit = 1.0
         if known:

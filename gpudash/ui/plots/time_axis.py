@@ -119,8 +119,9 @@ class SessionOverview(QWidget):
         self.setAccessibleName("Overview of the session")
         self.setToolTip("The whole session. Drag the handle to move through it; double click shows everything.")
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
-        self._wanted = True
-        self.set_wanted(True)
+        policy = self.sizePolicy()
+        policy.setRetainSizeWhenHidden(True)
+        self.setSizePolicy(policy)
         self.setFixedHeight(scaled(OVERVIEW_PX))
         self.setMouseTracking(True)
         self.hide()
@@ -160,15 +161,6 @@ class SessionOverview(QWidget):
             left, right = middle - HANDLE_PX / 2, middle + HANDLE_PX / 2
         return QRectF(left, area.top(), right - left, area.height())
 
-    def set_wanted(self, wanted: bool) -> None:
-        """Have room, or leave it to the plots."""
-        self._wanted = wanted
-        policy = self.sizePolicy()
-        policy.setRetainSizeWhenHidden(wanted)
-        self.setSizePolicy(policy)
-        if not wanted:
-            self.hide()
-
     def show_session(self, shape: SessionShape | None) -> None:
         """Draw this session, or nothing where all of it is in view or there is none."""
         if shape is not self._shape:
@@ -177,7 +169,7 @@ class SessionOverview(QWidget):
         start, end = self._view.range()
         longer = shape is not None and shape.end_s - shape.start_s > LONGER * (end - start)
         elsewhere = shape is not None and start > shape.start_s + 0.5 * (end - start)
-        self.setVisible(self._wanted and (longer or elsewhere))
+        self.setVisible(longer or elsewhere)
         self._follow()
 
     def _x_of(self, time_s: float) -> float:

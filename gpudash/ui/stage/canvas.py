@@ -443,6 +443,10 @@ class StageCanvas(QWidget):
         line = self._line(AXIS)
         if box.height() < line * 1.05:
             return
+        if block.kind == REFUSED:
+            # words between the lines of a hatch are not read
+            middle = QRectF(box.left() + 3, box.center().y() - line / 2, box.width() - 6, line)
+            painter.fillRect(middle, mixed(QColor(self._colours.critical), QColor(self._colours.window), 0.8))
         pad = self._gap * 0.5
         inner = box.adjusted(pad, 0, -pad, 0)
         name_font = self._font(AXIS, bold=True, mono=True)
