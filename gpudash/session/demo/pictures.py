@@ -18,6 +18,9 @@ LineState = Literal["past", "now", "coming", "wrong"]
 MOST_COLUMNS = 10
 """Columns that are told apart from the last row of a room."""
 
+FIRST_TURNS, LAST_TURNS = 6, 4
+"""Turns of a long loop that are steps; nobody wants to press a key for each of a thousand."""
+
 MOST_BLOCKS = 4
 """Blocks that are shown beside the code."""
 
@@ -257,7 +260,10 @@ def _collapsed(moments: Sequence[LineMoment]) -> list[LineMoment]:
                 found[-1] = moment
             continue
         found.append(moment)
-    return found
+    last: dict[int, int] = {}
+    for moment in found:
+        last[moment.line] = max(last.get(moment.line, 0), moment.turn)
+    return [moment for moment in found if not FIRST_TURNS < moment.turn <= last[moment.line] - LAST_TURNS]
 
 
 def _without_begun_turn(moments: list[LineMoment]) -> list[LineMoment]:
@@ -436,9 +442,10 @@ def _turn_sentence(moments: Sequence[LineMoment], place: int) -> tuple[str, Tone
     if before is None:
         return f"In the first turn the card holds {held} at most.", "plain"
     more = moment.bytes - before.bytes
+    than = f"turn {before.turn}" if before.turn + 1 < moment.turn else "the turn before"
     if more > 0:
-        return f"Turn {moment.turn}: {held}, {format_bytes(more)} more than in the turn before.", "warn"
-    return f"Turn {moment.turn}: {held}, no more than in the turn before.", "plain"
+        return f"Turn {moment.turn}: {held}, {format_bytes(more)} more than in {than}.", "warn"
+    return f"Turn {moment.turn}: {held}, no more than in {than}.", "plain"
 
 
 def _end_sentence(moment: LineMoment) -> str:

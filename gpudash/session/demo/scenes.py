@@ -497,7 +497,7 @@ LIMIT = 256 * MIB
 
 _SMALL = TrainingSpec.model_validate({"width": 64, "depth": 2, "sequence": 32, "steps": 120, "epochs": 2})
 
-_PRECISE = {"width": 128, "depth": 2, "sequence": 64, "batch": 16, "steps": 40, "epochs": 1}
+_PRECISE = {"width": 128, "depth": 2, "sequence": 64, "batch": 16, "steps": 30, "epochs": 1}
 
 MY_LINES = "a = torch.randn(4096, 4096)\nb = a @ a\nc = (a + b).relu()"
 """What the editor has at first."""

@@ -26,7 +26,7 @@ from gpudash.session.demo.scenes import (
     SceneQuestion,
 )
 from gpudash.telemetry.runs import RunView, run_of
-from gpudash.workloads.lines.trace import LinesTrace
+from gpudash.workloads.lines.trace import ENDED, LinesTrace
 
 if TYPE_CHECKING:
     from gpudash.session.live.session import Session
@@ -355,8 +355,12 @@ class Show:
             self._began = True
         trace = self._lines.poll()
         self._waiting = LOADING if self._lines.loading else ""
-        if trace is not None:
-            self._end_act(trace)
+        if trace is None:
+            return
+        failure = trace.failure
+        if failure is not None and failure.kind == ENDED and not self.scene.editable:
+            self.failures.append(f"{self.scene.title}: {failure.message}.")
+        self._end_act(trace)
 
     def _play_rung(self, act: RungAct) -> None:
         if self._estimates is None:

@@ -549,7 +549,8 @@ class StageCanvas(QWidget):
         gap = self._gap
         width = (place.width() - gap * (len(panels) - 1)) / len(panels)
         every = [value for panel in panels for value in panel.losses]
-        low, high = (min(every), max(every)) if every else (0.0, 1.0)
+        low = min(every, default=0.0)
+        high = max(every, default=1.0)
         if high <= low:
             high = low + 1.0
         for number, panel in enumerate(panels):
@@ -582,9 +583,7 @@ class StageCanvas(QWidget):
 
     def _panel_figures(self, painter: QPainter, place: QRectF, panel: StagePanel) -> None:
         colours = self._colours
-        count = max(3, len(panel.figures))
-        shares = [1.0] * count
-        width = place.width() / sum(shares)
+        width = place.width() / max(3, len(panel.figures))
         value_line = self._line(PEAK)
         for number, (name, value) in enumerate(panel.figures):
             left = place.left() + width * number

@@ -12,9 +12,6 @@ from gpudash.units import MIB
 
 LARGEST_MIB = 1_048_576
 
-MOST_LINES = 10
-"""Lines that the stage can show in type that is still read."""
-
 
 class LinesEditor(QFrame):
     """Lies over the code.
@@ -35,9 +32,11 @@ class LinesEditor(QFrame):
         self.text.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
         self.text.setTabChangesFocus(False)
         self.text.installEventFilter(self)
+        self.card = PlainLabel("Simulated card of")
         self.limit = QSpinBox()
         self.limit.setRange(1, LARGEST_MIB)
         self.limit.setSuffix(" MiB")
+        self.limit.setButtonSymbols(QSpinBox.ButtonSymbols.NoButtons)
         self.limit.setAccessibleName("Memory of the simulated card")
         self.limit.installEventFilter(self)
         self.run = QPushButton("Run   Ctrl+Enter")
@@ -46,7 +45,7 @@ class LinesEditor(QFrame):
         self.run.clicked.connect(self._accept)
         self.cancel.clicked.connect(self.rejected.emit)
         row = QHBoxLayout()
-        row.addWidget(PlainLabel("Card"))
+        row.addWidget(self.card)
         row.addWidget(self.limit)
         row.addStretch(1)
         row.addWidget(self.cancel)
@@ -70,7 +69,7 @@ class LinesEditor(QFrame):
         """Write in type of so many pixels."""
         self.text.setStyleSheet(f"font-family: '{self._mono}'; font-size: {code}px;")
         sheet = f"font-size: {controls}px;"
-        for part in (self.run, self.cancel, self.limit):
+        for part in (self.run, self.cancel, self.limit, self.card):
             part.setStyleSheet(sheet)
 
     def _accept(self) -> None:

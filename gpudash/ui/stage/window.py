@@ -173,6 +173,8 @@ class StageWindow(QWidget):
             return
         picture = play.picture
         self.canvas.show_picture(picture)
+        if self.editor.isVisible():
+            self._place_editor()
         asking = bool(picture.choices)
         for button, text in zip(self.choices, picture.choices or ("", "", ""), strict=True):
             button.set_label(text)
@@ -237,9 +239,7 @@ class StageWindow(QWidget):
         self.setFocus()
 
     def _place_editor(self) -> None:
-        place = self.canvas.code_place.toRect()
-        # as high as a few lines and the row of buttons under them need, also on a small screen
-        self.editor.setGeometry(place.adjusted(0, 0, 0, max(0, self.editor.sizeHint().height() // 3)))
+        self.editor.setGeometry(self.canvas.code_place.toRect())
 
     def _take_colours(self) -> None:
         colours = self._workspace.colours
@@ -302,8 +302,6 @@ class StageWindow(QWidget):
         self._row.setContentsMargins(edge, 0, edge, max(6, edge // 3))
         self._row.setSpacing(max(8, edge // 2))
         self.editor.set_pixels(max(18, self.canvas.px(CODE) * 3 // 4), small)
-        if self.editor.isVisible():
-            self._place_editor()
 
     def closeEvent(self, event: QCloseEvent) -> None:
         """Whoever closes its window leaves the demo."""

@@ -106,10 +106,6 @@ class LinesTrace:
         """Bytes on the card at its highest moment."""
         return max((moment.bytes for moment in self.moments), default=0)
 
-    def of_line(self, line: int) -> list[LineMoment]:
-        """The moments of a line."""
-        return [moment for moment in self.moments if moment.line == line]
-
     def to_json(self) -> dict[str, Any]:
         """As `from_json` reads it."""
         return asdict(self)

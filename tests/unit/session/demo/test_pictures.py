@@ -71,6 +71,15 @@ def test_a_leak_climbs_turn_by_turn_to_the_limit_and_what_is_refused_stands_over
     assert pictures[-1].code[2].state == "wrong"
 
 
+def test_of_a_long_loop_the_first_turns_and_the_last_are_steps() -> None:
+    trace = leak(30)
+    pictures = pictures_of(LinesTrace(trace.source, 4096 * MIB, trace.moments), SCRIPT)
+    turns = [picture.sentence.partition(":")[0] for picture in pictures if picture.sentence.startswith("Turn")]
+    assert turns == [f"Turn {turn}" for turn in (2, 3, 4, 5, 6, 27, 28, 29, 30)]
+    told = next(picture for picture in pictures if picture.sentence.startswith("Turn 27"))
+    assert told.sentence.endswith("1.31 GiB more than in turn 6.")
+
+
 def test_an_exception_is_one_sentence_at_its_line() -> None:
     last = pictures_of(failed(), SCRIPT)[-1]
     assert last.sentence == "Line 2: ValueError: It broke." and last.tone == "wrong"

@@ -12,7 +12,7 @@ from gpudash.session.demo import SCENES, Scene, Show, ShowPace
 from gpudash.session.demo.scenes import SceneQuestion
 from gpudash.session.demo.show import BUSY, LOADING, NO_GPU
 from gpudash.session.predicting.estimator import Problem
-from gpudash.workloads.lines.trace import LinesTrace
+from gpudash.workloads.lines.trace import ENDED, LineFailure, LinesTrace
 from tests.unit.session.demo.fake_playing import CPU, CUDA, SIM, FakeLines, FakePlaying, FakeRungs
 from tests.unit.session.demo.traces import failed, three_lines
 
@@ -244,6 +244,12 @@ def test_a_rung_with_a_problem_is_a_failure_and_the_ladder_goes_on() -> None:
         played.wait()
     assert played.show.failures[0] == f"{LADDER.title}: It is not there. Get it."
     assert played.show.pictures[0].sentence == "It is not there. Get it."
+
+
+def test_lines_whose_process_ended_are_a_failure_unless_they_are_the_presenters() -> None:
+    ended = replace(failed(), failure=LineFailure(1, ENDED, "the process ended"))
+    assert Played([MOVE]).answer(ended).show.failures == [f"{MOVE.title}: the process ended."]
+    assert Played([MINE]).answer(ended).show.failures == []
 
 
 @pytest.mark.parametrize("wanted", ["next_scene", "previous_scene", "leave"])
