@@ -351,10 +351,12 @@ def _code(trace: LinesTrace, moments: Sequence[LineMoment], at: int, *, failed: 
     if failed and trace.failure is not None:
         now = trace.failure.line
     seen = _raw_until(trace, moments, at)
+    # a line that does nothing to memory, such as a loop's first, is over with those behind it
+    furthest = max((moment.line for moment in seen), default=0)
     lines = []
     for number, text in enumerate(trace.source, 1):
         own = [moment for moment in seen if moment.line == number]
-        state: LineState = "past" if own else "coming"
+        state: LineState = "past" if number <= furthest else "coming"
         if number == now:
             state = "wrong" if failed else "now"
         figure, warns = "", False
