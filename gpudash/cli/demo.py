@@ -1,4 +1,4 @@
-"""``gpudash demo``: the scripted tour, in the window or, without a display, in the terminal."""
+"""``gpudash demo``: the demo, in the window or, without a display, in the terminal."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from gpudash.system.processes import TORCH_IMPORT_S
 
 if TYPE_CHECKING:
     from gpudash.session import Session
-    from gpudash.session.demo import Tour
+    from gpudash.session.demo import Show
 
 TICK_S = 0.05
-"""How often the terminal's tour looks whether it can go on."""
+"""How often the terminal's demo looks whether it can go on."""
 
 
 def demo(
@@ -30,19 +30,20 @@ def demo(
     auto: bool = False,
     simulated: SimulateOptions | None = None,
 ) -> int:
-    """Show what tensors do to memory, scene by scene, each run for real.
+    """Show what tensors do to memory, scene by scene, on the whole screen.
 
     Scenes: 1 move a tensor; 2 what can go wrong; 3 copy once, or every step; 4 train on the CPU, then on the GPU; 5 run
-    out of memory, and fix it. Without a GPU a simulated one takes its place and is marked SIMULATED; of its speed
-    nothing is said. Without a display the scenes are told in the terminal. Exit code: 0 when every scene came to its
-    end, 1 when a run of one did not, 130 when it was interrupted.
+    out of memory, and fix it; 6 three precisions; 7 the ladder of remedies; 8 my three lines, which are yours to
+    change. Lines of code run on a simulated card; without a GPU so do the trainings, and of its speed nothing is said.
+    Without a display the scenes are told in the terminal. Exit code: 0 when every scene came to its end, 1 when a run
+    of one did not, 130 when it was interrupted.
 
     Parameters
     ----------
     scene
         Play this scene alone; left out, all of them.
     auto
-        Go on without being asked, and close at the end.
+        Go on without being requested, and close at the end.
     """
     from gpudash.session.demo import SCENES
 
@@ -61,19 +62,18 @@ def demo(
 
 def _in_terminal(scene: int | None, simulated: SimulateOptions) -> int:
     from gpudash.session import Session
-    from gpudash.session.demo import SCENES, Tour
-    from gpudash.session.demo.tour import TourPace
+    from gpudash.session.demo import SCENES, Show, ShowPace
     from gpudash.system.settings import load_settings
 
     settings, _notices = load_settings()
     session = Session(settings, simulation=simulated.simulation())
     scenes = SCENES if scene is None else SCENES[scene - 1 : scene]
-    tour = Tour(
+    show = Show(
         session,
         auto=True,
         guesses=False,
         simulate=bool(simulated.simulate),
-        pace=TourPace(ask=0.0, act=0.0, read=0.0, measured=0.0),
+        pace=ShowPace(step=0.0, wrong=0.0, end=0.0),
         scenes=scenes,
     )
     with interruptible("Stopping after this step…") as interruption:
@@ -81,13 +81,13 @@ def _in_terminal(scene: int | None, simulated: SimulateOptions) -> int:
         try:
             with suppress(KeyboardInterrupt):
                 _wait_until_ready(session, interruption)
-                _print_scenes(tour, interruption, 1 if scene is None else scene)
+                _print_scenes(show, interruption, 1 if scene is None else scene)
         finally:
-            tour.leave()
+            show.leave()
             joined = session.close()
     if interruption.requested:
         return leave(Exit.INTERRUPTED, joined)
-    return leave(Exit.FAILED if tour.failures else Exit.FINISHED, joined)
+    return leave(Exit.FAILED if show.failures else Exit.FINISHED, joined)
 
 
 def _wait_until_ready(session: Session, interruption: Interruption) -> None:
@@ -98,28 +98,31 @@ def _wait_until_ready(session: Session, interruption: Interruption) -> None:
             raise KeyboardInterrupt
 
 
-def _print_scenes(tour: Tour, interruption: Interruption, first: int) -> None:
-    """Play every scene and print what it says as it says it."""
+def _print_scenes(show: Show, interruption: Interruption, first: int) -> None:
+    """Play every scene and print the code of each step and what is said of it."""
     console = stdout()
-    tour.start()
-    shown, act, lines = -1, None, 0
-    while tour.state != "ended" and not interruption.requested:
-        if tour.position != shown:
-            shown, act, lines = tour.position, None, 0
+    show.start()
+    scene, code, sentence = -1, "", ""
+    while not show.ended and not interruption.requested:
+        picture = show.picture
+        if show.position != scene:
+            scene, code, sentence = show.position, "", ""
             console.print()
-            console.print(f"{first + shown}  {tour.said(tour.scene.title)}", style="bold")
-            console.print(_indented(tour.said(tour.scene.read), 3))
-        state, position = tour.state, tour.position
-        tour.tick(time.monotonic())
-        if tour.position == position and tour.act is not act and tour.act is not None:
-            act = tour.act
-            console.print(_indented(f"· {tour.act_text}", 3))
-        for line in tour.log[lines:] if tour.position == position else ():
-            console.print(_indented(line, 5))
-            lines += 1
-        if tour.state == "told" and state != "told" and tour.measured is not None:
-            console.print(_indented(f"→ {tour.measured.sentence}", 3))
-        time.sleep(TICK_S)
+            console.print(f"{first + scene}  {picture.title}", style="bold")
+            console.print(_indented(picture.question, 3))
+        lines = [line for line in picture.code if line.state in ("now", "wrong")]
+        now = f"{lines[0].number:>2}  {lines[0].text}" if lines else ""
+        if now and now != code:
+            console.print(_indented(now, 3))
+        code = now
+        remark = f"  ({picture.remark})" if picture.remark else ""
+        text = f"{picture.sentence}{remark}"
+        if text != sentence:
+            console.print(_indented(text, 8))
+        sentence = text
+        show.tick(time.monotonic())
+        if not show.follows:
+            time.sleep(TICK_S)
 
 
 def _indented(text: str, columns: int) -> Padding:

@@ -144,7 +144,7 @@ def run(
 
 
 def run_demo(simulation: Simulation | None, scene: int | None, *, auto: bool) -> tuple[int, bool]:
-    """Show the window and play the demo in it.
+    """Show the window and play the demo over it.
 
     Args:
         simulation: GPUs to simulate.
@@ -155,25 +155,25 @@ def run_demo(simulation: Simulation | None, scene: int | None, *, auto: bool) ->
         The exit code, and whether every thread could be joined.
     """
     from gpudash.session.demo import SCENES
-    from gpudash.ui.demo import Demo
+    from gpudash.ui.stage import StageWindow
 
-    demos: list[Demo] = []
+    stages: list[StageWindow] = []
 
     def begin(workspace: Workspace) -> None:
-        demo = Demo(
+        stage = StageWindow(
             workspace,
             auto=auto,
             simulate=simulation is not None and bool(simulation.sizes),
             scenes=SCENES if scene is None else SCENES[scene - 1 : scene],
             first=scene or 1,
         )
-        demos.append(demo)
+        stages.append(stage)
         if auto:
-            demo.over.connect(lambda: QTimer.singleShot(0, workspace, lambda: workspace.window().close()))
-        demo.start()
+            stage.over.connect(lambda: QTimer.singleShot(0, workspace, lambda: workspace.window().close()))
+        stage.begin()
 
     code, joined = run(simulation, begin=begin)
-    failed = any(demo.tour.failures for demo in demos)
+    failed = any(stage.play.failures for stage in stages)
     return code or int(auto and failed), joined
 
 

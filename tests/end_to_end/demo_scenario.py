@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -10,60 +10,85 @@ import numpy as np
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QImage, QImageWriter
 
-from gpudash.session.demo import Tour
-from gpudash.session.demo.tour import TourPace
-from gpudash.ui.demo import Demo
-from gpudash.ui.window.main_window import MainWindow
+from gpudash.session.demo import SCENES, Scene, Show, ShowPace
+from gpudash.ui.stage import StageWindow
 from tests.end_to_end.player import Player, Steps
 
-PACE = TourPace(ask=0.2, act=0.2, read=0.2, measured=0.2)
-HELD = TourPace(ask=3600.0, act=3600.0, read=3600.0, measured=3600.0)
-"""While a picture is taken, however long this machine takes for it."""
+HELD = ShowPace(step=3600.0, wrong=3600.0, end=3600.0)
+"""No step follows by itself: the test goes from one to the next, and misses none on a slow machine."""
+
+
+Moments = Sequence[tuple[str, int, Callable[[Show], bool]]]
+"""Names of pictures, the scene of each from 0, and when it has come."""
+
+FIRST = 5
+"""Scenes of the first half; the second trains in three precisions and predicts, which takes as long."""
 
 
 def demo(player: Player) -> Steps:
-    """Play every scene to its end; each is pictured where it has most to show."""
+    """Play the first scenes to their ends; each is pictured where it has most to show."""
+    moments: Moments = (
+        ("stage-move", 0, lambda show: "y takes" in show.picture.sentence),
+        ("stage-wrong", 1, lambda show: show.picture.tone == "wrong" and "Line 3" in show.picture.sentence),
+        ("stage-copies", 2, lambda show: show.at_end),
+        ("stage-guess", 3, lambda show: show.asking),
+        ("stage-devices", 3, lambda show: show.at_end),
+        ("stage-full", 4, lambda show: show.picture.tone == "wrong"),
+        ("stage-fixed", 4, lambda show: show.at_end),
+    )
+    yield from _played(player, SCENES[:FIRST], moments)
+
+
+def demo_of_remedies(player: Player) -> Steps:
+    """Play the other scenes to their ends."""
+    moments: Moments = (
+        ("stage-precisions", 0, lambda show: show.at_end),
+        ("stage-ladder", 1, lambda show: show.at_end),
+        ("stage-lines", 2, lambda show: "nobody named" in show.picture.sentence),
+    )
+    yield from _played(player, SCENES[FIRST:], moments)
+
+
+def _played(player: Player, scenes: Sequence[Scene], moments: Moments) -> Steps:
     window, panel = player.window, player.window.workspace.dashboard.panel
-    window.resize(1440, 900)
     window.menus.actions["view.theme.dark"].trigger()
     before = panel.workload.currentData(), panel.device_name, panel.spec()
-    shown = Demo(window.workspace, auto=True, pace=PACE)
+    stage = StageWindow(window.workspace, pace=HELD, scenes=scenes)
     over: list[bool] = []
-    shown.over.connect(lambda: over.append(True))
-    shown.start()
-    tour = shown.tour
-    moments: list[tuple[str, int, Callable[[], bool]]] = [
-        ("demo-1", 0, lambda: tour.state == "told"),
-        ("demo-2", 1, lambda: tour.progress[0] == 2 and not tour.run_is_on),
-        ("demo-3", 2, lambda: tour.state == "told"),
-        ("demo-guess", 3, lambda: tour.state == "asking"),
-        ("demo-4", 3, lambda: tour.state == "told"),
-        ("demo-5", 4, lambda: tour.place == "explanation"),
-        ("demo-fixed", 4, lambda: tour.state == "told"),
-    ]
+    stage.over.connect(lambda: over.append(True))
+    stage.begin(full=False)
+    stage.resize(1440, 900)
+    show = stage.play
     told: list[str] = []
     for name, scene, moment in moments:
-        yield partial(_at, tour, scene, moment)
-        tour._pace = HELD
+        yield partial(_reached, show, scene, moment)
         yield player.frames(6)
-        told.append(tour.caption)
-        _small_picture(window, player.folder / f"{name}.png")
-        tour._pace = PACE
-    yield lambda: bool(over)
+        told.append(f"{show.picture.sentence} {show.picture.remark}".strip())
+        _small_picture(stage, player.folder / f"{name}.png")
+    yield partial(_left, show, over)
     yield player.frames(8)
-    player.seen["told"], player.seen["failures"] = told, tour.failures
+    player.seen["told"], player.seen["failures"] = told, show.failures
     player.seen["restored"] = (panel.workload.currentData(), panel.device_name, panel.spec()) == before
 
 
-def _at(tour: Tour, scene: int, moment: Callable[[], bool]) -> bool:
-    return tour.position == scene and moment()
+def _reached(show: Show, scene: int, moment: Callable[[Show], bool]) -> bool:
+    """Whether a moment of a scene is there; a step towards it where it is not."""
+    if show.position == scene and moment(show):
+        return True
+    show.forward()
+    return False
 
 
-def _small_picture(window: MainWindow, path: Path) -> None:
+def _left(show: Show, over: list[bool]) -> bool:
+    show.forward()
+    return bool(over)
+
+
+def _small_picture(stage: StageWindow, path: Path) -> None:
     """A picture of 256 colours, for pages that carry many."""
     writer = QImageWriter(str(path), b"png")
     writer.setCompression(100)
-    picture = window.grab().toImage().convertToFormat(QImage.Format.Format_RGB32)
+    picture = stage.grab().toImage().convertToFormat(QImage.Format.Format_RGB32)
     flags = Qt.ImageConversionFlag.ThresholdDither | Qt.ImageConversionFlag.AvoidDither  # dots would cost six-fold
     small = picture.convertToFormat(QImage.Format.Format_Indexed8, _colours(picture), flags)
     assert writer.write(small), writer.errorString()

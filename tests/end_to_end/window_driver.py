@@ -33,7 +33,7 @@ from gpudash.ui.window.leaving import UNASKED_S
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB, MIB
 from tests.end_to_end.comparison_scenario import compared, comparison
-from tests.end_to_end.demo_scenario import demo
+from tests.end_to_end.demo_scenario import demo, demo_of_remedies
 from tests.end_to_end.film_scenario import film
 from tests.end_to_end.first_screen_scenario import first_screen
 from tests.end_to_end.fleet_scenario import fleet, open_address
@@ -420,6 +420,7 @@ SCENARIOS: dict[str, Callable[[Player], Steps]] = {
         compared,
         ranks,
         demo,
+        demo_of_remedies,
         form,
         model,
         opening,

@@ -31,7 +31,7 @@ UNWANTED = (
     "gpudash.telemetry.comparing",
     "gpudash.telemetry.export",
     "gpudash.ui.compare.document",
-    "gpudash.ui.demo",
+    "gpudash.ui.stage",
     "gpudash.ui.explanation.page",
     "gpudash.ui.fleet",
     "gpudash.ui.recordings.library",

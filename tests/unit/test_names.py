@@ -58,7 +58,7 @@ THE_FIELDS = {
     "tell": "a file's position, as Python calls it",
     "looks_like_json": "what a newcomer would call it",
     "_LOOKS_UP": "looking up in a table",
-    "look_at": "where somebody is to look in the demonstration",
+    "look_at": "where somebody is to look in a source",
     "_looked_into": "a step that is taken apart",
     "first_words": "words of a text, one by one",
     "SHORT_NAME_WORDS": "a count of words",

@@ -1,6 +1,7 @@
-"""The demo: scenes as data, and the tour that plays them through a session. Qt is not needed."""
+"""The demo: scenes as data, and the show that plays them, lines in a process of their own. Qt is not needed."""
 
-from gpudash.session.demo.scenes import SCENES, Act, Scene, SceneQuestion
-from gpudash.session.demo.tour import State, Tour
+from gpudash.session.demo.pictures import StagePicture
+from gpudash.session.demo.scenes import SCENES, Scene
+from gpudash.session.demo.show import Show, ShowPace
 
-__all__ = ["SCENES", "Act", "Scene", "SceneQuestion", "State", "Tour"]
+__all__ = ["SCENES", "Scene", "Show", "ShowPace", "StagePicture"]

@@ -165,6 +165,26 @@ class Estimates:
         }
         return self._ask(message, device, time_limit_s, memory_cap, command=(*OWN_CODE_COMMAND, python))
 
+    def ask_card(self, spec: Spec, card: SimulatedCard, *, python: str = sys.executable) -> int:
+        """Ask what ``spec`` takes of a card that is only thought of, with nothing on it; the question's number.
+
+        Args:
+            spec: the run.
+            card: its size, or a known GPU.
+            python: as of `ask`.
+
+        Raises:
+            RuntimeError: when the session is closed.
+        """
+        target = _plain(_empty(card, self._machine.simulated.settings))
+        message: dict[str, Any] = {"target": target, "elsewhere": [], "used_bytes": 0, "ranks": []}
+        message |= {"alternatives": False, "timeline": False}
+        if isinstance(spec, ModelSpec):
+            message["model"] = spec.model_dump(mode="json")
+            return self._estimator.ask(message, TIME_LIMIT_S, (*OWN_CODE_COMMAND, python))
+        message |= {"workload": spec.name, "spec": spec.model_dump(mode="json", exclude_defaults=True)}
+        return self._estimator.ask(message, TIME_LIMIT_S)
+
     def newest(self) -> Answer | None:
         """What is known of the newest question; ``None`` before its first answer."""
         return self._estimator.newest()

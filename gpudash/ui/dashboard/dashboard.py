@@ -80,12 +80,6 @@ LEAST_SPAN_S = 2.0
 """Seconds shown of a run that was shorter: it has few readings of its own."""
 
 
-FORWARD_SHARE, PLOT_PX, TABLES_PX = 0.6, 140, 250
-"""Share of the plots' height of one that is put forward; logical pixels that each of the others needs, and the most
-that tables get which are given a share.
-"""
-
-
 class Dashboard(PlotsPage):
     """One session on one time axis.
 
@@ -139,8 +133,6 @@ class Dashboard(PlotsPage):
         self.ending: RunEnd | None = None
         self._opened_s = session.store.newest_s
         self._viewed_earlier = False
-        self._forward: str | None = None
-        self._tables_share: float | None = None
         self._low: bool | None = None
         self.first_screen: FirstScreen | None = None
         self._form_before: object = None
@@ -164,8 +156,7 @@ class Dashboard(PlotsPage):
         self.tabs.set_palette(palette)
         upper = QWidget()
         self.busy = PlotStack(self.session.store, self.view, palette)
-        self.busy.put_forward(True)
-        self.busy.show_readout(False)
+        self.busy.show_alone(True)
         self.busy.hide()
         plots = in_row((self.plots, 2), (self.busy, 1), margins=(0, 0, 0, 0), spacing=10)
         in_column(self.view_bar, (plots, 1), parent=upper, margins=(0, 0, 0, 0), spacing=PLOTS_GAP)
@@ -276,8 +267,7 @@ class Dashboard(PlotsPage):
         self.tabs.setVisible(not shown)
         self.busy.setVisible(shown)
         self.splitter.setMinimumHeight(scaled(MONITOR_PX) if shown else 0)
-        self.plots.put_forward(shown or self._forward is not None)
-        self.plots.show_readout(not shown)
+        self.plots.show_alone(shown)
         self.refresh_figures()
 
     def _form_values(self) -> object:
@@ -594,9 +584,7 @@ class Dashboard(PlotsPage):
         if self.first_screen is not None:
             self.busy.set_plots([plot for plot in found if plot.id == BUSY])
             return [plot for plot in found if plot.id == "memory"]
-        if self._forward is None:
-            return found
-        return self._in_front(found)
+        return found
 
     @property
     def ghost(self) -> GhostView | None:
@@ -680,27 +668,6 @@ class Dashboard(PlotsPage):
                     plot = _predicted(plot, shown)
             found.append(plot)
         return tuple(found)
-
-    def _in_front(self, plots: Sequence[PlotSpec]) -> list[PlotSpec]:
-        """The plot that is put forward, large, and of the others those that have room beside it."""
-        room = int((1 - FORWARD_SHARE) * self.plots.height() / scaled(PLOT_PX))
-        shown = [plot.id for plot in plots if plot.id != self._forward and not plot.extra][:room]
-        return [
-            replace(plot, extra=False, least_share=FORWARD_SHARE)
-            if plot.id == self._forward
-            else replace(plot, extra=plot.id not in shown, least_share=0.0)
-            for plot in plots
-        ]
-
-    def put_forward(self, plot: str | None, *, tables_share: float | None = None) -> None:
-        """Give one plot most of the plots' height, and the tables a part of the whole; ``None`` as usual."""
-        if plot is not None:
-            self.leave_first_screen()
-        self._forward = plot
-        self.plots.put_forward(plot is not None)
-        if tables_share != self._tables_share:
-            self._tables_share = tables_share
-            self.rebalance()
 
     def _compared(self) -> list[str]:
         """The devices ("host" or a GPU's UUID) of the comparison in view; called under the store's lock."""
@@ -857,17 +824,12 @@ class Dashboard(PlotsPage):
 
     def _balance(self) -> None:
         """Give the tables one height, whichever of them is open, and the plots the rest."""
-        useful = None
-        if self._tables_share is not None:
-            useful = self.tabs.useful_height
-        key = (self.splitter.height(), self.tabs.collapsed, useful)
+        key = (self.splitter.height(), self.tabs.collapsed)
         if self._balanced == key:
             return
         self._balanced = key
         height = self.splitter.height() - self.splitter.handleWidth()
         open_height = self._tables_height or self.tabs.usual_height(height)
-        if self._tables_share is not None:
-            open_height = min(round(height * self._tables_share), scaled(TABLES_PX), useful or height)
         lower = open_height
         if self.tabs.collapsed:
             lower = self.tabs.minimumHeight()

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QGuiApplication, QKeySequence, QResizeEvent, QShortcut
+from PySide6.QtGui import QGuiApplication, QKeySequence, QShortcut
 from PySide6.QtWidgets import QApplication, QFrame, QPushButton, QWidget
 
 from gpudash.devices.names import SIMULATED_PRODUCT, shown_name
@@ -49,9 +49,6 @@ SHORTEST_S = 1.0
 
 SHARES = (3000, 2000)
 """Widths of the table and of the curve, in proportion."""
-
-FORWARD_TABLE, TABLE_WIDTH = 0.4, 690
-"""Share of the table where the curve is put forward, and logical pixels below which its places are cut."""
 
 CURVE_WIDTH = 320
 """Logical pixels below which the curve says nothing."""
@@ -292,33 +289,10 @@ class ExplanationPage(QWidget):
         length = max(SHORTEST_S, found.time_s - began_s)
         self.view.show(began_s - BEFORE_RATIO * length, found.time_s + AFTER_RATIO * length)
 
-    def put_curve_forward(self, forward: bool) -> None:
-        """Give the curve most of the width, and the height of what only who looks closer reads: the stack and the
-        evidence.
-        """
-        if forward != self.program.isHidden():
-            for part in (self.program, self._evidence):
-                part.setVisible(not forward)
-            if forward:
-                self._share_forward()
-            else:
-                self.middle.setSizes(SHARES)
-
     def _share_right(self) -> None:
         """Where the curve and the blocks have no room both, the blocks are shown, of which the headline speaks."""
         both = self.right.height() >= scaled(BOTH_PX)
         self.plots.setVisible(both or self.blocks.isHidden())
-
-    def _share_forward(self) -> None:
-        """Most of the width to the curve, as long as the table's places can be read."""
-        whole = sum(self.middle.sizes())
-        table = min(max(round(whole * FORWARD_TABLE), scaled(TABLE_WIDTH)), round(whole * SHARES[0] / sum(SHARES)))
-        self.middle.setSizes([table, whole - table])
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        super().resizeEvent(event)
-        if self.program.isHidden():
-            self._share_forward()
 
     def refresh(self) -> None:
         """Draw the curve anew where it has changed; the window's timer calls it."""

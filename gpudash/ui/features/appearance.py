@@ -210,8 +210,9 @@ def reset_layout(workspace: Workspace) -> None:
     workspace.changed.emit()
 
 
-SCALE, LARGE_SCALE = 1.5, 2.0
-"""How large words are drawn in a window of usual height, and in a tall one, whose pixels are small."""
+SCALE, LARGE_SCALE = 1.5, 2.25
+"""How large words are drawn in a window of usual height, and in a tall one, whose pixels are small: the figures of a
+plot's axis have 18 pt there."""
 
 TALL_PX = 1300
 """Logical pixels of height from which a window is tall."""
@@ -312,8 +313,7 @@ class Presentation(QObject):
 
     def _target(self) -> bool:
         no_other = QApplication.activePopupWidget() is None and QApplication.activeModalWidget() is None
-        free = no_other and not self._workspace.escape_taken
-        return free and QApplication.activeWindow() is self._workspace.window()
+        return no_other and QApplication.activeWindow() is self._workspace.window()
 
 
 def _application() -> QApplication:

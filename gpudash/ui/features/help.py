@@ -25,7 +25,7 @@ from gpudash.ui.window.menus import Command
 from gpudash.ui.window.workspace import Workspace
 
 if TYPE_CHECKING:
-    from gpudash.ui.demo import Demo
+    from gpudash.ui.stage import StageWindow
     from gpudash.ui.window.guide import Guide
     from gpudash.ui.window.log_view import LogView
 
@@ -39,7 +39,7 @@ def commands(workspace: Workspace) -> list[Command]:
     tour = Command(
         "Help",
         "Demo",
-        "Show what tensors do to memory, scene by scene, each run for real",
+        "Show what tensors do to memory, scene by scene, on the whole screen",
         partial(play_demo, workspace),
         id="help.demo",
         separated=True,
@@ -216,17 +216,17 @@ def _table(rows: Iterable[tuple[str, str]]) -> str:
     return f'<table cellspacing="0" cellpadding="3" width="100%">{"".join(lines)}</table>'
 
 
-def play_demo(workspace: Workspace) -> Demo:
+def play_demo(workspace: Workspace) -> StageWindow:
     """Begin the demo, or return to it where it is on already."""
-    from gpudash.ui.demo import Demo
+    from gpudash.ui.stage import StageWindow
 
-    demo = workspace.findChild(Demo)
-    if demo is not None and not demo.is_over:
-        workspace.show_dashboard()
-        return demo
-    demo = Demo(workspace)
-    demo.start()
-    return demo
+    stage = workspace.window().findChild(StageWindow)
+    if stage is not None and not stage.is_over:
+        stage.activateWindow()
+        return stage
+    stage = StageWindow(workspace)
+    stage.begin()
+    return stage
 
 
 def sample_entries(workspace: Workspace, menu: QMenu) -> list[QAction]:

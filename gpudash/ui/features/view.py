@@ -116,7 +116,6 @@ def _range_commands(workspace: Workspace) -> list[Command]:
             "Close the result in front of the plots; else select nothing, and close the statistics",
             lambda: workspace.target.plots.dismiss(),
             "Esc",
-            keys_taken=lambda: workspace.escape_taken,
         ),
         _plot_command(
             workspace,
@@ -218,7 +217,6 @@ def _plot_command(
     *keys: str,
     menu: str = "View",
     separated: bool = False,
-    keys_taken: Callable[[], bool] | None = None,
 ) -> Command:
     """A command whose keys act in plots alone; it can be used while a dashboard is in front."""
     return Command(
@@ -231,7 +229,6 @@ def _plot_command(
         why_not=workspace.why_no_plots,
         plot=True,
         separated=separated,
-        keys_taken=keys_taken,
     )
 
 

@@ -123,7 +123,8 @@ class PlotStack(QFrame):
         self._shape: SessionShape | None = None
         self.setProperty("role", "panel")
         self._readout_wanted = True
-        self._card_above = self._forward = False
+        self._alone = False
+        self._card_above = False
         self._card_at: QPoint | None = None
         self._cover: QWidget | None = None
         self._cover_place: Callable[[QRect, QRect, int], QRect] = lambda stage, _readout_rect, _free: stage
@@ -186,16 +187,6 @@ class PlotStack(QFrame):
         if [(spec.id, spec.curves, spec.unit) for spec in shown] != [(s.id, s.curves, s.unit) for s in specs]:
             self._axes = (0.0, 0.0)
         self._touch()
-
-    def put_forward(self, forward: bool) -> None:
-        """Give plots the heights of their specs, whatever was dragged, and the room of the overview and of the range
-        until one is selected; what was dragged waits until that is over.
-        """
-        if forward != self._forward:
-            self._forward = forward
-            self._column.put_forward(forward)
-            self.overview.set_wanted(not forward)
-            self._show_strip()
 
     @property
     def plots(self) -> list[TimePlot]:
@@ -684,11 +675,8 @@ class PlotStack(QFrame):
         self._touch()
         self.hidden_changed.emit()
 
-    def _show_strip(self) -> None:
-        self.strip.setVisible(not self._forward or self.view.selection is not None)
-
     def _selection_changed(self) -> None:
-        if self._forward:
+        if self._alone:
             self._show_strip()
         self._reader.remeasure()
         self.strip.set_open(self.view.selection is not None)
@@ -752,6 +740,18 @@ class PlotStack(QFrame):
         self._readout_wanted = wanted
         self.readout.setVisible(wanted and self.width() >= scaled(READOUT_FROM_PX))
 
+    def show_alone(self, alone: bool) -> None:
+        """Leave all the room to the plots: without values beside them, overview, and the strip of a range until one is
+        selected.
+        """
+        self._alone = alone
+        self.show_readout(not alone)
+        self.overview.set_wanted(not alone)
+        self._show_strip()
+
+    def _show_strip(self) -> None:
+        self.strip.setVisible(not self._alone or self.view.selection is not None)
+
     def resizeEvent(self, event: QResizeEvent) -> None:
         self.readout.set_wide(self.width() >= scaled(WIDE_READOUT_FROM_PX))
         self.show_readout(self._readout_wanted)
@@ -782,7 +782,6 @@ class PlotColumn(QSplitter):
         self._shown: list[TimePlot] = []
         self._topic: str | None = None
         self._dragged: dict[str, float] = {}
-        self._meanwhile: dict[str, float] | None = None
         self._least: list[int] = []
         self.splitterMoved.connect(self._keep_heights)
 
@@ -802,15 +801,6 @@ class PlotColumn(QSplitter):
         given = sum(plot.least_height - plot.minimumSizeHint().height() for plot in self._shown)
         return self.minimumSizeHint().height() + given
 
-    def put_forward(self, forward: bool) -> None:
-        """Go by the specs alone, or by what the user dragged again."""
-        if forward != (self._meanwhile is not None):
-            if forward:
-                self._meanwhile = {}
-            else:
-                self._meanwhile = None
-            self._share()
-
     def settle(self) -> None:
         """Share the height anew where a plot has come to need more: labels of marks that stand over it."""
         if [plot.least_height for plot in self._shown] != self._least:
@@ -819,19 +809,8 @@ class PlotColumn(QSplitter):
     def begin_again(self) -> None:
         """Forget what was dragged."""
         self._dragged = {}
-        if self._meanwhile is None:
-            self._meanwhile = None
-        else:
-            self._meanwhile = {}
         self._remember()
         self._share()
-
-    @property
-    def _heights(self) -> dict[str, float]:
-        """The dragged heights that count now, in pixels, by plot."""
-        if self._meanwhile is None:
-            return self._dragged
-        return self._meanwhile
 
     def place(self, plots: Sequence[TimePlot]) -> None:
         """Show these plots, in this order."""
@@ -853,9 +832,8 @@ class PlotColumn(QSplitter):
         return super().eventFilter(watched, event)
 
     def _keep_heights(self) -> None:
-        self._heights.update({plot.spec.id: float(plot.height()) for plot in self._shown})
-        if self._meanwhile is None:
-            self._remember()
+        self._dragged.update({plot.spec.id: float(plot.height()) for plot in self._shown})
+        self._remember()
 
     def _remember(self) -> None:
         if self._topic is not None:
@@ -881,7 +859,7 @@ class PlotColumn(QSplitter):
         viewport = self.parentWidget()
         if viewport is None:
             return
-        shares = [0.0 if self._heights else plot.spec.least_share for plot in self._shown]
+        shares = [0.0 if self._dragged else plot.spec.least_share for plot in self._shown]
         promised = [round(share * viewport.height()) for share in shares]
         least = self._least = [plot.least_height for plot in self._shown]
         # How much is missing until all can be seen at once without scrolling.
@@ -896,7 +874,7 @@ class PlotColumn(QSplitter):
 
     def _weights(self, specs: Sequence[PlotSpec]) -> list[float]:
         """What was dragged, and beside it what the stretch of the others comes to; else stretches and least shares."""
-        heights = self._heights
+        heights = self._dragged
         # A pixel of stretch as dragged plots have it, so that an undragged one beside them has its usual share.
         known = [heights[spec.id] / spec.stretch for spec in specs if spec.id in heights]
         unit = 1.0

@@ -64,7 +64,6 @@ class Workspace(QWidget):
         hidden_marks: kinds of marks that no plot shows.
         presenting: whether presentation mode is on.
         playing_demo: whether the demo is on.
-        escape_taken: whether Esc means the demo for the time being.
 
     Signals:
         front_changed: another one came to the front.
@@ -97,7 +96,7 @@ class Workspace(QWidget):
         self.theme: Choice = session.settings.theme
         self.panel_shown = True
         self.hidden_marks: frozenset[str] = frozenset()
-        self.presenting = self.playing_demo = self.escape_taken = False
+        self.presenting = self.playing_demo = False
         self._servers: list[Callable[[Dashboard], object]] = []
         self._page_servers: list[Callable[[PlotsPage], object]] = []
         self._closers: list[Callable[[], bool]] = []

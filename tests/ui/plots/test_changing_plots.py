@@ -286,37 +286,6 @@ def test_dragged_heights_stay_for_their_workload_also_in_the_next_session(
     assert heights(again) == usual
 
 
-def test_a_plot_that_is_put_forward_has_its_share_and_what_was_dragged_comes_back_untouched(
-    drawn: PlotStack, store: Store, view: TimeView, qtbot: QtBot
-) -> None:
-    specs = [MEMORY, UTILISATION, LOSS]
-    forward = [MEMORY, UTILISATION, replace(LOSS, least_share=0.6)]
-    drawn.resize(900, 900)
-    drawn.set_plots(specs, "training")
-    refresh(drawn)
-    whole = sum(heights(drawn))
-    drag(drawn, [whole // 2, whole // 3, whole // 6])
-    dragged = heights(drawn)
-    drawn.put_forward(True)
-    for topic in ("training", "pressure"):
-        drawn.set_plots(forward, topic)
-        refresh(drawn)
-        assert heights(drawn)[2] >= 0.6 * drawn._scroll.height() - 8
-    drag(drawn, [whole // 6, whole // 6, 2 * whole // 3])
-    drawn.put_forward(False)
-    drawn.set_plots(specs, "training")
-    refresh(drawn)
-    assert heights(drawn) == pytest.approx(dragged, abs=2)
-    again = PlotStack(store, view, DARK)
-    qtbot.addWidget(again)
-    again.resize(900, 900)
-    again.show()
-    for topic, kept in (("pressure", False), ("training", True)):
-        again.set_plots(specs, topic)
-        refresh(again)
-        assert (heights(again) == pytest.approx(dragged, abs=2)) is kept
-
-
 def test_chosen_plots_are_remembered_for_their_workload(
     stack: PlotStack, store: Store, view: TimeView, qtbot: QtBot
 ) -> None:

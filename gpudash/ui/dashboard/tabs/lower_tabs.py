@@ -74,9 +74,6 @@ LEAST_HEIGHT, USUAL_SHARE, MOST_HEIGHT = 120, 0.15, 260
 """Logical pixels that what a tab shows has at least, its usual share of the height, and at most until it is dragged."""
 
 
-FEW_ROWS = 5
-"""Rows that there is room for before there are any."""
-
 NEVER_STAGES = "The stages of a run appear here: each with device, shape, time and rate. F5 starts one."
 
 UNLIMITED = 2**24 - 1
@@ -214,15 +211,6 @@ class LowerTabs(QWidget):
         rows = max(1, round((shown - header) / row))  # whole ones: half a row reads as a fault
         return self.bar.sizeHint().height() + max(scaled(LEAST_HEIGHT), header + rows * row)
 
-    @property
-    def useful_height(self) -> int | None:
-        """Logical pixels of the table in front with all its rows, and room for a few; ``None`` while there is none."""
-        front = self.current()
-        if not isinstance(front, Table):
-            return None
-        missing = max(0, FEW_ROWS - len(front.model.rows)) * scaled(ROW_PX)
-        return self.bar.sizeHint().height() + front.height_of_all + missing
-
     def current(self) -> Table | RanksTab | None:
         """The table in front; ``None`` while the output or a profile is."""
         page = self._pages.currentWidget()
@@ -244,11 +232,6 @@ class LowerTabs(QWidget):
         for page in (self.steps, self.operators, self.output):
             self.bar.setTabVisible(self._pages.indexOf(page), False)
         self.bar.setCurrentIndex(self._pages.indexOf(self.machine))
-
-    def show_steps(self, *, result: bool = False) -> None:
-        """Bring a run's stages to the front, or what it found; the bar stays collapsed where it is."""
-        self.steps.choose(self.result if result else self.stages)
-        self.bar.setCurrentIndex(self._pages.indexOf(self.steps))
 
     def show_operators(self) -> None:
         """Bring what the profiler found to the front; the bar stays collapsed where it is."""

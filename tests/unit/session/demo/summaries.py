@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpudash.units import MIB
+from gpudash.memory.predicting.estimate import Estimate
+from gpudash.units import GIB, MIB
 
 
 def summary(device: str = "sim:0", **changes: Any) -> dict[str, Any]:
@@ -33,22 +34,11 @@ def stage(name: str, size: int, copied: bool, count: int = 1) -> dict[str, Any]:
     return {"name": name, "bytes": size, "copied": copied, "count": count, "bytes_per_second": size / 0.1}
 
 
-def moved(device: str = "sim:0", *, peak: int | None = 128 * MIB, copied: bool = True) -> dict[str, Any]:
-    """A pipeline that ran twice over 64 MiB."""
-    stages = [stage("create", 128 * MIB, False, 2), stage("move", 128 * MIB if copied else 0, copied, 2)]
-    return summary(device, stages=stages, memory={"peak_allocated_bytes": peak})
-
-
-def pitfall(name: str, message: str | None, **facts: Any) -> dict[str, Any]:
-    """A mistake that was made."""
-    told = {"pitfall": name, "message": message, "explanation": "Why.", "remedy": "Do that.", "facts": facts}
-    return summary(result={"pitfall": told})
-
-
-def trained(device: str, loss: float, speed: float = 100.0) -> dict[str, Any]:
+def trained(device: str, loss: float, speed: float = 100.0, peak: int | None = None) -> dict[str, Any]:
     """A training that reached a loss at a speed."""
     metrics = {"loss": {"last_20_median": loss}, "throughput": {"median": speed}}
-    return summary(device, metrics=metrics)
+    memory = {"peak_allocated_bytes": peak}
+    return summary(device, metrics=metrics, memory=memory, losses=[4.0, loss])
 
 
 def placed(batches: str, size: int, device: str = "sim:0") -> dict[str, Any]:
@@ -57,15 +47,14 @@ def placed(batches: str, size: int, device: str = "sim:0") -> dict[str, Any]:
     return {**run, "spec": {"batches": batches}, "stages": [stage("batch", size, size > 0)]}
 
 
-def out_of_memory(**by_category: int) -> dict[str, Any]:
-    """A training that ran out of memory with its categories holding so many bytes."""
-    explanation = {
-        "headline": "Lines keep memory.",
-        "step": 34,
-        "requested_bytes": 12 * MIB,
-        "growing": [{"bytes_per_step": 4 * MIB}],
-        "by_category": {name.replace("_", " "): size for name, size in by_category.items()},
-    }
-    error = {"kind": "sim", "message": "Memory ran out.", "remedy": "", "explanation": explanation}
-    spec = {"keep_intermediates": True, "batch": 1024}
-    return summary(status="out_of_memory", error=error, spec=spec)
+def estimate(needed: int) -> Estimate:
+    """A prediction of which only the peak and what it is made of matter."""
+    return Estimate(
+        device="sim:0",
+        capacity_bytes=4 * GIB,
+        free_bytes=4 * GIB,
+        spare_bytes=4 * GIB - needed,
+        overhead_bytes=300 * MIB,
+        workload="model",
+        by_category={"weights": needed // 2, "activations": needed // 4},
+    )

@@ -1,172 +1,167 @@
+"""The scenes' sentences, pictures and answers, from results made by hand."""
+
 from __future__ import annotations
 
 import re
 
 import pytest
 
-from gpudash.session.demo import SCENES, Act, Scene
-from gpudash.session.demo.scenes import (
-    both_trained,
-    copies,
-    ending,
-    fixed,
-    mistakes,
-    moved_and_back,
-    of_gpu,
-    ran_out,
-)
-from gpudash.session.demo.scenes import (
-    pitfall as told_pitfall,
-)
-from gpudash.session.demo.scenes import (
-    trained as told_training,
-)
+from gpudash.session.demo import SCENES, Scene
+from gpudash.session.demo.ladder import CARD_BYTES, CONFIG, MODEL_RUNGS, OWN_RUNGS, RungResult, ladder
+from gpudash.session.demo.pictures import StagePicture
+from gpudash.session.demo.scenes import LinesAct, PlayedScene, Result, RunAct
 from gpudash.units import GIB, MIB
-from tests.unit.session.demo.summaries import moved, out_of_memory, pitfall, placed, summary, trained
+from tests.unit.session.demo.summaries import estimate, placed, summary, trained
+from tests.unit.session.demo.traces import leak, three_lines
 
-ACTS = [(scene, act) for scene in SCENES for act in scene.acts]
+MOVE, WRONG, COPY, DEVICES, FULL, PRECISIONS, LADDER, MINE = SCENES
+
+SPEED = re.compile(r"/s\b|times as fast")
+"""What would be a word on speed."""
+
+
+def last(scene: Scene, *results: Result, device: str = "sim:0") -> StagePicture:
+    return scene.pictures(scene, PlayedScene(results, device=device))[-1]
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.title)
-def test_a_scene_says_in_one_sentence_what_to_look_at(scene: Scene) -> None:
-    assert scene.watch_for.startswith("Watch ") and scene.watch_for.endswith(".") and scene.watch_for.count(". ") == 0
+def test_a_scene_has_a_first_step_before_anything_is_known_which_says_what_happens(scene: Scene) -> None:
+    first = scene.pictures(scene, PlayedScene(device="sim:0"))
+    assert len(first) == 1 and first[0].title == scene.title and first[0].question == scene.subject
+    assert first[0].sentence and first[0].code
+    assert scene.pictures(scene, PlayedScene(device="sim:0", waiting="Wait."))[0].sentence == "Wait."
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.title)
 def test_at_most_one_question_suits_a_device_and_it_has_three_different_choices(scene: Scene) -> None:
     for kind in ("cuda", "sim"):
-        assert sum(kind in question.kinds for question in scene.questions) == 1
-        question = scene.question(kind)
-        assert question is not None and len(set(question.choices)) == 3
-    assert scene.question("cpu") is None
+        assert sum(kind in question.kinds for question in scene.questions) <= 1
+    for question in scene.questions:
+        assert len(set(question.choices)) == 3
 
 
-@pytest.mark.parametrize(("scene", "act"), ACTS, ids=lambda value: getattr(value, "title", ""))
-def test_every_run_is_possible_where_it_is_played(scene: Scene, act: Act) -> None:
-    if act.spec is None:
-        assert scene.acts[scene.acts.index(act) - 1].may_run_out  # there is something to be fixed
-        return
-    devices = {"cpu": ["cpu"], "gpu": ["cuda:0", "sim:0"], "best": ["cpu", "cuda:0", "sim:0"]}[act.where]
-    for device in devices:
-        assert act.spec.problems(device) == []
-        if act.memory_cap is not None:
-            assert act.memory_cap.problems(device, 8 * GIB) == []
+@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.title)
+def test_every_run_is_possible_where_it_is_played(scene: Scene) -> None:
+    for act in scene.acts:
+        if isinstance(act, RunAct):
+            devices = {"cpu": ["cpu"], "gpu": ["cuda:0", "sim:0"], "best": ["cpu", "cuda:0", "sim:0"]}[act.where]
+            assert all(act.spec.problems(device) == [] for device in devices)
 
 
 def test_no_two_scenes_have_one_title() -> None:
-    assert len({scene.title for scene in SCENES}) == len(SCENES) == 5
+    assert len({scene.title for scene in SCENES}) == len(SCENES) == 8
 
 
-SPEED = re.compile(r"/s\b|times as fast|took as long|too small")
-"""What would be a word on speed."""
+def test_lines_that_are_shown_fit_the_stage() -> None:
+    acts = [act for scene in SCENES for act in scene.acts if isinstance(act, LinesAct)]
+    assert all(len(act.source.splitlines()) <= 7 for act in acts)
+    assert all(len(line) <= 42 for act in acts for line in act.source.splitlines())
 
 
-@pytest.mark.parametrize(("peak", "answer"), [(64 * MIB, 0), (128 * MIB, 1), (192 * MIB, 2), (512 * MIB, 2)])
-def test_the_guess_at_the_peak_is_answered_from_the_peak_that_was_measured(peak: int, answer: int) -> None:
-    assert moved_and_back([moved(peak=peak)]).answer == answer
+def test_what_fills_the_memory_is_answered_by_what_was_held_most() -> None:
+    assert FULL.answer([leak(), three_lines()]) == 1
+    assert FULL.answer([three_lines()]) == 0
+    assert FULL.answer(["It could not be run."]) is None
 
 
-def test_a_move_is_told_with_its_bytes_and_on_a_real_gpu_with_its_rate() -> None:
-    assert "128 MiB went to cuda:0 at 1.34 GB/s" in moved_and_back([moved("cuda:0")]).sentence
-    simulated = moved_and_back([moved("sim:0")]).sentence
-    assert "SIMULATED" in simulated and not SPEED.search(simulated)
+def test_the_peak_answers_the_first_question() -> None:
+    assert MOVE.answer([three_lines()]) == 2
 
 
-def test_on_the_cpu_nothing_was_copied_and_no_guess_is_right() -> None:
-    told = moved_and_back([moved("cpu", copied=False, peak=None)])
-    assert "0 bytes were copied" in told.sentence and told.answer is None
-
-
-@pytest.mark.parametrize(("where", "answer"), [("cpu", 1), ("sim:0", 0)])
-def test_where_the_tensor_was_left_answers_the_second_scene(where: str, answer: int) -> None:
-    told = mistakes([pitfall("unassigned", "Expected …", device_after=where), pitfall("current_device", None)])
-    assert told.answer == answer
-    assert "reported 1 of 2 mistakes; 1 passed silently" in told.sentence
-    assert where in told.sentence
-
-
-def test_torchs_own_words_are_told_whole() -> None:
-    assert told_pitfall(pitfall("leaf", "The .grad of a GPU is accessed.\nIt is\n  long.")) == (
-        "torch: “The .grad of a GPU is accessed. It is long.” Do that."
-    )
-    assert told_pitfall(pitfall("current_device", None)) == "PyTorch reports no error. Do that."
-
-
-def test_a_simulated_gpu_is_called_so_in_every_sentence_of_ours() -> None:
-    assert of_gpu("On the GPU, the GPU's memory", simulated=True) == "On the simulated GPU, the simulated GPU's memory"
-    assert of_gpu("a simulated GPU", simulated=True) == "a simulated GPU"
-    assert of_gpu("the GPU", simulated=False) == "the GPU"
-
-
-@pytest.mark.parametrize(("there_and_back", "answer"), [(10, 0), (20, 1), (60, 2)])
-def test_the_bytes_that_crossed_answer_the_third_scene(there_and_back: int, answer: int) -> None:
-    told = copies([placed("resident", 10), placed("moved", 10 * MIB), placed("pingpong", there_and_back * MIB)])
-    assert told.answer == answer
-    assert not SPEED.search(told.sentence)
-
-
-def test_speeds_of_the_placements_are_told_of_a_real_gpu_only() -> None:
-    runs = [placed(name, 10 * MIB, "cuda:0") for name in ("resident", "moved", "pingpong")]
-    assert "Throughput: resident 100 items/s" in copies(runs).sentence
+def test_bytes_that_crossed_are_columns_and_there_and_back_is_told_by_how_often() -> None:
+    runs = [placed("resident", 3 * MIB), placed("moved", 10 * MIB), placed("pingpong", 20 * MIB)]
+    picture = last(COPY, *runs)
+    assert picture.chart is not None and [column.bytes for column in picture.chart.columns] == [
+        3 * MIB,
+        10 * MIB,
+        20 * MIB,
+    ]
+    assert "20 MiB crossed, 2.0 times as much" in picture.sentence
+    assert COPY.answer(runs) == 1
+    assert [line.figure for line in picture.code] == ["3 MiB", "10 MiB", "20 MiB"]
 
 
 @pytest.mark.parametrize(("after", "answer"), [(2.0, 1), (2.01, 1), (2.2, 0), (1.8, 2)])
-def test_on_a_simulated_gpu_the_losses_answer_and_speed_is_not_spoken_of(after: float, answer: int) -> None:
-    told = both_trained([trained("cpu", 2.0, 100.0), trained("sim:0", after, 900.0)])
-    assert told.answer == answer
-    assert "nothing is said of speed" in told.sentence and not SPEED.search(told.sentence)
-    assert not SPEED.search(told_training(trained("sim:0", after, 900.0)))
+def test_on_a_simulated_gpu_the_losses_answer_and_speed_is_not_compared(after: float, answer: int) -> None:
+    runs = [trained("cpu", 2.0, 100.0), trained("sim:0", after, 900.0)]
+    picture = last(DEVICES, *runs)
+    assert DEVICES.answer(runs) == answer
+    assert not SPEED.search(picture.sentence) and "no word on speed" in picture.remark
+    assert [name for name, _value in picture.panels[1].figures] == ["loss", "items/s, CPU"]
 
 
-@pytest.mark.parametrize(
-    ("speed", "answer", "words"),
-    [(50.0, 0, "cpu was 2.0 times as fast"), (103.0, 0, "took as long"), (300.0, 1, "3.0 times"), (1200.0, 2, "12 ti")],
-)
-def test_on_a_real_gpu_the_measured_speeds_answer(speed: float, answer: int, words: str) -> None:
-    told = both_trained([trained("cpu", 2.0, 100.0), trained("cuda:0", 2.0, speed)])
-    assert told.answer == answer and words in told.sentence
+@pytest.mark.parametrize(("speed", "answer"), [(50.0, 0), (103.0, 0), (300.0, 1), (1200.0, 2)])
+def test_on_a_real_gpu_the_measured_speeds_answer(speed: float, answer: int) -> None:
+    runs = [trained("cpu", 2.0, 100.0), trained("cuda:0", 2.0, speed)]
+    assert DEVICES.answer(runs) == answer
+    assert f"{speed / 100:.1f} times as fast" in last(DEVICES, *runs, device="cuda:0").remark
 
 
-@pytest.mark.parametrize(("largest", "answer"), [("weights", 0), ("activations", 1), ("optimizer_state", 2)])
-def test_the_largest_category_answers_the_last_scene(largest: str, answer: int) -> None:
-    held = {"weights": 2 * MIB, "activations": 2 * MIB, "optimizer_state": 2 * MIB, largest: 400 * MIB}
-    fix = {"keep_intermediates": False, "batch": 1024}
-    told = fixed([out_of_memory(**held), summary(spec=fix)])
-    assert told.answer == answer
-    assert told.sentence.endswith("With keep intermediates off the run finished all 10 steps.")
+def test_precisions_are_told_by_memory_and_loss_and_their_speed_is_called_the_cpus() -> None:
+    runs = [
+        trained("sim:0", 2.5, 100.0, 40 * MIB),
+        trained("sim:0", 2.51, 80.0, 30 * MIB),
+        trained("sim:0", 2.5, 70.0, 30 * MIB),
+    ]
+    picture = last(PRECISIONS, *runs)
+    assert picture.sentence == "bf16 takes 25 % less memory than fp32; losses differ by 0.40 % at most."
+    assert picture.panels[1].figures == (("peak", "30 MiB"), ("loss", "2.5100"), ("items/s, CPU", "80"))
+    assert PRECISIONS.answer(runs) == 1
+    assert "simulated" in picture.corner
 
 
-def test_a_category_no_guess_stands_for_answers_none() -> None:
-    assert fixed([out_of_memory(workspace=MIB), None]).answer is None
+def test_a_run_that_is_on_shows_its_curve_so_far() -> None:
+    running = {**trained("sim:0", 3.0), "status": "running", "losses": [4.0, 3.5]}
+    picture = PRECISIONS.pictures(PRECISIONS, PlayedScene((), running, "sim:0"))[0]
+    assert picture.panels[0].losses == (4.0, 3.5) and picture.panels[1].losses == ()
+    assert picture.panels[0].figures == (("loss", "3.0000"),)
 
 
-def test_a_mend_that_failed_says_so() -> None:
-    failed = summary(status="failed", error={"message": "It broke.", "remedy": ""}, spec={"batch": 512})
-    assert fixed([out_of_memory(activations=MIB), failed]).sentence.endswith(
-        "With batch 512 instead of 1024 it still did not come to its end: It broke."
-    )
+@pytest.mark.parametrize("scene", [COPY, DEVICES, PRECISIONS], ids=lambda scene: scene.title)
+def test_a_run_that_did_not_come_to_its_end_says_why(scene: Scene) -> None:
+    failed = summary(status="failed", error={"message": "It broke.", "remedy": ""})
+    assert last(scene, failed).title == scene.title
+    first = scene.pictures(scene, PlayedScene((failed,), device="sim:0"))[0]
+    assert (first.sentence, first.tone) == ("It broke.", "wrong")
+    stopped = scene.pictures(scene, PlayedScene((summary(status="cancelled"),), device="sim:0"))[0]
+    assert stopped.sentence == "The run was stopped."
+    assert scene.pictures(scene, PlayedScene(("No GPU.",), device="cpu"))[0].sentence == "No GPU."
 
 
-def test_a_larger_cap_is_the_mend_where_no_field_was_changed() -> None:
-    first = out_of_memory(activations=MIB)
-    assert (
-        "With a larger memory cap the run finished all 10 steps."
-        in fixed([first, summary(spec=first["spec"])]).sentence
-    )
+def test_the_ladder_has_the_six_remedies_and_each_rung_keeps_those_before() -> None:
+    assert [rung.short for rung in MODEL_RUNGS] == [
+        "start",
+        "batch",
+        "accumulate",
+        "AMP",
+        "checkpoint",
+        "8-bit",
+        "offload",
+    ]
+    assert OWN_RUNGS[:3] == MODEL_RUNGS[:3]
+    _model, rungs, specs = ladder()
+    assert len(rungs) == len(specs) == len(LADDER.acts)
+    assert specs[-1].model_dump()["checkpointing"] is True and specs[-1].model_dump()["batch"] == 3
+    assert (CONFIG / "config.json").is_file()
 
 
-def test_running_out_is_told_by_what_was_asked_for_and_what_had_been_kept() -> None:
-    assert ran_out(out_of_memory(activations=MIB)) == (
-        "Step 34 asked for 12 MiB more, and they were not to be had: 4 MiB of every step had been kept."
-    )
+def test_a_rung_is_told_by_what_it_saves_and_what_is_spare_of_the_card() -> None:
+    rungs = ladder()[1]
+    results = [RungResult(rungs[0], estimate(6 * GIB)), RungResult(rungs[1], estimate(3 * GIB))]
+    pictures = LADDER.pictures(LADDER, PlayedScene(tuple(results), device="sim:0"))
+    assert len(pictures) == 3
+    assert (pictures[0].tone, pictures[0].remark) == ("wrong", "2.00 GiB short")
+    assert pictures[0].sentence == "batch = 12 needs 6.00 GiB: it does not fit."
+    assert pictures[1].sentence == "3.00 GiB less: a step learns from fewer samples."
+    assert (pictures[1].tone, pictures[1].remark) == ("good", "1.00 GiB spare")
+    chart = pictures[1].chart
+    assert chart is not None and chart.limit == CARD_BYTES
+    assert chart.columns[1].bytes == 3 * GIB and not chart.columns[2].blocks
+    assert "predicted" in pictures[1].corner and "dry run" in pictures[2].sentence
 
 
-@pytest.mark.parametrize("measured", [moved_and_back, mistakes, copies, both_trained, fixed])
-def test_a_scene_whose_runs_never_began_has_nothing_to_tell(measured: object) -> None:
-    for runs in ([], [None], [None, None, None], [summary(status="cancelled")]):
-        told = measured(runs)  # type: ignore[operator]
-        assert told.answer is None and "nothing to show" in told.sentence
-
-
-def test_a_run_that_was_stopped_says_so() -> None:
-    assert ending(summary(status="cancelled")) == "was stopped"
+def test_a_rung_that_cannot_be_predicted_says_why() -> None:
+    rungs = ladder()[1]
+    result = RungResult(rungs[0], None, "transformers is not there.")
+    picture = LADDER.pictures(LADDER, PlayedScene((result,), device="sim:0"))[0]
+    assert picture.sentence == "transformers is not there." and picture.code[0].figure == "not predicted"

@@ -1,0 +1,158 @@
+"""A few lines of PyTorch, run in a process of their own: whatever they do, the window goes on."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from gpudash.session.child_process import ChildProcess
+from gpudash.system.processes import TORCH_IMPORT_S
+from gpudash.workloads.lines.trace import ENDED, LineFailure, LinesTrace
+
+COMMAND = (sys.executable, "-m", "gpudash.workloads.lines.process")
+
+LONGEST_S = 20.0
+"""How long lines may run before their process is ended."""
+
+
+class LinesProcess:
+    """Runs lines, one request at a time. One thread asks and polls; nothing waits.
+
+    Args:
+        command: the process, `COMMAND` unless given.
+        clock: seconds of any origin.
+        longest_s: how long lines may run.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str] = COMMAND,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        longest_s: float = LONGEST_S,
+    ) -> None:
+        self._command = tuple(command)
+        self._clock = clock
+        self._longest_s = longest_s
+        self._child: ChildProcess | None = None
+        self._ready = False
+        self._id = 0
+        self._request: dict[str, object] | None = None
+        self._sent = False
+        self._due = 0.0
+        self._line = 1
+        self._stopped = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether lines are on, or wait for torch."""
+        return self._request is not None
+
+    @property
+    def loading(self) -> bool:
+        """Whether torch is not there yet."""
+        return self.busy and not self._ready
+
+    @property
+    def line(self) -> int:
+        """The line that was on when it was last heard of, from 1."""
+        return self._line
+
+    def warm_up(self) -> str:
+        """Start the process, so that torch is there when lines come; why that cannot be, in one sentence, or ""."""
+        if self._child is not None:
+            return ""
+        self._ready = False
+        try:
+            self._child = ChildProcess(self._command)
+        except OSError as error:
+            return f"The process that runs the lines could not be started: {error.strerror}."
+        self._due = self._clock() + TORCH_IMPORT_S
+        return ""
+
+    def ask(self, source: str, limit: int, *, on_gpu: bool = True) -> None:
+        """Run ``source`` on a simulated card of ``limit`` bytes, in place of what is on."""
+        if self._sent:
+            self._end()
+        self._id += 1
+        self._request = {"id": self._id, "source": source, "limit": limit, "on_gpu": on_gpu}
+        self._sent = self._stopped = False
+        self._line = 1
+
+    def stop(self) -> None:
+        """End the lines that are on, at once; the next poll says so."""
+        self._stopped = self.busy
+
+    def poll(self) -> LinesTrace | None:
+        """What came of the lines, once; ``None`` until then."""
+        if self._request is None:
+            return None
+        if self._stopped:
+            return self._failed("it was stopped", kill=True)
+        problem = self.warm_up()
+        if problem or self._child is None:
+            return self._failed(problem.rstrip("."))
+        for message in self._child.read():
+            found = self._take(message)
+            if found is not None:
+                return found
+        if self._child.gone:
+            ending = self._end()
+            return self._failed(f"the process of the lines ended ({ending})")
+        if self._ready and not self._sent:
+            self._child.send(self._request)
+            self._sent = True
+            self._due = self._clock() + self._longest_s
+        if self._clock() >= self._due:
+            what = f"it ran longer than {self._longest_s:.0f} s and was stopped"
+            if not self._ready:
+                what = f"PyTorch did not load within {TORCH_IMPORT_S:.0f} s"
+            return self._failed(what, kill=True)
+        return None
+
+    def close(self) -> None:
+        """End the process."""
+        self._request = None
+        self._end()
+
+    def _take(self, message: dict[str, object]) -> LinesTrace | None:
+        if "ready" in message:
+            self._ready = bool(message["ready"])
+            if not self._ready:
+                problem = str(message.get("problem") or "No lines can be run here.")
+                self._end()
+                return self._failed(problem.rstrip("."))
+            return None
+        if message.get("id") != self._id:
+            return None
+        if "line" in message:
+            line = message["line"]
+            self._line = line if isinstance(line, int) else self._line
+            return None
+        self._request, self._sent = None, False
+        try:
+            return LinesTrace.from_json(message.get("trace"))
+        except ValueError:
+            return LinesTrace((), 0, (), LineFailure(1, ENDED, "what came of the lines could not be read"))
+
+    def _failed(self, message: str, *, kill: bool = False) -> LinesTrace:
+        requested, self._request = self._request or {}, None
+        if kill:
+            self._end()
+        self._sent = self._stopped = False
+        source = str(requested.get("source", ""))
+        limit = requested.get("limit", 0)
+        return LinesTrace(
+            tuple(source.splitlines()),
+            limit if isinstance(limit, int) else 0,
+            (),
+            LineFailure(self._line, ENDED, message),
+        )
+
+    def _end(self) -> str:
+        child, self._child = self._child, None
+        self._ready = self._sent = False
+        if child is None:
+            return ""
+        return child.end()

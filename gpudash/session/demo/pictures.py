@@ -1,0 +1,463 @@
+"""What the stage shows at one step: code, blocks, columns, curves and a sentence, as data without a painter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from gpudash.drawing.stages import StageBlock, StageChart, StageColumn, in_unit, sampled, unit_for
+from gpudash.units import format_bytes
+from gpudash.workloads.lines.trace import ENDED, LineBlock, LineFailure, LineMoment, LinesTrace
+
+Tone = Literal["plain", "warn", "wrong", "good"]
+"""Of a sentence: nothing to note; what nobody would see; what went wrong, and waits for a key; what mends it."""
+
+LineState = Literal["past", "now", "coming", "wrong"]
+
+MOST_COLUMNS = 10
+"""Columns that are told apart from the last row of a room."""
+
+FIRST_TURNS, LAST_TURNS = 6, 4
+"""Turns of a long loop that are steps; nobody wants to press a key for each of a thousand."""
+
+MOST_BLOCKS = 4
+"""Blocks that are shown beside the code."""
+
+SMALL = 0.01
+"""Share of what is held below which a block that nobody named is not spoken of."""
+
+REFUSED = "refused"
+"""The kind of a block that there was no room for."""
+
+KINDS = ("weights", "optimizer state", "activations", "inputs", "gradients", "other tensors", "KV cache")
+"""Colours of variables, in the order in which they come."""
+
+UNNAMED, WORKSPACE = "temporary", "workspace"
+"""Colours of what no variable has, and of what kernels keep for themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodeLine:
+    """A line of code, or of what is changed.
+
+    Attributes:
+        number: before it; "" for none.
+        text: as it stands.
+        figure: what it does to memory, once that is known.
+        state: whether it is over, is looked at, is to come, or has failed.
+        warns: whether its figure is one that nobody would see in the code.
+    """
+
+    number: str
+    text: str
+    figure: str = ""
+    state: LineState = "coming"
+    warns: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StagePanel:
+    """A run beside others: its curve on axes that all share, and its figures.
+
+    Attributes:
+        title: a few words.
+        losses: of its steps, as far as it has come.
+        steps: that it takes.
+        figures: names and values.
+        state: whether it is over, is on, or is to come.
+    """
+
+    title: str
+    losses: tuple[float, ...] = ()
+    steps: int = 0
+    figures: tuple[tuple[str, str], ...] = ()
+    state: LineState = "coming"
+
+
+@dataclass(frozen=True, slots=True)
+class StagePicture:
+    """One step of a scene.
+
+    Attributes:
+        title: of the scene.
+        question: what it is about, or what may be guessed now.
+        corner: the limit, and what is simulated.
+        code: the lines.
+        blocks_title: over the blocks.
+        blocks: what is held now.
+        chart: the columns; ``None`` without them.
+        panels: the runs beside each other.
+        sentence: what is to be seen.
+        remark: a figure at the end of the sentence.
+        tone: of the sentence.
+        choices: guesses that may be made now.
+    """
+
+    title: str
+    question: str = ""
+    corner: str = ""
+    code: tuple[CodeLine, ...] = ()
+    blocks_title: str = ""
+    blocks: tuple[StageBlock, ...] = ()
+    chart: StageChart | None = None
+    panels: tuple[StagePanel, ...] = ()
+    sentence: str = ""
+    remark: str = ""
+    tone: Tone = "plain"
+    choices: tuple[str, ...] = ()
+
+    @property
+    def description(self) -> str:
+        """All of it in words, for those who do not see it."""
+        parts = [f"{self.title}. {self.question}", self.sentence, self.remark]
+        parts += [f"Now line {line.number}: {line.text}." for line in self.code if line.state in ("now", "wrong")]
+        parts += [f"{block.name} {format_bytes(block.bytes)}." for block in self.blocks]
+        return " ".join(part for part in parts if part.strip())
+
+
+@dataclass
+class _Colours:
+    """The colour of each variable, in the order in which they come."""
+
+    known: dict[str, str] = field(default_factory=dict)
+
+    def of(self, block: LineBlock) -> str:
+        if block.workspace:
+            return WORKSPACE
+        if not block.named:
+            return UNNAMED
+        base = block.name.partition(",")[0].partition("[")[0].partition(".")[0]
+        if base not in self.known:
+            self.known[base] = KINDS[len(self.known) % len(KINDS)]
+        return self.known[base]
+
+
+@dataclass(frozen=True, slots=True)
+class LineScript:
+    """What is said of lines beside what their trace tells.
+
+    Attributes:
+        title: of the scene.
+        question: in its head.
+        before: the sentence before the first line.
+        mend: what to write in place of a line that fails.
+        end: the sentence at the end; made from the trace unless given.
+        corner: what stands in the corner.
+        remark: at the sentence of the highest column.
+    """
+
+    title: str = ""
+    question: str = ""
+    before: str = ""
+    mend: str = ""
+    end: str = ""
+    corner: str = ""
+    remark: str = ""
+
+
+def code_of(source: Sequence[str]) -> tuple[CodeLine, ...]:
+    """Lines that have not run."""
+    return tuple(CodeLine(str(number), text) for number, text in enumerate(source, 1))
+
+
+def empty_chart(limit: float | None, titles: Sequence[str] = ()) -> StageChart:
+    """A chart before anything was measured."""
+    return StageChart("GPU MEMORY", tuple(StageColumn(title, (), "coming", " ") for title in titles), limit)
+
+
+def pictures_of(trace: LinesTrace, script: LineScript) -> list[StagePicture]:
+    """The steps of lines that have run: before the first, each that does something, and the end."""
+    if not trace.moments and trace.failure is None:
+        return []
+    moments = _collapsed(trace.moments)
+    if trace.failure is not None and moments and moments[-1].turn:
+        moments = _without_begun_turn(moments)
+    colours = _Colours()
+    blocks = [tuple(_block(block, colours) for block in moment.blocks) for moment in moments]
+    titles = [_title(moments, place) for place in range(len(moments))]
+    peak = max(range(len(moments)), key=lambda place: moments[place].bytes, default=None)
+    limit = float(trace.limit)
+    columns = [StageColumn("before", (), "past", "0")]
+    for place, held_then in enumerate(moments):
+        columns.append(StageColumn(titles[place], blocks[place], is_peak=place == peak and held_then.bytes > 0))
+    if trace.failure is not None:
+        columns.append(_failed_column(trace, colours))
+    unit, name = unit_for(max((column.bytes for column in columns), default=0.0))
+    columns = [_with_figure(column, unit, ends=_is_end(place, columns, trace)) for place, column in enumerate(columns)]
+    pictures = []
+    moment: LineMoment | None
+    for at in range(len(columns)):
+        shown = sampled([_seen(column, place, at) for place, column in enumerate(columns)], MOST_COLUMNS)
+        moment = moments[at - 1] if 0 < at <= len(moments) else None
+        held = blocks[at - 1] if moment is not None else ()
+        failed = trace.failure is not None and at == len(columns) - 1
+        picture = StagePicture(
+            title=script.title,
+            question=script.question,
+            corner=script.corner or f"limit {format_bytes(limit)} · simulated",
+            code=_code(trace, moments, at, failed=failed),
+            blocks_title=_blocks_title(moment, failed=failed),
+            blocks=_block_cards(held, moment),
+            chart=StageChart("GPU MEMORY", shown, limit),
+        )
+        if failed and trace.failure is not None:
+            last = trace.moments[-1] if trace.moments else None
+            kept = [block for block in columns[-1].blocks if block.kind != REFUSED]
+            sentence = failure_sentence(trace.failure, trace.limit)
+            picture = replace(
+                picture, blocks=_block_cards(kept, last), sentence=sentence, remark=script.mend, tone="wrong"
+            )
+        elif moment is None:
+            picture = replace(picture, sentence=script.before or "Nothing is on the card yet.")
+        else:
+            sentence, tone = _sentence(moments, at - 1)
+            if not moment.line and script.end:
+                sentence, tone = script.end, "good"
+            remark = ""
+            if at - 1 == peak and moment.bytes:
+                remark = script.remark or f"{in_unit(moment.bytes, unit)} of {in_unit(limit, unit)} {name}"
+            picture = replace(picture, sentence=sentence, tone=tone, remark=remark)
+        pictures.append(picture)
+    return pictures
+
+
+def _is_end(place: int, columns: Sequence[StageColumn], trace: LinesTrace) -> bool:
+    """Whether a column is what is left at the end."""
+    return trace.failure is None and place == len(columns) - 1
+
+
+def failure_sentence(failure: LineFailure, limit: int) -> str:
+    """Why a line failed, in one sentence."""
+    if failure.out_of_memory:
+        size = format_bytes(failure.requested)
+        held = format_bytes(failure.held)
+        return (
+            f"Line {failure.line} asks for {size} more, but {held} of {format_bytes(limit)} are taken: out of memory."
+        )
+    message = failure.message.partition(". ")[0].rstrip(".!")
+    if failure.kind == ENDED:
+        return f"Line {failure.line}: {message}."
+    if not message:
+        return f"Line {failure.line}: {failure.kind}."
+    return f"Line {failure.line}: {failure.kind}: {message}."
+
+
+def _collapsed(moments: Sequence[LineMoment]) -> list[LineMoment]:
+    """The turns of a loop as one moment each, its highest; a line outside of loops keeps all that it has, unless that
+    does next to nothing to memory."""
+    found: list[LineMoment] = []
+    host: tuple[LineBlock, ...] = ()
+    for moment in moments:
+        idle = moment.line and moment.before == moment.after == moment.bytes and moment.host == host
+        host = moment.host
+        fresh = sum(block.bytes for block in moment.blocks if block.fresh)
+        slight = bool(moment.title) and fresh < SMALL * moment.bytes
+        if (idle or slight) and not moment.turn:
+            continue
+        if moment.turn and found and found[-1].turn == moment.turn:
+            if moment.bytes > found[-1].bytes:
+                found[-1] = moment
+            continue
+        found.append(moment)
+    last: dict[int, int] = {}
+    for moment in found:
+        last[moment.line] = max(last.get(moment.line, 0), moment.turn)
+    return [moment for moment in found if not FIRST_TURNS < moment.turn <= last[moment.line] - LAST_TURNS]
+
+
+def _without_begun_turn(moments: list[LineMoment]) -> list[LineMoment]:
+    """Without the turn that failed, where it came no higher than the one before: its failure has a column."""
+    if len(moments) > 1 and moments[-2].turn and moments[-1].bytes <= moments[-2].bytes:
+        return moments[:-1]
+    return moments
+
+
+def _title(moments: Sequence[LineMoment], place: int) -> str:
+    moment = moments[place]
+    if not moment.line:
+        return "after"
+    if moment.turn:
+        return f"turn {moment.turn}"
+    if moment.title:
+        return f"line {moment.line}: {moment.title}"
+    return f"line {moment.line}"
+
+
+def _block(block: LineBlock, colours: _Colours) -> StageBlock:
+    name = block.name
+    if block.count > 1 and not block.workspace:
+        name = f"{block.name} ×{block.count}"
+    remark = ""
+    if not block.named:
+        remark = "no name"
+    elif block.fresh and not block.workspace:
+        remark = "being made"
+    return StageBlock(name, float(block.bytes), colours.of(block), block.named, remark)
+
+
+def _block_cards(held: Sequence[StageBlock], moment: LineMoment | None) -> tuple[StageBlock, ...]:
+    """The largest blocks, in their order, and what lies in the computer's own memory."""
+    shown = sorted(held, key=lambda block: -block.bytes)[:MOST_BLOCKS]
+    found = [block for block in held if block in shown and block.bytes >= 0.005 * max(one.bytes for one in held)]
+    host = moment.host if moment is not None else ()
+    found += [StageBlock(block.name, float(block.bytes), "host", remark="on the CPU") for block in host]
+    return tuple(found[:MOST_BLOCKS])
+
+
+def _blocks_title(moment: LineMoment | None, *, failed: bool) -> str:
+    if failed:
+        return "IN MEMORY, when it failed"
+    if moment is None:
+        return "IN MEMORY, before line 1"
+    if not moment.line:
+        return "IN MEMORY, after the last line"
+    if moment.turn:
+        return f"IN MEMORY NOW, in turn {moment.turn}"
+    return f"IN MEMORY NOW, inside line {moment.line}"
+
+
+def _failed_column(trace: LinesTrace, colours: _Colours) -> StageColumn:
+    """What was held when a line failed, and what it asked for beyond."""
+    failure = trace.failure
+    assert failure is not None
+    held: tuple[StageBlock, ...] = ()
+    if trace.moments:
+        held = tuple(_block(block, colours) for block in trace.moments[-1].blocks)
+    if failure.out_of_memory:
+        held = (*held, StageBlock("no room", float(failure.requested), REFUSED, remark="refused"))
+    return StageColumn(f"line {failure.line} fails", held, failed=True)
+
+
+def _with_figure(column: StageColumn, unit: float, *, ends: bool) -> StageColumn:
+    figure = in_unit(column.bytes, unit)
+    if column.is_peak:
+        figure = f"peak {figure}"
+    elif ends and column.bytes:
+        figure = f"{figure} stay"
+    return replace(column, figure=figure)
+
+
+def _seen(column: StageColumn, place: int, at: int) -> StageColumn:
+    if place < at:
+        return replace(column, state="past")
+    return replace(column, state="now" if place == at else "coming")
+
+
+def _code(trace: LinesTrace, moments: Sequence[LineMoment], at: int, *, failed: bool) -> tuple[CodeLine, ...]:
+    now = 0
+    if 0 < at <= len(moments):
+        now = moments[at - 1].line
+    if failed and trace.failure is not None:
+        now = trace.failure.line
+    seen = _raw_until(trace, moments, at)
+    # a line that does nothing to memory, such as a loop's first, is over with those behind it
+    furthest = max((moment.line for moment in seen), default=0)
+    lines = []
+    for number, text in enumerate(trace.source, 1):
+        own = [moment for moment in seen if moment.line == number]
+        state: LineState = "past" if number <= furthest else "coming"
+        if number == now:
+            state = "wrong" if failed else "now"
+        figure, warns = "", False
+        if own:
+            newest = [moment for moment in own if moment.turn == own[-1].turn]
+            figure, warns = _line_figure(newest)
+        if failed and number == now:
+            figure, warns = "fails", False
+        lines.append(CodeLine(str(number), text, figure, state, warns))
+    return tuple(lines)
+
+
+def _raw_until(trace: LinesTrace, moments: Sequence[LineMoment], at: int) -> Sequence[LineMoment]:
+    """The moments up to the one that is looked at, those of a loop's whole turn."""
+    if not 0 < at <= len(moments):
+        return trace.moments if at else ()
+    reached = moments[at - 1]
+    last = max(place for place, moment in enumerate(trace.moments) if moment is reached)
+    if reached.turn:
+        while last + 1 < len(trace.moments) and trace.moments[last + 1].turn == reached.turn:
+            last += 1
+    return trace.moments[: last + 1]
+
+
+def _line_figure(moments: Sequence[LineMoment]) -> tuple[str, bool]:
+    """What a line takes, and gives back: "+ 512, then − 256 MiB"; and whether that is more than what it keeps."""
+    before, after = moments[0].before, moments[-1].after
+    rise = max(moment.bytes for moment in moments) - before
+    stays = after - before
+    if rise <= 0 and stays < 0:
+        return f"− {format_bytes(-stays)}", False
+    if rise <= 0:
+        return "0 bytes", False
+    back = rise - stays
+    unit, name = unit_for(rise)
+    kept = sum(block.bytes for moment in moments for block in moment.blocks if block.workspace and block.fresh)
+    if back <= 0 and 0 < kept < rise:
+        return f"+ {in_unit(rise - kept, unit)} {name}, {in_unit(kept, unit)} workspace", False
+    if back <= 0:
+        return f"+ {format_bytes(rise)}", False
+    return f"+ {in_unit(rise, unit)}, then − {in_unit(back, unit)} {name}", True
+
+
+def _sentence(moments: Sequence[LineMoment], place: int) -> tuple[str, Tone]:
+    moment = moments[place]
+    if not moment.line:
+        return _end_sentence(moment), "plain"
+    if moment.turn:
+        return _turn_sentence(moments, place)
+    unnamed = [block for block in moment.blocks if not block.named]
+    passing = [block for block in unnamed if not block.fresh and block.bytes >= SMALL * moment.bytes]
+    if passing:
+        lost = max(passing, key=lambda block: block.bytes)
+        size = format_bytes(lost.bytes)
+        until = f"until {moment.title} is done" if moment.title else f"while line {moment.line} runs"
+        return f"{size} that nobody named: {lost.name} lives {until}.", "warn"
+    fresh = [block for block in moment.blocks if block.fresh and not block.workspace]
+    if not fresh:
+        return _quiet_sentence(moments, place), "plain"
+    made = max(fresh, key=lambda block: block.bytes)
+    if not made.named and len(moments) > place + 1 and moments[place + 1].line != moment.line:
+        size = format_bytes(made.bytes)
+        return f"{made.name} makes {size} that nobody named: gone when the line is done.", "warn"
+    if not made.named:
+        return f"{made.name} takes {format_bytes(made.bytes)}, and no variable has it.", "warn"
+    return f"{made.name} takes {format_bytes(made.bytes)}.", "plain"
+
+
+def _quiet_sentence(moments: Sequence[LineMoment], place: int) -> str:
+    moment = moments[place]
+    if moment.after < moment.before:
+        return f"Line {moment.line} gives {format_bytes(moment.before - moment.after)} back."
+    before = moments[place - 1].host if place else ()
+    arrived = [block for block in moment.host if block not in before]
+    if arrived:
+        block = arrived[-1]
+        return f"{block.name} takes {format_bytes(block.bytes)} of the computer's memory, and nothing of the card."
+    return f"Line {moment.line} takes nothing on the card."
+
+
+def _turn_sentence(moments: Sequence[LineMoment], place: int) -> tuple[str, Tone]:
+    moment = moments[place]
+    held = format_bytes(moment.bytes)
+    before = moments[place - 1] if place and moments[place - 1].turn else None
+    if before is None:
+        return f"In the first turn the card holds {held} at most.", "plain"
+    more = moment.bytes - before.bytes
+    than = f"turn {before.turn}" if before.turn + 1 < moment.turn else "the turn before"
+    if more > 0:
+        return f"Turn {moment.turn}: {held}, {format_bytes(more)} more than in {than}.", "warn"
+    return f"Turn {moment.turn}: {held}, no more than in {than}.", "plain"
+
+
+def _end_sentence(moment: LineMoment) -> str:
+    names = [block.name for block in moment.blocks if block.named and not block.workspace]
+    if not moment.bytes:
+        return "Nothing stays on the card."
+    held = format_bytes(moment.bytes)
+    if not names or len(names) > MOST_BLOCKS:
+        return f"{held} stay on the card."
+    listed = names[0]
+    if len(names) > 1:
+        listed = f"{', '.join(names[:-1])} and {names[-1]}"
+    return f"{held} stay on the card: {listed}."

@@ -1,0 +1,646 @@
+"""Paints a picture of the stage: code, blocks, columns, curves and the sentence, as large as the screen allows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from PySide6.QtCore import QPointF, QRectF, Qt
+from PySide6.QtGui import (
+    QBrush,
+    QColor,
+    QFont,
+    QFontDatabase,
+    QFontMetricsF,
+    QPainter,
+    QPainterPath,
+    QPaintEvent,
+    QPen,
+    QPolygonF,
+)
+from PySide6.QtWidgets import QSizePolicy, QWidget
+
+from gpudash.drawing.scene import PlotScene, SceneCurve, SceneFrame
+from gpudash.drawing.stages import PlacedChart, StageBlock, StageBox, StageChart, StageColumn, curve_scene
+from gpudash.session.demo.pictures import REFUSED, CodeLine, StagePanel, StagePicture
+from gpudash.ui.colours import Palette, mixed
+from gpudash.ui.explanation.highlighting import Span, colours_of, spans_of
+from gpudash.units import format_bytes
+
+CODE, PEAK, FIGURE, AXIS = 56, 44, 36, 28
+"""Sizes of type on a screen of `WIDE` by `HIGH` pixels: code, the peak, figures and names, axes and remarks."""
+
+WIDE, HIGH = 2560, 1440
+
+LEAST = {CODE: 18, PEAK: 18, FIGURE: 15, AXIS: 13}
+"""Pixels below which no type goes, on however small a screen."""
+
+HATCH_PX = 7
+"""From line to line of the hatch that says: does not fit."""
+
+CODE_SHARE = 0.28
+"""Of the height for the code and the blocks."""
+
+FILL, FILL_COMING = 0.38, 0.78
+"""Share of the ground in a block's colour: of one that is there, and of one that is still to come."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnText:
+    """A text as it was painted.
+
+    Attributes:
+        text: whole.
+        place: what it takes.
+        room: what it may take.
+        cut: whether it was shortened.
+    """
+
+    text: str
+    place: QRectF
+    room: QRectF
+    cut: bool
+
+
+class StageCanvas(QWidget):
+    """Shows one picture.
+
+    Args:
+        palette: colours.
+
+    Attributes:
+        drawn: the texts of the newest painting.
+        code_place: where the code is, for an editor that takes its place.
+    """
+
+    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self._colours = palette
+        self._picture = StagePicture("")
+        self._scale = 1.0
+        self.drawn: list[DrawnText] = []
+        self.code_place = QRectF()
+        self._mono = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont).family()
+
+    def show_picture(self, picture: StagePicture) -> None:
+        """Show another step."""
+        if picture != self._picture:
+            self._picture = picture
+            self.setAccessibleName(picture.title)
+            self.setAccessibleDescription(picture.description)
+            self.update()
+
+    def set_palette(self, palette: Palette) -> None:
+        """Draw in other colours."""
+        self._colours = palette
+        self.update()
+
+    def set_screen(self, width: int, height: int) -> None:
+        """Size the type for a whole screen of so many pixels."""
+        self._scale = min(width / WIDE, height / HIGH)
+        self._lay_out()
+        self.update()
+
+    @property
+    def edge(self) -> float:
+        """Pixels between the screen's edge and what is on it."""
+        return 72 * self._scale
+
+    def px(self, size: int) -> int:
+        """Pixels of a size of type on this screen."""
+        return max(LEAST.get(size, 1), round(size * self._scale))
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        self._lay_out()
+        self.drawn = []
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.fillRect(self.rect(), QColor(self._colours.field if self._colours.dark else self._colours.window))
+        picture = self._picture
+        self._head(painter, picture)
+        self._code(painter, picture.code)
+        if picture.panels:
+            self._panels(painter, picture.panels)
+        else:
+            self._blocks(painter, picture)
+            if picture.chart is not None:
+                self._chart(painter, picture.chart)
+        self._sentence(painter, picture)
+        painter.end()
+
+    def _lay_out(self) -> None:
+        """Where the parts are: head, code beside blocks, the plot, the sentence."""
+        width, height = float(self.width()), float(self.height())
+        edge = self.edge
+        self._gap = max(8.0, 24 * self._scale)
+        line = self._line(FIGURE)
+        self._head_place = QRectF(edge, self._gap * 1.2, width - 2 * edge, line * 1.5)
+        top = self._head_place.bottom() + self._gap * 0.7
+        code_height = CODE_SHARE * height
+        whole = width - 2 * edge
+        code_width = whole if self._picture.panels else whole * 0.62
+        self.code_place = QRectF(edge, top, code_width, code_height)
+        left = self.code_place.right() + 2 * self._gap
+        self._blocks_place = QRectF(left, top, width - edge - left, code_height)
+        bar = line * 1.75
+        self._sentence_place = QRectF(edge, height - bar - self._gap / 2, whole, bar)
+        begin = self.code_place.bottom() + self._gap * 1.1
+        self._plot_place = QRectF(edge, begin, whole, self._sentence_place.top() - self._gap - begin)
+
+    def _font(self, size: int, *, bold: bool = False, mono: bool = False) -> QFont:
+        font = QFont(self.font())
+        if mono:
+            font.setFamily(self._mono)
+        font.setPixelSize(self.px(size))
+        font.setBold(bold)
+        return font
+
+    def _line(self, size: int) -> float:
+        return QFontMetricsF(self._font(size)).height()
+
+    def _write(
+        self,
+        painter: QPainter,
+        room: QRectF,
+        text: str,
+        font: QFont,
+        colour: QColor | str,
+        align: Qt.AlignmentFlag = Qt.AlignmentFlag.AlignLeft,
+    ) -> QRectF:
+        """Write a line of text within ``room``: smaller, by a quarter at most, where it is too long, and then cut."""
+        if not text.strip():
+            return QRectF()
+        used = QFont(font)
+        least = max(LEAST[AXIS], round(font.pixelSize() * 0.72))
+        while QFontMetricsF(used).horizontalAdvance(text) > room.width() and used.pixelSize() > least:
+            used.setPixelSize(used.pixelSize() - 1)
+        metrics = QFontMetricsF(used)
+        shown = text
+        if metrics.horizontalAdvance(text) > room.width() + 0.5:
+            shown = metrics.elidedText(text, Qt.TextElideMode.ElideRight, room.width())
+        taken = metrics.horizontalAdvance(shown)
+        left = room.left()
+        if align == Qt.AlignmentFlag.AlignRight:
+            left = room.right() - taken
+        elif align == Qt.AlignmentFlag.AlignHCenter:
+            left = room.center().x() - taken / 2
+        place = QRectF(left, room.center().y() - metrics.height() / 2, taken, metrics.height())
+        painter.setFont(used)
+        painter.setPen(QColor(colour))
+        painter.drawText(QPointF(place.left(), place.top() + metrics.ascent()), shown)
+        self.drawn.append(DrawnText(text, place, room, shown != text))
+        return place
+
+    def _head(self, painter: QPainter, picture: StagePicture) -> None:
+        colours, place = self._colours, self._head_place
+        corner_font = self._font(AXIS)
+        width = min(QFontMetricsF(corner_font).horizontalAdvance(picture.corner) + 2, place.width() * 0.4)
+        corner = QRectF(place.right() - width, place.top(), width, place.height())
+        self._write(painter, corner, picture.corner, corner_font, colours.muted, Qt.AlignmentFlag.AlignRight)
+        title_font = self._font(FIGURE, bold=True)
+        taken = QFontMetricsF(title_font).horizontalAdvance(picture.title) + 2
+        title = QRectF(place.left(), place.top(), min(taken, place.width() * 0.4), place.height())
+        self._write(painter, title, picture.title, title_font, colours.text)
+        left = title.right() + 2 * self._gap
+        room = QRectF(left, place.top(), corner.left() - self._gap - left, place.height())
+        guessed = picture.choices or picture.question.startswith(("Right", "Not quite"))
+        ink = colours.accent if guessed else colours.muted
+        self._write(painter, room, picture.question, self._font(FIGURE), ink)
+
+    def _code(self, painter: QPainter, lines: Sequence[CodeLine]) -> None:
+        colours, place = self._colours, self.code_place
+        painter.setPen(QPen(QColor(colours.border), max(1.0, 2 * self._scale)))
+        painter.setBrush(QColor(colours.window if colours.dark else colours.panel))
+        painter.drawRoundedRect(place, 6, 6)
+        if not lines:
+            return
+        padding = self._gap * 0.4
+        step = min((place.height() - 2 * padding) / len(lines), self.px(CODE) * 1.95)
+        top = place.top() + (place.height() - step * len(lines)) / 2
+        font = self._font(CODE, mono=True)
+        font.setPixelSize(max(LEAST[AXIS], min(font.pixelSize(), int(step / 1.35))))
+        figure_font = self._font(FIGURE)
+        figure_font.setPixelSize(max(LEAST[AXIS], min(figure_font.pixelSize(), int(step / 1.3))))
+        figures = max((QFontMetricsF(figure_font).horizontalAdvance(line.figure) for line in lines), default=0.0)
+        figures = min(figures * 1.15 + self._gap, place.width() * 0.42) if figures else self._gap
+        number_width = QFontMetricsF(font).horizontalAdvance("00")
+        left = place.left() + self._gap + number_width + self._gap
+        room = place.right() - self._gap - figures - left
+        widest = max(QFontMetricsF(font).horizontalAdvance(line.text) for line in lines)
+        # one size for all lines, so that they stand under one another as in an editor
+        if widest > room:
+            font.setPixelSize(max(LEAST[AXIS], int(font.pixelSize() * room / widest)))
+        coloured = spans_of([line.text for line in lines])
+        kinds = colours_of(colours)
+        for row, line in enumerate(lines):
+            band = QRectF(place.left() + 1, top + row * step, place.width() - 2, step)
+            self._code_band(painter, band, line)
+            ink = colours.muted if line.state == "coming" else colours.text
+            number = QRectF(place.left() + self._gap, band.top(), number_width, step)
+            small = QFont(font)
+            small.setPixelSize(max(LEAST[AXIS], int(font.pixelSize() * 0.64)))
+            shown = {"now": colours.accent, "wrong": colours.critical}.get(line.state, colours.muted)
+            self._write(painter, number, line.number, small, shown, Qt.AlignmentFlag.AlignRight)
+            text_room = QRectF(left, band.top(), room, step)
+            text_place = self._write(painter, text_room, line.text, font, ink)
+            if not self.drawn[-1].cut and line.state != "coming":
+                self._coloured(painter, text_place, line.text, font, coloured[row], kinds)
+            if line.figure:
+                figure_room = QRectF(text_room.right(), band.top(), figures, step)
+                strong = QFont(figure_font)
+                strong.setBold(line.warns or line.state == "wrong")
+                tint = colours.text
+                if line.warns:
+                    tint = colours.warn
+                if line.state == "wrong":
+                    tint = colours.critical
+                self._write(painter, figure_room, line.figure, strong, tint, Qt.AlignmentFlag.AlignRight)
+
+    def _code_band(self, painter: QPainter, band: QRectF, line: CodeLine) -> None:
+        colours = self._colours
+        if line.state not in ("now", "wrong"):
+            return
+        ground = colours.banner_critical if line.state == "wrong" else colours.banner_note
+        painter.fillRect(band, QColor(ground))
+        edge = QRectF(band.left(), band.top(), max(3.0, 10 * self._scale), band.height())
+        painter.fillRect(edge, QColor(colours.critical if line.state == "wrong" else colours.accent))
+
+    def _coloured(
+        self, painter: QPainter, place: QRectF, text: str, font: QFont, spans: Sequence[Span], kinds: Mapping[str, str]
+    ) -> None:
+        """Numbers, words of Python and strings in their colours, over the text as it stands."""
+        metrics = QFontMetricsF(painter.font())
+        for span in spans:
+            begin, length = span.begin, span.length
+            left = place.left() + metrics.horizontalAdvance(text[:begin])
+            ground = painter.pen()
+            painter.setPen(QColor(kinds[span.kind]))
+            painter.drawText(QPointF(left, place.top() + metrics.ascent()), text[begin : begin + length])
+            painter.setPen(ground)
+
+    def _blocks(self, painter: QPainter, picture: StagePicture) -> None:
+        colours, place = self._colours, self._blocks_place
+        head = QRectF(place.left(), place.top(), place.width(), self._line(AXIS))
+        title_font = self._font(AXIS, bold=True)
+        self._write(painter, head, picture.blocks_title, title_font, colours.muted)
+        blocks = picture.blocks
+        if not blocks:
+            room = QRectF(place.left(), head.bottom() + 4, place.width(), head.height())
+            self._write(painter, room, "nothing yet", self._font(AXIS), colours.muted)
+            return
+        across = 2
+        rows = max(2, -(-len(blocks) // across))
+        gap = self._gap * 0.6
+        top = head.bottom() + gap * 0.6
+        width = (place.width() - gap * (across - 1)) / across
+        height = (place.bottom() - top - gap * (rows - 1)) / rows
+        for number, block in enumerate(blocks):
+            row, column = divmod(number, across)
+            box = QRectF(place.left() + column * (width + gap), top + row * (height + gap), width, height)
+            self._block_card(painter, box, block)
+
+    def _block_card(self, painter: QPainter, box: QRectF, block: StageBlock) -> None:
+        self._fill(painter, box, block, coming=False, radius=6)
+        inner = box.adjusted(self._gap * 0.6, self._gap * 0.2, -self._gap * 0.6, -self._gap * 0.2)
+        half = inner.height() / 2
+        upper = QRectF(inner.left(), inner.top(), inner.width(), half)
+        lower = QRectF(inner.left(), inner.top() + half, inner.width(), half)
+        text = self._colours.text
+        self._write(painter, upper, block.name, self._font(FIGURE, bold=True, mono=True), text)
+        size = format_bytes(block.bytes)
+        self._write(painter, lower, f"{size}, {block.remark}" if block.remark else size, self._font(AXIS), text)
+
+    def _colour(self, kind: str) -> QColor:
+        curves = self._colours.curves
+        if kind == REFUSED:
+            return QColor(self._colours.critical)
+        if kind == "host":
+            return QColor(curves["reference"])
+        return QColor(curves.get(kind, curves["reference"]))
+
+    def _fill(self, painter: QPainter, box: QRectF, block: StageBlock, *, coming: bool, radius: float = 0) -> None:
+        """A block: solid where it is there, a dashed edge where it is to come, a warning's where nobody named it."""
+        ground = QColor(self._colours.window if self._colours.dark else self._colours.panel)
+        colour = self._colour(block.kind)
+        share = FILL_COMING if coming else FILL
+        if radius:
+            share = 0.68 if block.kind != "host" else 0.88
+        edge, width = colour, max(1.0, 2.5 * self._scale)
+        style = Qt.PenStyle.SolidLine
+        if not block.named:
+            edge, width = QColor(self._colours.warn), max(2.0, 5 * self._scale)
+        if coming or block.kind == "host":
+            style = Qt.PenStyle.DashLine
+        if block.kind == REFUSED:
+            painter.fillRect(box, mixed(colour, ground, 0.8))
+            self._hatch(painter, box)
+        else:
+            painter.setPen(Qt.PenStyle.NoPen)
+            painter.setBrush(mixed(colour, ground, share))
+            painter.drawRoundedRect(box, radius, radius)
+        edged = radius or coming or not block.named or block.kind == REFUSED
+        if edged and box.height() > 2 * width:
+            painter.setPen(QPen(edge, width, style))
+            painter.setBrush(Qt.BrushStyle.NoBrush)
+            inset = width / 2
+            painter.drawRoundedRect(box.adjusted(inset, inset, -inset, -inset), radius, radius)
+
+    def _hatch(self, painter: QPainter, box: QRectF) -> None:
+        """What does not fit, and nothing else."""
+        painter.save()
+        painter.setClipRect(box)
+        painter.setPen(QPen(QColor(self._colours.critical), max(1.0, 2 * self._scale)))
+        step = max(HATCH_PX, 2 * HATCH_PX * self._scale)
+        at = box.left() - box.height()
+        while at < box.right():
+            painter.drawLine(QPointF(at, box.bottom()), QPointF(at + box.height(), box.top()))
+            at += step
+        painter.restore()
+
+    def _chart(self, painter: QPainter, chart: StageChart) -> None:
+        colours, place = self._colours, self._plot_place
+        axis_font = self._font(AXIS)
+        line = self._line(AXIS)
+        head = QRectF(place.left(), place.top(), place.width(), line * 1.15)
+        name = f"{chart.title}, {chart.unit[1]}"
+        bold = self._font(AXIS, bold=True)
+        name_width = QFontMetricsF(bold).horizontalAdvance(name) + 2
+        self._write(painter, QRectF(head.left(), head.top(), name_width, head.height()), name, bold, colours.muted)
+        rest = QRectF(
+            head.left() + name_width + self._gap, head.top(), head.width() - name_width - self._gap, head.height()
+        )
+        self._write(painter, rest, chart.remark, axis_font, colours.muted, Qt.AlignmentFlag.AlignRight)
+        widest = QFontMetricsF(axis_font).horizontalAdvance(
+            chart.figure(max(chart.highest, chart.limit or 0.0)) + "0,0"
+        )
+        below = head.bottom() + self._gap * 0.4
+        frame = StageBox(place.left(), below, place.width(), place.bottom() - below)
+        placed = chart.placed(frame, line=self._line(PEAK) * 1.05, axis=widest, header=line * 1.6)
+        self._axis(painter, placed, axis_font)
+        taken = self._piles(painter, chart, placed)
+        self._limit_line(painter, placed)
+        for column, header, boxes, top in zip(chart.columns, placed.headers, placed.columns, placed.tops, strict=True):
+            self._header(painter, column, _rect(header))
+            for block, box in zip(column.blocks, boxes, strict=True):
+                self._block_label(painter, _rect(box), block, chart)
+            taken.append(self._figure(painter, column, _rect(header), top))
+        self._limit(painter, chart, placed, taken)
+
+    def _piles(self, painter: QPainter, chart: StageChart, placed: PlacedChart) -> list[QRectF]:
+        """Paint the columns without words; where each is."""
+        taken = []
+        for column, boxes, top in zip(chart.columns, placed.columns, placed.tops, strict=True):
+            for block, box in zip(column.blocks, boxes, strict=True):
+                self._fill(painter, _rect(box).adjusted(0, 1, 0, 0), block, coming=column.state == "coming")
+            if not boxes:
+                continue
+            if placed.limit is not None and top < placed.limit - 1:
+                self._hatch(painter, QRectF(boxes[0].x, top, boxes[0].width, placed.limit - top))
+            taken.append(QRectF(boxes[0].x, top, boxes[0].width, placed.plot.bottom - top))
+        return taken
+
+    def _axis(self, painter: QPainter, placed: PlacedChart, font: QFont) -> None:
+        colours, plot = self._colours, placed.plot
+        line = QFontMetricsF(font).height()
+        painter.setPen(QPen(QColor(colours.grid), max(1.0, 1.5 * self._scale)))
+        for y, _text in placed.ticks:
+            painter.drawLine(QPointF(plot.x, y), QPointF(plot.right, y))
+        for header in placed.headers[1:]:
+            left = header.x - 2
+            painter.drawLine(QPointF(left, plot.y), QPointF(left, plot.bottom))
+        for y, text in placed.ticks:
+            # the lowest one stands on the edge: it keeps within the plot's own place
+            middle = min(y, plot.bottom - line / 2 + 1)
+            room = QRectF(self.edge, middle - line / 2, plot.x - self.edge - self._gap * 0.5, line)
+            self._write(painter, room, text, font, colours.muted, Qt.AlignmentFlag.AlignRight)
+
+    def _header(self, painter: QPainter, column: StageColumn, box: QRectF) -> None:
+        colours = self._colours
+        now = column.state == "now"
+        painter.setPen(Qt.PenStyle.NoPen)
+        ground = colours.banner_note if now else colours.button
+        ink = colours.accent if now else colours.text
+        if now and column.failed:
+            ground = colours.banner_critical
+            ink = colours.critical
+        painter.setBrush(QColor(ground))
+        painter.drawRoundedRect(box, 3, 3)
+        if column.state == "coming":
+            ink = colours.muted
+        self._write(
+            painter,
+            box.adjusted(4, 0, -4, 0),
+            column.title,
+            self._font(AXIS, bold=now),
+            ink,
+            Qt.AlignmentFlag.AlignHCenter,
+        )
+
+    def _block_label(self, painter: QPainter, box: QRectF, block: StageBlock, chart: StageChart) -> None:
+        """A block's name and size, where it is high and wide enough for them."""
+        line = self._line(AXIS)
+        if box.height() < line * 1.05:
+            return
+        if block.kind == REFUSED:
+            # words between the lines of a hatch are not read
+            middle = QRectF(box.left() + 3, box.center().y() - line / 2, box.width() - 6, line)
+            painter.fillRect(middle, mixed(QColor(self._colours.critical), QColor(self._colours.window), 0.8))
+        pad = self._gap * 0.5
+        inner = box.adjusted(pad, 0, -pad, 0)
+        name_font = self._font(AXIS, bold=True, mono=True)
+        figure_font = self._font(AXIS)
+        figure = chart.figure(block.bytes)
+        figure_width = QFontMetricsF(figure_font).horizontalAdvance(figure) + 1
+        name_width = QFontMetricsF(name_font).horizontalAdvance(block.name)
+        ink = self._colours.text
+        both = name_width + figure_width + pad <= inner.width()
+        if both:
+            room = QRectF(inner.right() - figure_width, inner.top(), figure_width, inner.height())
+            self._write(painter, room, figure, figure_font, ink, Qt.AlignmentFlag.AlignRight)
+            inner.setRight(room.left() - pad)
+            self._write(painter, inner, block.name, name_font, ink)
+            return
+        # a name that has no room says less than its figure does: its colour is told beside the code
+        shrunk = QFont(name_font)
+        shrunk.setPixelSize(max(LEAST[AXIS], round(name_font.pixelSize() * 0.8)))
+        if QFontMetricsF(shrunk).horizontalAdvance(block.name) <= inner.width():
+            self._write(painter, inner, block.name, name_font, ink)
+        elif figure_width <= inner.width():
+            self._write(painter, inner, figure, figure_font, ink, Qt.AlignmentFlag.AlignHCenter)
+
+    def _figure(self, painter: QPainter, column: StageColumn, header: QRectF, top: float) -> QRectF:
+        """What a pile comes to, over it."""
+        colours = self._colours
+        size = PEAK if column.is_peak else FIGURE
+        ink = colours.text
+        if column.is_peak:
+            ink = colours.warn
+        if column.failed:
+            ink = colours.critical
+        if column.state == "coming":
+            ink = colours.muted
+        if not column.figure.strip():
+            return QRectF()
+        line = self._line(size)
+        font = self._font(size, bold=True)
+        room = QRectF(header.left(), top - line * 1.05, header.width(), line)
+        width = min(QFontMetricsF(font).horizontalAdvance(column.figure) + 8, room.width())
+        # over the line of a limit it would be struck through
+        ground = QColor(colours.field if colours.dark else colours.window)
+        painter.fillRect(QRectF(room.center().x() - width / 2, room.top() + 2, width, line - 3), ground)
+        return self._write(painter, room, column.figure, font, ink, Qt.AlignmentFlag.AlignHCenter)
+
+    def _limit_line(self, painter: QPainter, placed: PlacedChart) -> None:
+        if placed.limit is None:
+            return
+        pen = QPen(QColor(self._colours.critical), max(2.0, 4 * self._scale))
+        pen.setDashPattern([4, 2])
+        painter.setPen(pen)
+        painter.drawLine(QPointF(placed.plot.x, placed.limit), QPointF(placed.plot.right, placed.limit))
+
+    def _limit(self, painter: QPainter, chart: StageChart, placed: PlacedChart, taken: Sequence[QRectF]) -> None:
+        if chart.limit is None:
+            return
+        colours, plot = self._colours, placed.plot
+        unit = chart.unit[1]
+        text = f"limit {chart.figure(chart.limit)} {unit}"
+        left = chart.limit - chart.highest
+        spare = f"{chart.figure(left)} left at the peak" if left >= 0 and chart.highest else ""
+        font, plain = self._font(FIGURE, bold=True), self._font(FIGURE)
+        width = QFontMetricsF(font).horizontalAdvance(text)
+        spare_width = QFontMetricsF(plain).horizontalAdvance(spare) + self._gap if spare else 0.0
+        line = self._line(FIGURE)
+        if placed.limit is None:
+            text = f"↑ {text}"
+            width = QFontMetricsF(font).horizontalAdvance(text)
+            room = QRectF(plot.x + self._gap * 0.5, plot.y + 2, width + 1, line)
+            self._write(painter, room, text, font, colours.critical)
+            return
+        whole = width + spare_width
+        place = self._free_place(placed, taken, whole, line)
+        if place is None and spare:
+            spare, spare_width = "", 0.0
+            place = self._free_place(placed, taken, width, line)
+        if place is None:
+            place = QRectF(plot.x + self._gap * 0.5, placed.limit + 3, width, line)
+            ground = QColor(colours.window if colours.dark else colours.panel)
+            painter.fillRect(place.adjusted(-4, 0, 4, 0), ground)
+        self._write(painter, QRectF(place.left(), place.top(), width + 1, line), text, font, colours.critical)
+        if spare:
+            room = QRectF(place.left() + width + self._gap, place.top(), spare_width, line)
+            self._write(painter, room, spare, plain, colours.muted)
+
+    def _free_place(self, placed: PlacedChart, taken: Sequence[QRectF], width: float, line: float) -> QRectF | None:
+        """Where the limit's name hides no pile and no figure: under the line or above it, at the left or the right."""
+        plot, pad = placed.plot, self._gap * 0.5
+        assert placed.limit is not None
+        for top in (placed.limit + pad * 0.3, placed.limit - line - pad * 0.3):
+            for left in (plot.x + pad, plot.right - pad - width):
+                place = QRectF(left, top, width, line)
+                inside = top >= plot.y - 1
+                if inside and not any(place.intersects(one.adjusted(-4, -2, 4, 0)) for one in taken if one.isValid()):
+                    return place
+        return None
+
+    def _panels(self, painter: QPainter, panels: Sequence[StagePanel]) -> None:
+        place = self._plot_place
+        gap = self._gap
+        width = (place.width() - gap * (len(panels) - 1)) / len(panels)
+        every = [value for panel in panels for value in panel.losses]
+        low = min(every, default=0.0)
+        high = max(every, default=1.0)
+        if high <= low:
+            high = low + 1.0
+        for number, panel in enumerate(panels):
+            box = QRectF(place.left() + number * (width + gap), place.top(), width, place.height())
+            self._panel(painter, box, panel, low, high)
+
+    def _panel(self, painter: QPainter, box: QRectF, panel: StagePanel, low: float, high: float) -> None:
+        colours = self._colours
+        now = panel.state == "now"
+        edge = QColor(colours.accent if now else colours.border)
+        style = Qt.PenStyle.DashLine if panel.state == "coming" else Qt.PenStyle.SolidLine
+        painter.setPen(QPen(edge, max(1.0, (4 if now else 2) * self._scale), style))
+        painter.setBrush(QColor(colours.window if colours.dark else colours.panel))
+        painter.drawRoundedRect(box, 6, 6)
+        pad = self._gap * 0.7
+        inner = box.adjusted(pad, pad * 0.5, -pad, -pad * 0.5)
+        line = self._line(FIGURE)
+        ink = colours.muted if panel.state == "coming" else colours.text
+        title = QRectF(inner.left(), inner.top(), inner.width(), line * 1.2)
+        self._write(painter, title, panel.title, self._font(FIGURE, bold=True), ink)
+        row = self._line(PEAK) + self._line(AXIS)
+        figures = QRectF(inner.left(), inner.bottom() - row, inner.width(), row)
+        self._panel_figures(painter, figures, panel)
+        plot = QRectF(inner.left(), title.bottom(), inner.width(), figures.top() - title.bottom() - pad * 0.4)
+        axis = self._font(AXIS)
+        metrics = QFontMetricsF(axis)
+        left = metrics.horizontalAdvance("0.00") + pad * 0.5
+        frame = SceneFrame(plot.width(), plot.height(), left, pad * 0.3, metrics.height() * 0.6, metrics.height() * 1.3)
+        self._curve(painter, plot, curve_scene(panel.losses, panel.steps, low, high, frame), bool(panel.losses))
+
+    def _panel_figures(self, painter: QPainter, place: QRectF, panel: StagePanel) -> None:
+        colours = self._colours
+        width = place.width() / max(3, len(panel.figures))
+        value_line = self._line(PEAK)
+        for number, (name, value) in enumerate(panel.figures):
+            left = place.left() + width * number
+            upper = QRectF(left, place.top(), width - self._gap * 0.3, value_line)
+            lower = QRectF(left, upper.bottom(), width - self._gap * 0.3, place.height() - value_line)
+            self._write(painter, upper, value, self._font(PEAK, bold=True), colours.text)
+            self._write(painter, lower, name, self._font(AXIS), colours.muted)
+
+    def _curve(self, painter: QPainter, place: QRectF, scene: PlotScene, known: bool) -> None:
+        """A scene of the drawing layer with its axes and its curve."""
+        colours, frame, font = self._colours, scene.frame, self._font(AXIS)
+        metrics = QFontMetricsF(font)
+        line = metrics.height()
+        begin, end = place.left() + frame.left, place.right() - frame.right
+        painter.setPen(QPen(QColor(colours.grid), max(1.0, 1.5 * self._scale)))
+        for value, _text in scene.left.ticks:
+            y = place.top() + float(scene.y(value))
+            painter.drawLine(QPointF(begin, y), QPointF(end, y))
+        for value, text in scene.left.ticks if known else ():
+            y = place.top() + float(scene.y(value))
+            room = QRectF(place.left(), y - line / 2, frame.left - self._gap * 0.3, line)
+            self._write(painter, room, text, font, colours.muted, Qt.AlignmentFlag.AlignRight)
+        bottom = QRectF(begin, place.bottom() - line * 1.1, end - begin, line)
+        first, last = scene.across.ticks[0], scene.across.ticks[-1]
+        self._write(painter, bottom, last[1], font, colours.muted, Qt.AlignmentFlag.AlignRight)
+        self._write(painter, QRectF(begin, bottom.top(), line * 3, line), f"{first[1]}, loss", font, colours.muted)
+        for item in scene.items:
+            if isinstance(item, SceneCurve) and len(item.x):
+                points = [
+                    QPointF(place.left() + x, place.top() + y)
+                    for x, y in zip(scene.x(item.x).tolist(), scene.y(item.y).tolist(), strict=True)
+                ]
+                painter.setPen(QPen(self._colour(item.kind), max(2.0, 5 * self._scale)))
+                painter.setBrush(Qt.BrushStyle.NoBrush)
+                path = QPainterPath()
+                path.addPolygon(QPolygonF(points))
+                painter.drawPath(path)
+
+    def _sentence(self, painter: QPainter, picture: StagePicture) -> None:
+        colours, place = self._colours, self._sentence_place
+        grounds = {"warn": colours.banner_warn, "wrong": colours.banner_critical, "plain": colours.banner_note}
+        inks = {"warn": colours.warn, "wrong": colours.critical, "good": colours.good, "plain": colours.accent}
+        painter.setPen(Qt.PenStyle.NoPen)
+        good = mixed(QColor(colours.good), QColor(colours.window), 0.84)
+        painter.setBrush(QBrush(QColor(grounds.get(picture.tone, good.name()))))
+        painter.drawRoundedRect(place, 6, 6)
+        inner = place.adjusted(self._gap, 0, -self._gap, 0)
+        remark_font = self._font(FIGURE)
+        width = 0.0
+        if picture.remark:
+            width = min(QFontMetricsF(remark_font).horizontalAdvance(picture.remark) + 2, inner.width() * 0.38)
+            room = QRectF(inner.right() - width, inner.top(), width, inner.height())
+            self._write(painter, room, picture.remark, remark_font, inks[picture.tone], Qt.AlignmentFlag.AlignRight)
+            width += self._gap
+        room = QRectF(inner.left(), inner.top(), inner.width() - width, inner.height())
+        self._write(painter, room, picture.sentence, self._font(FIGURE, bold=True), colours.text)
+
+
+def _rect(box: StageBox) -> QRectF:
+    return QRectF(box.x, box.y, box.width, box.height)

@@ -1,0 +1,89 @@
+"""The editor of *my three lines*: the lines in large type, and the size of the card they run on."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QEvent, QObject, Qt, Signal
+from PySide6.QtGui import QFontDatabase, QKeyEvent
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QPlainTextEdit, QPushButton, QSpinBox
+
+from gpudash.ui.widgets.layouts import in_column
+from gpudash.ui.widgets.plain_text import PlainLabel
+from gpudash.units import MIB
+
+LARGEST_MIB = 1_048_576
+
+
+class LinesEditor(QFrame):
+    """Lies over the code.
+
+    Signals:
+        accepted: the lines and the card's bytes are to be run.
+        rejected: they are to stay as they were.
+    """
+
+    accepted = Signal(str, object)
+    rejected = Signal()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setProperty("role", "panel")
+        self.text = QPlainTextEdit()
+        self.text.setAccessibleName("Lines of PyTorch")
+        self.text.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
+        self.text.setTabChangesFocus(False)
+        self.text.installEventFilter(self)
+        self.card = PlainLabel("Simulated card of")
+        self.limit = QSpinBox()
+        self.limit.setRange(1, LARGEST_MIB)
+        self.limit.setSuffix(" MiB")
+        self.limit.setButtonSymbols(QSpinBox.ButtonSymbols.NoButtons)
+        self.limit.setAccessibleName("Memory of the simulated card")
+        self.limit.installEventFilter(self)
+        self.run = QPushButton("Run   Ctrl+Enter")
+        self.run.setProperty("role", "primary")
+        self.cancel = QPushButton("Cancel   Esc")
+        self.run.clicked.connect(self._accept)
+        self.cancel.clicked.connect(self.rejected.emit)
+        row = QHBoxLayout()
+        row.addWidget(self.card)
+        row.addWidget(self.limit)
+        row.addStretch(1)
+        row.addWidget(self.cancel)
+        row.addWidget(self.run)
+        self._mono = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont).family()
+        in_column(self.text, row, parent=self, margins=(8, 8, 8, 8), spacing=6)
+        self.hide()
+
+    def begin(self, source: str, limit: int) -> None:
+        """Show the lines and take the focus."""
+        self.text.setPlainText(source)
+        self.limit.setValue(max(1, limit // MIB))
+        self.show()
+        self.raise_()
+        self.text.setFocus()
+        cursor = self.text.textCursor()
+        cursor.movePosition(cursor.MoveOperation.End)
+        self.text.setTextCursor(cursor)
+
+    def set_pixels(self, code: int, controls: int) -> None:
+        """Write in type of so many pixels."""
+        self.text.setStyleSheet(f"font-family: '{self._mono}'; font-size: {code}px;")
+        sheet = f"font-size: {controls}px;"
+        for part in (self.run, self.cancel, self.limit, self.card):
+            part.setStyleSheet(sheet)
+
+    def _accept(self) -> None:
+        lines = self.text.toPlainText().rstrip().splitlines()
+        self.accepted.emit("\n".join(lines), self.limit.value() * MIB)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Ctrl+Enter runs and Esc cancels, wherever in it the focus is."""
+        if isinstance(event, QKeyEvent) and event.type() is QEvent.Type.KeyPress:
+            entered = event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter)
+            if entered and event.modifiers() & Qt.KeyboardModifier.ControlModifier:
+                self._accept()
+                return True
+            if event.key() == Qt.Key.Key_Escape:
+                self.rejected.emit()
+                return True
+        return False

@@ -1,0 +1,96 @@
+"""Buttons of the stage: a key as it is printed on a keyboard, and what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PySide6.QtCore import QRectF, QSize, Qt
+from PySide6.QtGui import QColor, QFont, QFontMetricsF, QPainter, QPaintEvent, QPen
+from PySide6.QtWidgets import QPushButton
+
+from gpudash.ui.colours import Palette
+from gpudash.ui.widgets.plain_text import plain_tip
+
+
+class KeyButton(QPushButton):
+    """A key and what it does; a click does the same.
+
+    Args:
+        key: as it is printed.
+        label: what it does.
+        act: does it.
+        palette: colours.
+        tip: a sentence more.
+    """
+
+    def __init__(self, key: str, label: str, act: Callable[[], None], palette: Palette, tip: str = "") -> None:
+        super().__init__()
+        self._key, self._label, self._colours = key, label, palette
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.setAccessibleName(f"{label} ({key})")
+        self.setToolTip(plain_tip(tip or label))
+        self.clicked.connect(act)
+
+    @property
+    def label(self) -> str:
+        """What it does."""
+        return self._label
+
+    def set_label(self, label: str) -> None:
+        """Say another thing that it does."""
+        if label != self._label:
+            self._label = label
+            self.setAccessibleName(f"{label} ({self._key})")
+            self.updateGeometry()
+            self.update()
+
+    def set_palette(self, palette: Palette) -> None:
+        """Draw in other colours."""
+        self._colours = palette
+        self.update()
+
+    def set_pixels(self, size: int) -> None:
+        """Write in type of so many pixels."""
+        self.setStyleSheet(f"font-size: {size}px; border: 0px; background: transparent; padding: 0px;")
+        self.updateGeometry()
+
+    def sizeHint(self) -> QSize:
+        metrics = QFontMetricsF(self.font())
+        height = metrics.height()
+        width = self._key_width(metrics) + height * 0.35 + metrics.horizontalAdvance(self._label)
+        return QSize(round(width + 6), max(26, round(height * 1.55)))
+
+    def minimumSizeHint(self) -> QSize:
+        """The type's size follows the screen's; it must not hold the screen's size up."""
+        return QSize(0, 0)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        colours = self._colours
+        metrics = QFontMetricsF(self.font())
+        width = self._key_width(metrics)
+        chip = QRectF(1.5, 1.5, width, self.height() - 3)
+        ground = colours.button_hover if self.underMouse() else colours.button
+        edge = colours.accent if self.hasFocus() else colours.border
+        painter.setPen(QPen(QColor(edge), 2 if self.hasFocus() else 1))
+        painter.setBrush(QColor(ground))
+        painter.drawRoundedRect(chip, 4, 4)
+        ink = QColor(colours.text)
+        if not self.isEnabled():
+            ink = QColor(colours.border)
+        bold = QFont(self.font())
+        bold.setBold(True)
+        painter.setFont(bold)
+        painter.setPen(ink)
+        painter.drawText(chip, Qt.AlignmentFlag.AlignCenter, self._key)
+        painter.setFont(self.font())
+        if self.isEnabled():
+            painter.setPen(QColor(colours.muted))
+        left = chip.right() + metrics.height() * 0.35
+        rest = QRectF(left, 0, self.width() - left, self.height())
+        painter.drawText(rest, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft, self._label)
+        painter.end()
+
+    def _key_width(self, metrics: QFontMetricsF) -> float:
+        return metrics.horizontalAdvance(self._key) * 1.12 + metrics.height() * 0.7

@@ -1,0 +1,309 @@
+"""The stage's own window, over the whole screen: the show, its keys, and the editor of its last scene."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtGui import QCloseEvent, QColor, QKeyEvent, QPalette, QResizeEvent
+from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
+
+from gpudash.session.demo import SCENES, Scene, Show, ShowPace
+from gpudash.ui.stage.canvas import AXIS, CODE, StageCanvas
+from gpudash.ui.stage.editor import LinesEditor
+from gpudash.ui.stage.keys import KeyButton
+from gpudash.ui.widgets.plain_text import PlainLabel
+from gpudash.ui.window.workspace import Workspace
+
+TICK_MS = 100
+"""How often the show looks whether it can go on."""
+
+
+class StageWindow(QWidget):
+    """One showing of the demo; it takes itself away when it is left, and the window is as it was.
+
+    Args:
+        workspace: over a live session.
+        auto: wait for nobody.
+        simulate: prefer the simulated GPU.
+        scenes: what is played.
+        first: number of the first of them.
+        pace: how long things stay.
+        show: what is played, in place of one that is made of the arguments above.
+
+    Signals:
+        over: the demo has been left.
+    """
+
+    over = Signal()
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        *,
+        auto: bool = False,
+        simulate: bool = False,
+        scenes: Sequence[Scene] = SCENES,
+        first: int = 1,
+        pace: ShowPace | None = None,
+        show: Show | None = None,
+    ) -> None:
+        super().__init__(workspace.window(), Qt.WindowType.Window)
+        self._workspace = workspace
+        session = workspace.session.live
+        assert session is not None
+        self.play = show or Show(
+            session,
+            auto=auto,
+            simulate=simulate,
+            isolate=lambda: session.settings.isolate,
+            pace=pace,
+            scenes=scenes,
+        )
+        self._first = first
+        self._is_over = False
+        self.setWindowTitle("gpudash demo")
+        self.setAccessibleName("Demo")
+        self.canvas = StageCanvas(workspace.colours, self)
+        self.editor = LinesEditor()
+        self.editor.setParent(self)
+        self.editor.accepted.connect(self._run_lines)
+        self.editor.rejected.connect(self._close_editor)
+        self.step_label = PlainLabel(role="muted")
+        self.step_label.setMinimumWidth(1)
+        self.choices = [self._key(str(number + 1), "", self._guess(number)) for number in range(3)]
+        self.skip = self._key("0", "just show me", self._guess(None))
+        self.next = self._key("Space", "next step", self._forward)
+        self.back = self._key("←", "back", self._back)
+        self.pause = self._key("P", "pause", self._pause, "Let no step follow by itself")
+        self.edit = self._key("E", "edit the lines", self._edit)
+        self.stop = self._key("S", "stop the lines", self.play.stop_lines)
+        self.stop_run = self._key("S", "stop that run", self.play.stop_users_run)
+        self.scene = self._key("PgDn", "next scene", self.play.next_scene)
+        self.leave_key = self._key("Esc", "leave", self.leave)
+        self._lay_out()
+        self._hold(True)
+        workspace.colours_changed.connect(self._take_colours)
+        workspace.closing.connect(self.leave)
+        self._take_colours()
+        self._timer = QTimer(self)
+        self._timer.setInterval(TICK_MS)
+        self._timer.timeout.connect(self.refresh)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has been left."""
+        return self._is_over
+
+    @property
+    def buttons(self) -> list[KeyButton]:
+        """All of them, in the order in which they stand."""
+        return [
+            *self.choices,
+            self.skip,
+            self.next,
+            self.back,
+            self.pause,
+            self.edit,
+            self.stop,
+            self.stop_run,
+            self.scene,
+            self.leave_key,
+        ]
+
+    def begin(self, position: int = 0, *, full: bool = True) -> None:
+        """Fill the screen and begin with a scene; not ``full``: as large as it is."""
+        self.play.start(position)
+        self._timer.start()
+        self.refresh()
+        if full:
+            self.showFullScreen()
+        else:
+            self.show()
+        self.activateWindow()
+        self.setFocus()
+
+    def refresh(self) -> None:
+        """Let the show go on, and show how it stands."""
+        if self._is_over:
+            return
+        self.play.tick(time.monotonic())
+        self._present()
+
+    def leave(self) -> None:
+        """End the demo: its run is stopped, its processes end."""
+        if self._is_over:
+            return
+        self._is_over = True
+        self._timer.stop()
+        self.play.leave()
+        self._hold(False)
+        self.hide()
+        self.over.emit()
+        self.deleteLater()
+
+    def _key(self, key: str, label: str, act: Callable[[], None], tip: str = "") -> KeyButton:
+        def acted() -> None:
+            act()
+            self._present()
+
+        return KeyButton(key, label, acted, self._workspace.colours, tip)
+
+    def _lay_out(self) -> None:
+        self._row = QHBoxLayout()
+        for button in self.buttons:
+            self._row.addWidget(button)
+        self._row.addStretch(1)
+        self._row.addWidget(self.step_label)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(0)
+        column.setSizeConstraint(QVBoxLayout.SizeConstraint.SetNoConstraint)
+        column.addWidget(self.canvas, 1)
+        column.addLayout(self._row)
+
+    def _present(self) -> None:
+        """Show the picture, and the keys that mean something now."""
+        play = self.play
+        if self._is_over:
+            return
+        if play.ended:
+            self.leave()
+            return
+        picture = play.picture
+        self.canvas.show_picture(picture)
+        if self.editor.isVisible():
+            self._place_editor()
+        asking = bool(picture.choices)
+        for button, text in zip(self.choices, picture.choices or ("", "", ""), strict=True):
+            button.set_label(text)
+            button.setVisible(asking)
+        self.skip.setVisible(asking)
+        for button in (self.next, self.back, self.pause):
+            button.setVisible(not asking)
+        last = play.position + 1 == len(play.scenes)
+        self.next.set_label(self._next_label(last=last))
+        self.next.setEnabled(play.at_end or play.step < len(play.pictures) - 1)
+        self.back.setEnabled(play.step > 0 or play.position > 0)
+        self.pause.set_label("go on" if play.paused else "pause")
+        self.edit.setVisible(bool(play.source) and not asking)
+        self.stop.setVisible(bool(play.source) and play.working)
+        self.stop_run.setVisible(play.busy)
+        self.scene.setVisible(not play.at_end and not last)
+        self.step_label.setText(self._place())
+        self.setAccessibleDescription(picture.description)
+
+    def _next_label(self, *, last: bool) -> str:
+        if not self.play.at_end:
+            return "next step"
+        if last:
+            return "finish"
+        return "next scene"
+
+    def _place(self) -> str:
+        play = self.play
+        scene = f"scene {self._first + play.position} of {self._first + len(play.scenes) - 1}"
+        steps = max(1, len(play.pictures))
+        return f"step {min(play.step + 1, steps)} of {steps} · {scene}"
+
+    def _guess(self, choice: int | None) -> Callable[[], None]:
+        return lambda: self.play.take_guess(choice)
+
+    def _forward(self) -> None:
+        self.play.forward()
+
+    def _back(self) -> None:
+        self.play.back()
+
+    def _pause(self) -> None:
+        if self.play.paused:
+            self.play.resume()
+        else:
+            self.play.pause()
+
+    def _edit(self) -> None:
+        if self.play.source:
+            self.play.pause()
+            self.editor.begin(self.play.source, self.play.limit)
+            self._place_editor()
+
+    def _run_lines(self, source: str, limit: int) -> None:
+        self._close_editor()
+        self.play.resume()
+        self.play.edit(source, limit)
+        self._present()
+
+    def _close_editor(self) -> None:
+        self.editor.hide()
+        self.setFocus()
+
+    def _place_editor(self) -> None:
+        self.editor.setGeometry(self.canvas.code_place.toRect())
+
+    def _take_colours(self) -> None:
+        colours = self._workspace.colours
+        self.canvas.set_palette(colours)
+        for button in self.buttons:
+            button.set_palette(colours)
+        palette = self.palette()
+        palette.setColor(QPalette.ColorRole.Window, QColor(colours.field if colours.dark else colours.window))
+        self.setPalette(palette)
+        self.setAutoFillBackground(True)
+
+    def _hold(self, held: bool) -> None:
+        """Let the window know that the demo is on."""
+        self._workspace.playing_demo = held
+        self._workspace.dashboard.results_in_front = not held
+        self._workspace.changed.emit()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """The keys that are printed on the buttons, where those are to be seen."""
+        keys = {
+            Qt.Key.Key_Space: self.next,
+            Qt.Key.Key_Right: self.next,
+            Qt.Key.Key_Left: self.back,
+            Qt.Key.Key_Backspace: self.back,
+            Qt.Key.Key_P: self.pause,
+            Qt.Key.Key_E: self.edit,
+            Qt.Key.Key_0: self.skip,
+            Qt.Key.Key_1: self.choices[0],
+            Qt.Key.Key_2: self.choices[1],
+            Qt.Key.Key_3: self.choices[2],
+            Qt.Key.Key_Escape: self.leave_key,
+        }
+        key = Qt.Key(event.key())
+        button = keys.get(key)
+        if key == Qt.Key.Key_S:
+            button = self.stop_run if self.play.busy else self.stop
+        if key == Qt.Key.Key_PageDown:
+            self.play.next_scene()
+            self._present()
+            return
+        if key == Qt.Key.Key_PageUp:
+            self.play.previous_scene()
+            self._present()
+            return
+        if key in (Qt.Key.Key_Space, Qt.Key.Key_Right) and self.play.asking:
+            button = self.skip
+        if button is None:
+            super().keyPressEvent(event)
+        elif button.isEnabled() and not button.isHidden():
+            button.click()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self.canvas.set_screen(self.width(), self.height())
+        small = self.canvas.px(AXIS)
+        for button in self.buttons:
+            button.set_pixels(small)
+        self.step_label.setStyleSheet(f"font-size: {small}px;")
+        edge = round(self.canvas.edge)
+        self._row.setContentsMargins(edge, 0, edge, max(6, edge // 3))
+        self._row.setSpacing(max(8, edge // 2))
+        self.editor.set_pixels(max(18, self.canvas.px(CODE) * 3 // 4), small)
+
+    def closeEvent(self, event: QCloseEvent) -> None:
+        """Whoever closes its window leaves the demo."""
+        event.accept()
+        self.leave()

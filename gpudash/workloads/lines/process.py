@@ -1,0 +1,59 @@
+"""The process that runs a few lines of PyTorch: ``python -m gpudash.workloads.lines.process``.
+
+It reads one JSON object a line from its standard input and answers on its standard output:
+
+* first, unasked: ``{"ready": true, "torch": "2.13.0"}``, or ``{"ready": false, "problem": sentence}`` and it ends;
+* asked ``{"id", "source", "limit", "on_gpu"}``: ``{"id", "line"}`` as each line begins, so that it is known which one
+  was on when the process died or was killed; then ``{"id", "trace"}``, as of `gpudash.workloads.lines.trace`.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from gpudash.system.folders import log_file
+from gpudash.system.log import log_uncaught, start_log
+from gpudash.system.processes import Conversation
+
+TRIAL_LIMIT = 2**20
+
+
+def main() -> int:
+    """Answer until the standard input ends; returns only when nothing can be run here."""
+    start_log(str(log_file()))
+    log_uncaught()
+    conversation = Conversation()
+    try:
+        import torch
+
+        from gpudash.simulator.device.backend import register
+        from gpudash.simulator.device.simulated_gpu import SimulatedGpu
+        from gpudash.workloads.lines.tracing import LineRunner
+
+        torch.set_num_threads(1)
+        backend = register([SimulatedGpu(0, TRIAL_LIMIT, context=0)])
+    except Exception as error:  # torch may be missing or broken in any way
+        logging.getLogger(__name__).error("No lines can be run.", exc_info=error)
+        conversation.report({"ready": False, "problem": f"No lines can be run here: {str(error).rstrip('.')}."})
+        return 1
+    conversation.report({"ready": True, "torch": torch.__version__})
+    conversation.start()
+    while True:
+        query = conversation.next()
+        number = int(query["id"])
+
+        def began(line: int, number: int = number) -> None:
+            conversation.report({"id": number, "line": line})
+
+        runner = LineRunner(
+            backend,
+            int(query["limit"]),
+            on_gpu=bool(query.get("on_gpu", True)),
+            on_line=began,
+        )
+        conversation.report({"id": number, "trace": runner.run(str(query["source"])).to_json()})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

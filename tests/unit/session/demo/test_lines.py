@@ -1,0 +1,89 @@
+"""Lines in a process of their own: an endless loop and a crash end that process, and the next lines run."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from gpudash.session.demo.lines import LinesProcess
+from gpudash.units import MIB
+from gpudash.workloads.lines.trace import ENDED, LinesTrace
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[LinesProcess]:
+    found = LinesProcess(longest_s=60.0)
+    yield found
+    found.close()
+
+
+def wait_for(process: LinesProcess, *, stop_at_line: int = 0) -> LinesTrace:
+    deadline = time.monotonic() + 120.0
+    while time.monotonic() < deadline:
+        found = process.poll()
+        if found is not None:
+            return found
+        if stop_at_line and process.line >= stop_at_line:
+            process.stop()
+        time.sleep(0.02)
+    raise AssertionError("no answer")
+
+
+def test_lines_run_on_a_card_of_their_own_size(process: LinesProcess) -> None:
+    process.ask("a = torch.ones(1024, 1024)", 64 * MIB)
+    trace = wait_for(process)
+    assert trace.failure is None and trace.peak == 4 * MIB and trace.limit == 64 * MIB
+    assert not process.busy and process.poll() is None
+
+
+def test_what_they_print_and_read_disturbs_nobody(process: LinesProcess) -> None:
+    process.ask("print('{}')\nimport sys\nword = sys.stdin.read()", MIB)
+    assert wait_for(process).failure is None
+
+
+def test_an_endless_loop_is_stopped_at_its_line_and_the_next_lines_run(process: LinesProcess) -> None:
+    process.ask("a = 1\nwhile True:\n    pass", MIB)
+    failure = wait_for(process, stop_at_line=2).failure
+    assert failure is not None and (failure.line, failure.kind, failure.message) == (2, ENDED, "it was stopped")
+    process.ask("a = 1", MIB)
+    assert wait_for(process).failure is None
+
+
+@pytest.mark.parametrize(
+    ("ending", "message"), [("os._exit(3)", "exit code 3"), ("os.kill(os.getpid(), 11)", "signal SIGSEGV")]
+)
+def test_a_crash_is_told_at_its_line(process: LinesProcess, ending: str, message: str) -> None:
+    process.ask(f"import os\n{ending}", MIB)
+    failure = wait_for(process).failure
+    assert failure is not None and failure.line == 2 and message in failure.message
+
+
+def test_lines_that_take_too_long_are_ended() -> None:
+    now = [0.0]
+    process = LinesProcess(clock=lambda: now[0], longest_s=5.0)
+    process.ask("while True:\n    pass", MIB)
+    while process.loading:
+        assert process.poll() is None
+        time.sleep(0.02)
+    now[0] = 200.0
+    failure = wait_for(process).failure
+    assert failure is not None and "longer than 5 s" in failure.message
+    process.close()
+
+
+def test_a_process_that_cannot_be_started_is_told() -> None:
+    process = LinesProcess(("/nonexistent/python",))
+    process.ask("a = 1", MIB)
+    failure = process.poll()
+    assert failure is not None and failure.failure is not None and "could not be started" in failure.failure.message
+
+
+def test_a_python_without_torch_is_told() -> None:
+    script = 'print(\'{"ready": false, "problem": "No lines can be run here: no torch."}\', flush=True)'
+    process = LinesProcess((sys.executable, "-c", script))
+    process.ask("a = 1", MIB)
+    failure = wait_for(process).failure
+    assert failure is not None and failure.message == "No lines can be run here: no torch"

@@ -1,0 +1,103 @@
+"""What the stage shows of lines: columns, code, blocks and sentences, from a trace alone."""
+
+from __future__ import annotations
+
+from gpudash.session.demo.pictures import REFUSED, LineScript, pictures_of
+from gpudash.units import MIB
+from gpudash.workloads.lines.trace import ENDED, LineFailure, LineMoment, LinesTrace
+from tests.unit.session.demo.traces import block, failed, leak, three_lines
+
+SCRIPT = LineScript("Title", "Question?")
+
+
+def test_every_expression_that_allocates_is_a_step_with_one_before_and_one_after() -> None:
+    pictures = pictures_of(three_lines(), SCRIPT)
+    chart = pictures[0].chart
+    assert chart is not None and len(pictures) == 6
+    assert [column.title for column in chart.columns] == [
+        "before",
+        "line 1",
+        "line 2",
+        "line 3: a + b",
+        "line 3: relu",
+        "after",
+    ]
+    assert [column.figure for column in chart.columns] == ["0", "64", "128", "192", "peak 256", "192 stay"]
+    assert chart.limit == 320 * MIB
+
+
+def test_columns_are_over_now_or_to_come_as_the_steps_go() -> None:
+    pictures = pictures_of(three_lines(), SCRIPT)
+    states = [[column.state for column in picture.chart.columns] for picture in pictures if picture.chart]
+    assert states[0] == ["now", *["coming"] * 5]
+    assert states[4] == [*["past"] * 4, "now", "coming"]
+
+
+def test_a_tensor_that_nobody_named_is_told_with_how_long_it_lives() -> None:
+    pictures = pictures_of(three_lines(), SCRIPT)
+    assert pictures[3].sentence == "a + b takes 64 MiB, and no variable has it."
+    assert pictures[4].sentence == "64 MiB that nobody named: a + b lives until relu is done."
+    assert (pictures[4].tone, pictures[4].remark) == ("warn", "256 of 320 MiB")
+    assert [(shown.name, shown.named, shown.remark) for shown in pictures[4].blocks] == [
+        ("a", True, ""),
+        ("b", True, ""),
+        ("a + b", False, "no name"),
+        ("c", True, "being made"),
+    ]
+    assert pictures[5].sentence == "192 MiB stay on the card: a, b and c."
+
+
+def test_a_line_has_its_figure_once_it_has_run() -> None:
+    pictures = pictures_of(three_lines(), SCRIPT)
+    assert [(line.state, line.figure) for line in pictures[2].code] == [
+        ("past", "+ 64 MiB"),
+        ("now", "+ 64 MiB"),
+        ("coming", ""),
+    ]
+    assert pictures[4].code[2].figure == "+ 128, then − 64 MiB" and pictures[4].code[2].warns
+
+
+def test_a_leak_climbs_turn_by_turn_to_the_limit_and_what_is_refused_stands_over_it() -> None:
+    pictures = pictures_of(leak(), LineScript(mend="Drop it"))
+    chart = pictures[-1].chart
+    assert chart is not None
+    assert [column.title for column in chart.columns[2:]] == ["turn 1", "turn 2", "turn 3", "line 3 fails"]
+    assert pictures[3].sentence == "Turn 2: 192 MiB, 64 MiB more than in the turn before."
+    refused = chart.columns[-1].blocks[-1]
+    assert (refused.kind, refused.bytes) == (REFUSED, 64 * MIB)
+    assert chart.columns[-1].failed and chart.columns[-1].bytes > 256 * MIB
+    assert pictures[-1].sentence == ("Line 3 asks for 64 MiB more, but 256 MiB of 256 MiB are taken: out of memory.")
+    assert (pictures[-1].tone, pictures[-1].remark) == ("wrong", "Drop it")
+    assert pictures[-1].code[2].state == "wrong"
+
+
+def test_of_a_long_loop_the_first_turns_and_the_last_are_steps() -> None:
+    trace = leak(30)
+    pictures = pictures_of(LinesTrace(trace.source, 4096 * MIB, trace.moments), SCRIPT)
+    turns = [picture.sentence.partition(":")[0] for picture in pictures if picture.sentence.startswith("Turn")]
+    assert turns == [f"Turn {turn}" for turn in (2, 3, 4, 5, 6, 27, 28, 29, 30)]
+    told = next(picture for picture in pictures if picture.sentence.startswith("Turn 27"))
+    assert told.sentence.endswith("1.31 GiB more than in turn 6.")
+
+
+def test_an_exception_is_one_sentence_at_its_line() -> None:
+    last = pictures_of(failed(), SCRIPT)[-1]
+    assert last.sentence == "Line 2: ValueError: It broke." and last.tone == "wrong"
+    assert [line.state for line in last.code] == ["past", "wrong"]
+
+
+def test_a_process_that_ended_is_told_without_the_name_of_an_exception() -> None:
+    trace = LinesTrace(("a = 1",), MIB, (), LineFailure(1, ENDED, "the process of the lines ended (signal SIGSEGV)"))
+    assert pictures_of(trace, SCRIPT)[-1].sentence == "Line 1: the process of the lines ended (signal SIGSEGV)."
+
+
+def test_a_line_that_does_nothing_to_memory_is_no_step() -> None:
+    trace = three_lines()
+    idle = LineMoment(2, "", 0, (block("a"),), (), 64 * MIB, 64 * MIB)
+    moments = (trace.moments[0], idle, *trace.moments[1:])
+    assert len(pictures_of(LinesTrace(trace.source, trace.limit, moments), SCRIPT)) == 6
+
+
+def test_a_picture_says_in_words_what_it_shows() -> None:
+    words = pictures_of(three_lines(), SCRIPT)[4].description
+    assert "Title. Question?" in words and "Now line 3: c = (a + b).relu()." in words and "a + b 64 MiB." in words
