@@ -15,6 +15,8 @@ from gpudash.session.watching.request import WatchRequest
 from gpudash.system.settings import Settings
 from gpudash.units import GIB, MIB
 
+pytestmark = pytest.mark.process
+
 PATIENCE_S = 120.0
 
 TRAINS = """
