@@ -94,7 +94,7 @@ def film(player: Player) -> Steps:
     camera.roll()
     yield from _move(screen.model)
     yield camera.held(6)
-    yield from hand(_middle(screen.form), ["click", "1"])
+    yield from hand(middle(screen.form), ["click", "1"])
     yield lambda: not screen.isVisible()
     camera.rest()
     panel.take_device("sim:0")
@@ -105,7 +105,7 @@ def film(player: Player) -> Steps:
     camera.roll()
     yield camera.held(6)
     batch = panel.form.control("batch")
-    yield from hand(_middle(batch), ["click", "--repeat", "2", "1", "type", "--delay", "150", TOO_MANY])
+    yield from hand(middle(batch), ["click", "--repeat", "2", "1", "type", "--delay", "150", TOO_MANY])
     yield lambda: str(panel.form.values()["batch"]) == TOO_MANY
     yield camera.held(3)
     camera.rest()
@@ -123,7 +123,7 @@ def film(player: Player) -> Steps:
     player.seen["remedy"] = row.way.change
     yield from _move(row)
     yield camera.held(10)
-    yield from hand(_middle(row.button), ["click", "1"])
+    yield from hand(middle(row.button), ["click", "1"])
     yield camera.held(3)
     camera.rest()
     yield lambda: fit.estimate is not None and fit.estimate.fits is True
@@ -131,7 +131,7 @@ def film(player: Player) -> Steps:
     yield camera.held(10)
     camera.rest()
     yield _steady(player)
-    yield from hand(_middle(panel.button), ["click", "1"])
+    yield from hand(middle(panel.button), ["click", "1"])
     yield lambda: session.store.run is not None and session.store.run.step >= 1
     camera.roll(lapse=4)
     first = camera.frames
@@ -163,10 +163,11 @@ def _applicable(rows: list[AlternativeRow]) -> AlternativeRow | None:
     return None
 
 
-def _middle(widget: QWidget) -> QPoint:
+def middle(widget: QWidget) -> QPoint:
+    """Of a widget, on the screen."""
     return widget.mapToGlobal(widget.rect().center())
 
 
 def _move(widget: QWidget) -> Steps:
-    yield from hand(_middle(widget), [])
+    yield from hand(middle(widget), [])
     yield laid_out()

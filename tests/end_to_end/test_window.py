@@ -75,6 +75,14 @@ def test_what_does_not_fit_is_changed_by_the_mouse_and_the_run_reaches_what_was_
 
 
 @pytest.mark.usefixtures("managed")
+def test_a_dropped_script_is_predicted_and_a_leak_is_run_to_its_end_with_the_change(play: Play) -> None:
+    seen = play("story")
+    assert "does not fit" in seen["short"] and "spare" in seen["spare"]
+    assert (seen["ended"], seen["mended"]) == ("out_of_memory", "finished")
+    assert "MiB" in seen["change"] and seen["file"]
+
+
+@pytest.mark.usefixtures("managed")
 def test_no_tab_and_no_statistics_move_what_is_under_the_pointer_or_hide_the_time_axis(play: Play) -> None:
     seen = play("opening")
     assert len(seen["tabs"]) >= 3 * 5 and seen["ranges"] == 3

@@ -44,6 +44,7 @@ from tests.end_to_end.opening_scenario import opening
 from tests.end_to_end.player import Player, Steps
 from tests.end_to_end.ranks_scenario import ranks
 from tests.end_to_end.reopened_scenario import piped, reopened
+from tests.end_to_end.story_scenario import story
 
 PATIENCE_S = 230.0
 """Only a hang takes as long, on a slow and busy machine too."""
@@ -413,6 +414,7 @@ SCENARIOS: dict[str, Callable[[Player], Steps]] = {
         reopened,
         piped,
         film,
+        story,
         fleet,
         login,
         machines,
@@ -428,7 +430,7 @@ SCENARIOS: dict[str, Callable[[Player], Steps]] = {
     )
 }
 
-FROM_THE_FIRST_SCREEN = {"first_screen", "default_run", "film", "look"}
+FROM_THE_FIRST_SCREEN = {"first_screen", "default_run", "film", "look", "story"}
 """Scenarios that begin where a user does; the others where "All workloads" leads."""
 
 
