@@ -315,7 +315,11 @@ def _in_the_program(case: Case, settings: Sequence[Remedy]) -> tuple[ProgramCaus
     is_waste = cause is not None and cause.is_waste
     # a setting makes one of the pieces, and the run goes on: but what nobody needs would soon fill that as well
     if found.verdict == "fragmentation" and settings and not is_waste:
-        return None, workspace
+        # where the setting is not enough, what makes the program ask for less comes next
+        less: tuple[Remedy, ...] = ()
+        if cause is not None:
+            less = cause.remedies
+        return None, (*workspace, *less)
     if cause is not None and not cause.is_of_activations:
         # a smaller workspace would only put it off, and is told where there is nothing better
         if cause.remedies:

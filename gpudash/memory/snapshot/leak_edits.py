@@ -467,6 +467,11 @@ def _keeping(
             maker = names[name]
         before, after = _around(text, expression)
         loops = [node for node in (*path, *of) if isinstance(node, ast.For | ast.While)]
+        # a sum that is differentiated itself needs the graph of what is new: that of the steps before is what is kept
+        if is_added and any(_differentiates(loop, container) for loop in loops):
+            summed = ast.unparse(container)
+            yield Keeper((file, line), text, summed, summed, maker, is_added=True, is_carried=True)
+            continue
         yield Keeper(
             place=(file, line),
             statement=text,
@@ -480,6 +485,12 @@ def _keeping(
             without_backward=bool(loops) and not any(_calls(loop, "backward") for loop in loops),
             span=_span(in_file),
         )
+
+
+def _differentiates(loop: ast.AST, variable: ast.expr) -> bool:
+    """Whether a loop calls ``backward`` on a variable."""
+    name = f"{ast.unparse(variable)}.backward"
+    return any(ast.unparse(call.func) == name for call in _calls_in(loop))
 
 
 def _span(node: ast.expr) -> tuple[int, int, int, int] | None:

@@ -266,6 +266,17 @@ def test_what_keeps_nothing_is_not_blamed(program: str) -> None:
     assert found(program) == []
 
 
+@pytest.mark.parametrize("line", ["total = total + criterion(model(x), y)", "total += criterion(model(x), y)"])
+def test_a_sum_that_is_differentiated_itself_is_cut_from_its_past_and_not_from_what_is_new(line: str) -> None:
+    (keeper,) = found(f"""
+        for x, y in loader:
+            {line}  # grows
+            total.backward(retain_graph=True)
+            optimizer.step()
+    """)
+    assert keeper.edit(is_number=True) == "total = total.detach() where a step begins"
+
+
 def test_there_are_twenty_of_either_at_least() -> None:
     assert len(LEAKING) + len(TENSORS) + len(CARRIED) >= 20 and len(HARMLESS) >= 20
 
