@@ -118,7 +118,7 @@ class Comparison:
         """Names of what counts and is worse in B by more than ``tolerance``, a share of A, and more than the noise."""
         found = [difference.name for difference in self._judged(_IMPLIED_BY) if difference.exceeds(tolerance)]
         if (
-            # Only where exactly one of them finished; two that failed are alike in that.
+            # Only where A finished and B did not.
             self.a.view.status == "finished" != self.b.view.status
         ):  # one whose end is not recorded has not done its work
             found.append(ENDING)
@@ -240,7 +240,6 @@ def _crowds(a: ComparedRun, b: ComparedRun) -> Iterator[str]:
     shares = (a.crowding, b.crowding)
     if max(shares) >= CROWDED:
         taken = " and ".join(f"{format_percent(share)} from {name}" for share, name in zip(shares, "AB", strict=True))
-        # The noise of the two runs cannot be smaller than what others took from them.
         yield f"Other programs used the processor ({taken}), so times and rates compare no closer than that."
 
 

@@ -141,7 +141,6 @@ class Curve:
         if not low < high or columns < 1:
             raise ValueError(f"nothing can be drawn from {low} to {high} on {columns} columns")
         first, last = np.searchsorted(self.x, low, "left"), np.searchsorted(self.x, high, "right")
-        # One more point on either side, so that the line reaches the edge of the picture.
         part = slice(max(int(first) - 1, 0), int(last) + 1)
         x, y = self.x[part], self.y[part]
         # Thinning gives up to two points a column: fewer than that are drawn as they are.
