@@ -23,12 +23,12 @@ _SLOWED = {"heat": "it is too hot", "brake": "its power supply asks for it"}
 class HardwareWatch:
     """Watches the readings of GPUs. Belongs to the thread that takes them.
 
-    Attributes:
+    Args:
         describe: a GPU's UUID → its name at the beginning of a sentence.
     """
 
-    def __init__(self) -> None:
-        self.describe: Callable[[str], str] = lambda uuid: f"GPU {uuid}"
+    def __init__(self, describe: Callable[[str], str]) -> None:
+        self._describe = describe
         self._errors: dict[str, int] = {}
         self._xids: dict[str, int] = {}
         self._xid_counts: dict[str, int] = {}
@@ -121,7 +121,7 @@ class HardwareWatch:
         return self._warning(time_s, uuid, f" has clocked lower for {LASTING_S:.0f} s because {why}.")
 
     def _warning(self, time_s: float, uuid: str, text: str, level: Level = "warning") -> Warning:
-        return Warning(time_s=time_s, level=level, device=DEVICE, text=f"{self.describe(uuid)}{text}")
+        return Warning(time_s=time_s, level=level, device=DEVICE, text=f"{self._describe(uuid)}{text}")
 
     def _lasts(self, time_s: float, uuid: str, why: str, *, slowed: bool) -> bool:
         """Whether it has been slowed for `LASTING_S` just now; ``None`` is kept of a stretch that was told."""

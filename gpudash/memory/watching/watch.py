@@ -1,4 +1,5 @@
-"""Watches how full every memory is: raises warnings with hysteresis, and foretells when one will be full."""
+"""Watches how full every memory is, and how well each GPU: raises warnings with hysteresis, and foretells when a memory
+will be full."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from gpudash.memory.watching.forecaster import Forecaster
 from gpudash.memory.watching.growth import FAIRLY_FULL, HORIZON_S, SOON_S, Forecast, is_due
+from gpudash.memory.watching.hardware import HardwareWatch
 from gpudash.memory.watching.levels import HOST, Guard, Level, LevelReader
 from gpudash.specs import PressureSpec
 from gpudash.telemetry import records
@@ -81,6 +83,7 @@ class MemoryWatch:
         self._levels = (warn_ratio, critical_ratio)
         self._hysteresis = hysteresis_ratio
         self._reader = LevelReader()
+        self._hardware = HardwareWatch(lambda uuid: self.describe(uuid))
         self._memories: dict[str, _Memory] = {}
         self._stepping: set[str] = set()
         self._run: RunStarted | None = None
@@ -92,7 +95,7 @@ class MemoryWatch:
         self._hysteresis = hysteresis_ratio
 
     def observe(self, sample: Sample, *, forecasts: bool = True) -> list[Event]:
-        """Take in a reading and say what it means: at most one warning, usually none.
+        """Take in a reading and say what it means: at most one warning of memory, and of hardware, usually none.
 
         A gap changes nothing: a memory that cannot be read is neither filling nor safe.
 
@@ -107,6 +110,9 @@ class MemoryWatch:
         if sample.table == "allocator":
             self._allocator(sample)
             return []
+        return [*self._levels_news(sample, forecasts), *self._hardware.observe(sample)]
+
+    def _levels_news(self, sample: Sample, forecasts: bool) -> list[Event]:
         found = self._reader.read(sample)
         if found is None:
             return []
@@ -175,8 +181,13 @@ class MemoryWatch:
             return None
         return memory.ahead
 
-    def present(self, memory: str) -> Warning | None:
-        """What is to be said of a memory now: that it is past a level, else that it is about to be full."""
+    def present(self, memory: str) -> list[Warning]:
+        """What there is to look at now: that a memory is past a level, else that it is about to be full; and what is
+        wrong with its GPU."""
+        full = self._present_level(memory)
+        return [*([] if full is None else [full]), *self._hardware.present(memory)]
+
+    def _present_level(self, memory: str) -> Warning | None:
         name = self.pool_of(memory)
         found = self._memories.get(name)
         if found is None or found.level is None:

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gpudash.memory.watching.growth import FAIRLY_FULL, SOON_S, Forecast
-from gpudash.memory.watching.hardware import HardwareWatch
 from gpudash.memory.watching.watch import MemoryWatch
 from gpudash.sources.prometheus.gpus import ReportedGpus, machine_of, same_gpu
 from gpudash.system.settings import Settings
@@ -225,11 +224,10 @@ class FleetWatch:
         self._memory = MemoryWatch(settings.warn_ratio, settings.critical_ratio, settings.hysteresis_ratio)
         self._memory.is_here = False
         self._memory.interval_of = overview.interval_s
-        self._hardware = HardwareWatch()
         self._gpus: dict[str, FleetGpu] = {}
         self._answers = 0
         self._forecast_in: dict[str, int] = {}
-        self._memory.describe = self._hardware.describe = lambda key: self._gpus[key].name
+        self._memory.describe = lambda key: self._gpus[key].name
 
     def over(self, gpus: Sequence[FleetGpu], machines: Mapping[str, Sequence[str]], now_s: float) -> list[Warning]:
         """The warnings that stand, critical first and the fullest memory first.
@@ -263,32 +261,32 @@ class FleetWatch:
         for gpu in fresh:
             sample = Sample(gpu.seen_s, "gpu", gpu.key, gpu.values)
             self._memory.observe(sample, forecasts=self._forecast_in.get(gpu.key) == self._answers)
-            self._hardware.observe(sample)
         for key in before.keys() - self._gpus.keys():
             self._memory.forget(key)
             self._forecast_in.pop(key, None)
 
     def _of(self, gpu: FleetGpu) -> Iterator[Warning]:
-        full = self._memory.present(gpu.key)
+        past_a_level = False
+        for warning in self._memory.present(gpu.key):
+            past_a_level |= warning.ratio is not None and warning.level != "forecast"
+            # a gpudash there reads many times a second what is scraped seldom: its forecast is the better one
+            if warning.level != "forecast" or gpu.forecast_s is None:
+                yield shown_of(gpu, warning, self._memory.forecast(gpu.key))
         warned = [level for level in gpu.warnings if level != "forecast"]
-        if full is not None and full.level != "forecast":
-            yield full
-        elif warned:
+        if warned and not past_a_level:
             yield fleet_warning(f"{gpu.name}: gpudash there warns of its memory.", _gravest(warned), gpu.key)
-        # a gpudash there reads many times a second what is scraped seldom: its forecast is the better one
         if gpu.forecast_s is not None:
             when = format_duration(gpu.forecast_s)
             text = f"{gpu.name} will be full in {when} if it goes on growing as it does."
             yield fleet_warning(text, "critical" if gpu.forecast_s <= SOON_S else "warning", gpu.key)
-        elif full is not None and full.level == "forecast":
-            yield as_grave_as_near(full, self._memory.forecast(gpu.key))
-        yield from self._hardware.present(gpu.key)
 
 
-def as_grave_as_near(warning: Warning, ahead: Forecast | None) -> Warning:
-    """A forecast as a fleet counts it: critical where the memory is full within `SOON_S`, else a warning."""
+def shown_of(gpu: FleetGpu, warning: Warning, ahead: Forecast | None) -> Warning:
+    """A warning as a fleet shows it: of the GPU, and a forecast as grave as it is near."""
+    if warning.level != "forecast":
+        return replace(warning, device=gpu.key)
     near = ahead is not None and ahead.seconds <= SOON_S
-    return replace(warning, level="critical" if near else "warning")
+    return replace(warning, device=gpu.key, level="critical" if near else "warning")
 
 
 def gravest_first(warnings: Iterable[Warning]) -> list[Warning]:

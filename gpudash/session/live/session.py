@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from gpudash.devices.names import Device, Gpu, SimulatedCard, Simulation
 from gpudash.memory.snapshot.history.request_log import RequestLogs
 from gpudash.memory.watching.growth import Forecast
-from gpudash.memory.watching.hardware import HardwareWatch
 from gpudash.memory.watching.watch import MemoryWatch
 from gpudash.session.live.event_log import log_record
 from gpudash.session.live.machine import Machine
@@ -161,8 +160,6 @@ class Session:
         )
         self._watch.describe, self._watch.memory_of = self.machine.memory_name, self.machine.memory_of
         self._watch.pool_of = self.machine.pool_of
-        self._hardware = HardwareWatch()
-        self._hardware.describe = self.machine.memory_name
         self.runs = Running(self.machine, self._worker, self._guards, self._guarded, lambda: self.settings)
         self.output = OutputLog()
         self.requests = RequestLogs()
@@ -640,7 +637,7 @@ class Session:
             if self.runs.watched is None and isinstance(record, RunStarted | RunEnd | RemediesFound):
                 self.remedies.take(record)
             return
-        for event in (*self._watch.observe(record), *self._hardware.observe(record)):
+        for event in self._watch.observe(record):
             self._take(replace(event, run_id=self.runs.run_id if self.running else None))
         self.runs.observe(record, self._warn_of_guard)
 

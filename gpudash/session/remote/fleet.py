@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from gpudash.devices.names import Gpu
@@ -13,10 +12,10 @@ from gpudash.memory.watching.levels import HOST
 from gpudash.session.fleet.overview import (
     AnyFleet,
     EnergyMeter,
-    as_grave_as_near,
     fleet_warning,
     fullest_first,
     gravest_first,
+    shown_of,
 )
 from gpudash.session.remote.machine import QUIET_S, RemoteMachine
 from gpudash.session.remote.memory_views import memory_entry
@@ -180,9 +179,7 @@ class SshFleet(AnyFleet):
         machine, memory = self.machine_of(gpu.key), gpu.uuid or HOST
         assert machine is not None
         for warning in machine.present_warnings(memory):
-            if warning.level == "forecast":
-                warning = as_grave_as_near(warning, machine.forecast(memory))
-            yield replace(warning, device=gpu.key)
+            yield shown_of(gpu, warning, machine.forecast(memory))
 
 
 def read_machines(given: Iterable[str]) -> list[SshHost]:

@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 from gpudash.devices.names import Device, Gpu
 from gpudash.memory.watching.growth import Forecast
-from gpudash.memory.watching.hardware import HardwareWatch
 from gpudash.memory.watching.levels import HOST, pool_of
 from gpudash.memory.watching.watch import MemoryWatch
 from gpudash.session.live.event_log import log_record
@@ -120,8 +119,6 @@ class RemoteMachine:
         self._watch.is_here = False
         self._watch.describe = self.memory_name
         self._watch.pool_of = lambda memory: pool_of(memory, self.gpus)
-        self._hardware = HardwareWatch()
-        self._hardware.describe = self.memory_name
         self.rate_hz = min(settings.rate_hz, FASTEST_HZ)
         self._failures = 0
         self._fault = ""
@@ -236,12 +233,9 @@ class RemoteMachine:
             return self._watch.forecast(memory)
         return None
 
-    def present_warnings(self, memory: str) -> Iterator[Warning]:
+    def present_warnings(self, memory: str) -> list[Warning]:
         """What there is to look at now of a memory (a GPU's UUID or "host"), and of its GPU."""
-        full = self._watch.present(memory)
-        if full is not None:
-            yield full
-        yield from self._hardware.present(memory)
+        return self._watch.present(memory)
 
     def standing(self, warning: Warning, ahead: Forecast | None) -> Warning | None:
         """A warning with the newest figures; as `MemoryWatch.standing`."""
@@ -450,7 +444,7 @@ class RemoteMachine:
         self._take(found)
         if isinstance(found, Sample):
             # Warnings stand behind the reading that they are of.
-            for event in (*self._watch.observe(found), *self._hardware.observe(found)):
+            for event in self._watch.observe(found):
                 self._take(event)
 
     def _lost(self, fault: LinkFault) -> None:

@@ -18,8 +18,7 @@ def told(watch: HardwareWatch, time_s: float, **values: Value) -> list[str]:
 
 
 def test_errors_that_ecc_could_not_correct_are_told_when_there_are_more() -> None:
-    watch = HardwareWatch()
-    watch.describe = lambda uuid: {UUID: "GPU 0"}[uuid]
+    watch = HardwareWatch(lambda uuid: {UUID: "GPU 0"}[uuid])
     assert told(watch, 1.0, ecc_uncorrected_errors=0) == []
     (first,) = told(watch, 2.0, ecc_uncorrected_errors=1)
     assert first.startswith("GPU 0 has had 1 memory error that ECC could not correct")
@@ -32,7 +31,7 @@ def test_errors_that_ecc_could_not_correct_are_told_when_there_are_more() -> Non
 
 
 def test_heat_is_told_once_it_has_lasted_and_again_after_it_has_passed() -> None:
-    watch = HardwareWatch()
+    watch = HardwareWatch("GPU {}".format)
     assert told(watch, 0.0, slowed_by_heat=1) == []
     assert told(watch, LASTING_S / 2, used_bytes=1) == []
     assert told(watch, LASTING_S, slowed_by_heat=1) == ["GPU GPU-1 has clocked lower for 60 s because it is too hot."]
@@ -43,7 +42,7 @@ def test_heat_is_told_once_it_has_lasted_and_again_after_it_has_passed() -> None
 
 
 def test_a_power_brake_that_lasts_is_told_and_a_power_cap_is_not() -> None:
-    watch = HardwareWatch()
+    watch = HardwareWatch("GPU {}".format)
     for step in range(4):
         assert told(watch, step * LASTING_S, clocks_event_reasons=health.POWER_CAP) == []
     assert told(watch, 5 * LASTING_S, clocks_event_reasons=health.POWER_BRAKE) == []
@@ -52,7 +51,7 @@ def test_a_power_brake_that_lasts_is_told_and_a_power_cap_is_not() -> None:
 
 
 def test_an_xid_error_is_told_with_what_it_means_and_what_to_do() -> None:
-    watch = HardwareWatch()
+    watch = HardwareWatch("GPU {}".format)
     assert told(watch, 0.0, xid_errors=0, last_xid=0) == []
     (sentence,) = told(watch, 1.0, xid_errors=1, last_xid=79)
     assert sentence.startswith("GPU GPU-1 reported XID error 79: it has fallen off the bus; restart the machine")
@@ -62,7 +61,7 @@ def test_an_xid_error_is_told_with_what_it_means_and_what_to_do() -> None:
 
 
 def test_the_same_xid_error_is_told_again_only_after_a_while() -> None:
-    watch = HardwareWatch()
+    watch = HardwareWatch("GPU {}".format)
     counts = [len(told(watch, float(second), xid_errors=second, last_xid=31)) for second in range(1, 700)]
     assert sum(counts) == 2 and counts[0] == 1
     assert len(told(watch, 700.0, xid_errors=700, last_xid=13)) == 1, "another one is another matter"
@@ -77,7 +76,7 @@ def test_the_usual_xid_errors_are_known(number: int) -> None:
 
 
 def test_a_link_that_was_lost_is_told_once() -> None:
-    watch = HardwareWatch()
+    watch = HardwareWatch("GPU {}".format)
     assert told(watch, 0.0, nvlink_links=18) == []
     (sentence,) = told(watch, 1.0, nvlink_links=17)
     assert "17 of the 18 NVLinks" in sentence

@@ -4,36 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TypeAlias
 
 from gpudash.memory.frames import Frame, is_library
+from gpudash.memory.snapshot.history.groups import Node
 from gpudash.memory.snapshot.history.model import Stack
 from gpudash.memory.snapshot.history.phases import NO_STACK
 from gpudash.telemetry.explanation import short
 
 
-class Branch(Protocol):
-    """A frame, and what was allocated beneath it (`gpudash.memory.snapshot.history.groups.Node`)."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def file(self) -> str: ...
-    @property
-    def line(self) -> int: ...
-    @property
-    def bytes(self) -> int: ...
-    @property
-    def count(self) -> int: ...
-    @property
-    def number(self) -> int: ...
-    @property
-    def children(self) -> Sequence[Branch]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class TreeBranch:
-    """A `Branch` of our own."""
+    """What stands beneath no frame: blocks without a stack, and all of them together."""
 
     name: str
     file: str
@@ -42,6 +24,10 @@ class TreeBranch:
     count: int
     children: tuple[Branch, ...] = ()
     number: int = -1
+
+
+Branch: TypeAlias = Node | TreeBranch
+"""A frame, and what was allocated beneath it."""
 
 
 @dataclass(frozen=True, slots=True)
