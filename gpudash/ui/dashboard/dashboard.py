@@ -325,7 +325,10 @@ class Dashboard(PlotsPage):
         if self.first_screen is not None:
             answers = CardsAnswer()
         devices = [device for device in self.session.devices() if device.problem is None]
-        self.cards.show_answers(answers, {device.memory: device.name for device in devices})
+        on_devices = answers
+        if self.panel.watching:
+            on_devices = CardsAnswer()  # what a script took before is held against simulated cards alone
+        self.cards.show_answers(on_devices, {device.memory: device.name for device in devices})
         made = live.machine.simulated.chosen
         by_key = {
             exact_text(simulated_card(device)): device
