@@ -188,7 +188,12 @@ def _measured(recording: Recording, run: RunRow, ended_s: float) -> MeasuredRun 
         return None
     fullest = max(held, key=lambda device: held[device])
     events = recording.events(first.get("event", 0), until.get("event"))
-    ends = [event.time_s for event in events if isinstance(event, StepFinished)]
+    # several records may tell of one step, as of its loss behind its end
+    ended: dict[int, float] = {}
+    for event in events:
+        if isinstance(event, StepFinished):
+            ended.setdefault(event.step, event.time_s)
+    ends = sorted(ended.values())
     times, allocated_at, reserved_at = np.array(readings[fullest], np.float64).T
     began = (wall_clock_s(recording.meta.get("wall_clock_origin", "")) or 0.0) + run.began_s
     ghost = drawn(times, allocated_at, reserved_at, ends)

@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from gpudash.devices.names import SimulatedCard
+from gpudash.devices.names import SimulatedCard, shown_name
 from gpudash.devices.simulated_cards import exact_text
 from gpudash.drawing.ghost import Ghost, RunningGhost
 from gpudash.memory.allocator.trace import ACTIVATIONS, INPUTS, TEMPORARY
@@ -451,7 +451,7 @@ def _measured_view(found: MeasuredRun, target: Target | None) -> GhostView:
         limit = target.free_bytes - target.overhead_bytes
         ghost = replace(ghost, capacity=target.capacity_bytes, limit=limit)
         verdict = VERDICTS[found.on("", target).fits]
-    run = f"the run of {format_date(found.began_s)} on {found.device}"
+    run = f"the run of {format_date(found.began_s)} on {shown_name(found.device)}"
     if found.devices > 1:
         run = f"{run}, the fullest of {found.devices}"
     return GhostView(

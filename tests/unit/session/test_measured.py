@@ -32,7 +32,7 @@ def run(
         records.append(Sample(began_s + 0.1 + tick / 10, "allocator", device, values, {}))
     records += [
         StepFinished(time_s=began_s + end, run_id=int(began_s), step=step, steps=2, seconds=0.5)
-        for step, end in ((1, 0.55), (2, 1.0))
+        for step, end in ((1, 0.55), (1, 0.6), (2, 1.0))  # one is told of twice
     ]
     records.append(RunEnd(time_s=began_s + 1.2, run_id=int(began_s), status="finished", seconds=1.2, steps=2))
     return records
