@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import ClassVar, Literal
 
 from pydantic import field_validator, model_validator
@@ -208,7 +209,8 @@ class ModelSpec(Spec):
         try:
             find_model(self.path)
         except ValueError as error:
-            return str(error)
+            # what is there and is no model is told by whoever reads it
+            return "" if Path(self.path).expanduser().exists() else str(error)
         return ""
 
     def run_problems(self, device: str) -> list[str]:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PySide6.QtCore import QPointF
-from PySide6.QtGui import QColor, QImage
+from PySide6.QtCore import QPointF, QRectF
+from PySide6.QtGui import QColor, QImage, QPainter
+from PySide6.QtSvg import QSvgRenderer
 from PySide6.QtWidgets import (
     QApplication,
     QLineEdit,
@@ -37,6 +38,7 @@ from tests.ui.clock import Clock
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.estimates import FITS, SHORT
 from tests.ui.fake_session import FakeSession, gpu
+from tests.ui.plots.test_vectors import CORNER
 
 STAGES = ("forward", "backward", "optimizer")
 MARKS = (
@@ -474,6 +476,9 @@ def test_a_script_that_ran_before_shows_what_it_took_against_what_there_is_room_
     assert plot.ghost is not None and plot.spec.title == "MEMORY, as of the run of 3 Mar 2025 on cuda:0"
     assert (plot.ghost.headline, plot.ghost.verdict) == ("peak 6.00 GiB", "fits")
     assert curves(plot) == ["allocated"]
+    chips = {chip.content.name: chip.content.text for chip in window.workspace.dashboard.chooser._chips.values()}
+    assert (chips["RTX 4090"].standing, chips["RTX 4090"].verdict) == ("fits", "17.5 GiB spare")
+    assert chips["RTX 4090"].detail == "by its last run"
     session.measured.found = measured(9 * GIB, devices=2)
     settle(window)
     assert plot.ghost.verdict == "short"
@@ -492,3 +497,20 @@ def test_of_a_run_with_ranks_the_title_says_which_is_drawn(window: MainWindow, s
     session.estimates.report(replace(FITTING, ranks=ranks, deciding_rank=1), ghost=ghost(3 * GIB))
     settle(window)
     assert memory(window).spec.title == "MEMORY cuda:1, predicted: rank 1, the fullest of 2"
+
+
+def test_in_a_vector_picture_it_is_as_pale_as_in_pixels(window: MainWindow, session: FakeSession) -> None:
+    answered(window, session)
+    stack = window.workspace.dashboard.plots
+    pixels = stack.picture(ratio=1.0)
+    vector = QImage(pixels.size(), QImage.Format.Format_RGB32)
+    painter = QPainter(vector)
+    svg = stack.vector_picture()
+    assert b"<image" not in svg and b"peak 3.00 GiB" in svg
+    QSvgRenderer(svg).render(painter, QRectF(vector.rect()))
+    painter.end()
+    canvas = memory(window).canvas
+    _, place, _ = canvas.ghost.drawn[0]
+    at = place.bottomLeft() + QPointF(canvas.pos()) + QPointF(CORNER) + QPointF(5, -5)
+    one, other = (QColor(image.pixel(at.toPoint())) for image in (pixels, vector))
+    assert max(abs(one.red() - other.red()), abs(one.blue() - other.blue())) < 8, (one.name(), other.name())

@@ -116,7 +116,7 @@ class CardText:
         if found.largest_batch_size is None:
             if found.released_bytes and found.fits:
                 return "after releasing its cache"
-            return ""
+            return found.source
         if not found.largest_batch_size:
             return "not even a batch of 1"
         if found.by_line:

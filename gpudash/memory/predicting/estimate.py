@@ -222,6 +222,7 @@ class CardEstimate(DeviceEstimate):
         borrowed: whether the run was followed on another card of the generation, whose scratch is another:
             `margin_bytes` has it.
         reason: why there is no prediction; "" when there is one.
+        source: what it is known by, where that is no prediction: "by its last run".
     """
 
     key: str = ""
@@ -229,6 +230,7 @@ class CardEstimate(DeviceEstimate):
     by_line: bool = False
     borrowed: bool = False
     reason: str = ""
+    source: str = ""
 
     @classmethod
     def of(cls, estimate: Estimate) -> CardEstimate:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpudash.drawing.ghost import Ghost
+from gpudash.memory.predicting.estimate import CardEstimate, Target
 from gpudash.memory.predicting.prediction import HELD_BACK
 from gpudash.session.watching.request import WatchRequest
 from gpudash.system.newest_request import NewestRequest
@@ -62,6 +63,35 @@ class MeasuredRun:
     ghost: Ghost
     peak_bytes: int
     steps: int
+
+    def on(self, key: str, target: Target) -> CardEstimate:
+        """How it would lie on another card, or on this one as it is now.
+
+        What the allocator only kept it gives back before a request fails: where tensors alone have room it may fit.
+        """
+        allocated = int(self.ghost.edges[self.ghost.top].max())
+        fits: bool | None = None
+        spare = None
+        if target.free_bytes is not None:
+            room = target.free_bytes - target.overhead_bytes
+            spare = room - self.peak_bytes
+            if spare >= 0:
+                fits = True
+            else:
+                spare = room - allocated
+                fits = None if spare >= 0 else False
+        return CardEstimate(
+            target.device,
+            target.capacity_bytes,
+            target.free_bytes,
+            allocated,
+            self.peak_bytes,
+            overhead_bytes=target.overhead_bytes,
+            fits=fits,
+            spare_bytes=spare,
+            key=key,
+            source="by its last run",
+        )
 
 
 class MeasuredRuns:
@@ -158,7 +188,12 @@ def _measured(recording: Recording, run: RunRow, ended_s: float) -> MeasuredRun 
         return None
     fullest = max(held, key=lambda device: held[device])
     events = recording.events(first.get("event", 0), until.get("event"))
-    ends = [event.time_s for event in events if isinstance(event, StepFinished)]
+    # several records may tell of one step, as of its loss behind its end
+    ended: dict[int, float] = {}
+    for event in events:
+        if isinstance(event, StepFinished):
+            ended.setdefault(event.step, event.time_s)
+    ends = sorted(ended.values())
     times, allocated_at, reserved_at = np.array(readings[fullest], np.float64).T
     began = (wall_clock_s(recording.meta.get("wall_clock_origin", "")) or 0.0) + run.began_s
     ghost = drawn(times, allocated_at, reserved_at, ends)

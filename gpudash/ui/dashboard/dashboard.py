@@ -315,8 +315,8 @@ class Dashboard(PlotsPage):
             answers = CardsAnswer()
         devices = [device for device in self.session.devices() if device.problem is None]
         answered = devices
-        if self.panel.watching:
-            answered = [device for device in devices if device.kind != "cpu"]  # a script is predicted on GPUs alone
+        if self.panel.watching:  # a script is answered on those alone that its run or prediction says something of
+            answered = [device for device in devices if device.name in answers.known]
         self.cards.show_answers(answers, {device.memory: device.name for device in answered})
         made = live.machine.simulated.chosen
         by_key = {

@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from gpudash.devices.names import SimulatedCard, card_text
+from gpudash.devices.names import SimulatedCard, card_text, shown_name
 from gpudash.devices.simulated_cards import exact_text
 from gpudash.drawing.ghost import Ghost, RunningGhost
 from gpudash.memory.allocator.trace import ACTIVATIONS, INPUTS, TEMPORARY
@@ -372,6 +372,8 @@ class FitFollower:
             return
         self._measured = found
         self._ghost = _measured_view(found, self._target_of(request, found))
+        on_cards = [found.on(exact_text(card), self._session.estimates.empty_target(card)) for card in self.cards]
+        self.on_cards = CardsAnswer({card.key: card for card in on_cards}, requested=True)
 
     def _target_of(self, request: WatchRequest, found: MeasuredRun) -> Target | None:
         """Where the script would run now; ``None`` where that is not known."""
@@ -510,17 +512,19 @@ def _title_of_ranks(estimate: Estimate) -> str:
     return f"MEMORY {rank.device}, predicted: rank {rank.rank}, the fullest of {len(estimate.ranks)}"
 
 
+VERDICTS: Mapping[bool | None, GhostVerdict] = {True: "fits", None: "uncertain", False: "short"}
+
+
 def _measured_view(found: MeasuredRun, target: Target | None) -> GhostView:
     """What a script took before, against what there is room for now beside its context."""
     ghost = found.ghost
     limit = None
+    verdict: GhostVerdict = "unknown"
     if target is not None and target.free_bytes is not None:
         limit = target.free_bytes - target.overhead_bytes
         ghost = replace(ghost, capacity=target.capacity_bytes, limit=limit)
-    verdict: GhostVerdict = "unknown"
-    if limit is not None:
-        verdict = "fits" if found.peak_bytes <= limit else "short"
-    run = f"the run of {format_date(found.began_s)} on {found.device}"
+        verdict = VERDICTS[found.on("", target).fits]
+    run = f"the run of {format_date(found.began_s)} on {shown_name(found.device)}"
     if found.devices > 1:
         run = f"{run}, the fullest of {found.devices}"
     return GhostView(

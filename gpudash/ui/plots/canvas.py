@@ -28,7 +28,7 @@ from PySide6.QtGui import (
     QTransform,
     QWheelEvent,
 )
-from PySide6.QtWidgets import QGraphicsView, QSizePolicy, QStyleOptionGraphicsItem, QToolTip, QWidget
+from PySide6.QtWidgets import QGraphicsItem, QGraphicsView, QSizePolicy, QStyleOptionGraphicsItem, QToolTip, QWidget
 
 from gpudash.drawing.axes import Style
 from gpudash.drawing.shaping import Floats, Points, dashes
@@ -294,6 +294,12 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
 
     def sizeHint(self) -> QSize:
         return QSize(400, 120)
+
+    @property
+    def layers(self) -> list[QGraphicsItem]:
+        """All that is drawn, from the bottom up: curves over bands and what is predicted, below the words."""
+        below = (self.running_ghost, self.bands, self.frame, self.ghost, self.remedy)
+        return [*below, self.box, self.overlay, self.deviations]
 
     @property
     def area(self) -> QRectF:

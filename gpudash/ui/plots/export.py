@@ -302,14 +302,13 @@ class Drawing:
             place: of its upper left corner.
         """
         area = canvas.area.translated(place)
-        layers: list[tuple[QGraphicsItem, QRectF | None]] = [
-            (canvas.bands, area),
-            (canvas.frame, None),
-            (canvas.box, area),
-            (canvas.overlay, None),
-        ]
-        for layer, within in layers:
-            with _only(layer, [other for other, _ in layers]):
+        # each once: what is half transparent would else be as dark as it is painted often
+        shown = [layer for layer in canvas.layers if layer.isVisible()]
+        for layer in shown:
+            within = None
+            if layer in (canvas.running_ghost, canvas.bands, canvas.box):
+                within = area
+            with _only(layer, shown):
                 self.paint(lambda painter: draw_canvas(painter, canvas, place), within)
 
     def document(self, title: str, description: str) -> bytes:
@@ -332,12 +331,14 @@ class Drawing:
 
 def draw_canvas(painter: QPainter, canvas: Canvas, place: QPoint) -> None:
     """Paint a plot's drawing with its upper left corner at ``place``, from no pixels that were kept."""
-    mode = canvas.frame.cacheMode()
-    canvas.frame.setCacheMode(QGraphicsItem.CacheMode.NoCache)
+    modes = [(layer, layer.cacheMode()) for layer in canvas.layers]
+    for layer, _mode in modes:
+        layer.setCacheMode(QGraphicsItem.CacheMode.NoCache)
     try:
         canvas.render(painter, QRectF(QRect(place, canvas.size())), canvas.viewport().rect())
     finally:
-        canvas.frame.setCacheMode(mode)
+        for layer, mode in modes:
+            layer.setCacheMode(mode)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gpudash.memory.predicting.estimate import Target
 from gpudash.session.predicting.measured import ALLOCATED, COLUMNS, MeasuredRun, MeasuredRuns, drawn
 from gpudash.session.watching.request import WatchRequest
 from gpudash.telemetry.recording.recorder import Recorder
@@ -29,7 +30,7 @@ def run(
         records.append(Sample(began_s + 0.1 + tick / 10, "allocator", device, values, {}))
     records += [
         StepFinished(time_s=began_s + end, run_id=int(began_s), step=step, steps=2, seconds=0.5)
-        for step, end in ((1, 0.55), (2, 1.0))
+        for step, end in ((1, 0.55), (1, 0.6), (2, 1.0))  # one is told of twice
     ]
     records.append(RunEnd(time_s=began_s + 1.2, run_id=int(began_s), status="finished", seconds=1.2, steps=2))
     return records
@@ -105,3 +106,16 @@ def test_a_long_run_keeps_its_peak_and_what_lasts_between_two_readings() -> None
     assert ghost.requests == COLUMNS and ghost.highest == 100.0
     sparse = drawn(np.array([0.0, 1.0, 100.0]), np.array([1.0, 5.0, 2.0]), np.array([1.0, 5.0, 2.0]), [100.0])
     assert sparse.total.tolist() == [5.0, 5.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("free", "fits", "spare"), [(200, True, 90), (115, True, 5), (109, None, 49), (61, None, 1), (59, False, -1)]
+)
+def test_what_was_only_kept_need_not_have_room_elsewhere(
+    tmp_path: Path, free: int, fits: bool | None, spare: int
+) -> None:
+    recorded(tmp_path / "a.gpudash", run(1.0))
+    last = found(tmp_path)
+    assert last is not None
+    there = last.on("card", Target("sim:0", 300 * MIB, free * MIB, 10 * MIB))
+    assert (there.fits, there.spare_bytes, there.source) == (fits, spare * MIB, "by its last run")
