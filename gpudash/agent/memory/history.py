@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from ..attach.lasting import Lasting
@@ -37,7 +38,13 @@ MOST_NUMBERED = 20_000
 Holding = tuple[int, int, int, Any]
 """Bytes, count, step, stack."""
 
+MOST_LIVE = 20_000
+"""Live blocks that are told where requests were missed, the newest."""
+
 Line = tuple[str, int, str]
+
+Live = tuple[int, int, Any]
+"""Address, bytes, stack of a block."""
 
 Request = tuple[int, int, int, Any]
 """Microseconds since 1970, address, bytes that were asked for, stack; 0 bytes where the address is freed."""
@@ -155,8 +162,8 @@ class AgentHistory:
         torch: Any = sys.modules["torch"]
         if torch.cuda.is_initialized() and not simulating.answers_for_cuda():
             snapshot = snapshots.take(torch)
-            self._report_cuda_requests(snapshot)
             yield from self._cuda_held(snapshot)
+            self._report_cuda_requests(snapshot)
 
     def _cuda_held(self, snapshot: Any) -> list[tuple[str, list[Holding]]]:
         """From torch's snapshot: the step of a block's birth by the time of its allocation in the trace."""
@@ -206,6 +213,10 @@ class AgentHistory:
         fresh: dict[str, list[Line]] = {}
         found = []
         for stack in stacks:
+            if stack == ():
+                # nobody knows who asked, and 0 is nobody's number
+                found.append(0)
+                continue
             number = self._numbers.get(stack)
             if number is None:
                 self._numbered += 1
@@ -234,7 +245,8 @@ class AgentHistory:
                 for action, address, size, _stream, time_ns, stack in events
                 if action == "alloc" or action in ENDS
             ]
-            self._report_requests(device, requests, missed=seen - before > len(events))
+            missed = seen - before > len(events)
+            self._report_requests(device, requests, partial(history.live_blocks, card), missed=missed)
 
     def _report_cuda_requests(self, snapshot: Any) -> None:
         """What the trace of torch's snapshot has that is newer than what was told: it keeps times from 2.1 on."""
@@ -258,10 +270,13 @@ class AgentHistory:
                     requests.append((event["time_us"], event["addr"], event["size"], stack))
                 elif event["action"] in ENDS:
                     requests.append((event["time_us"], event["addr"], 0, ()))
-            self._report_requests(device, requests, missed=bool(before) and len(newer) == len(trace))
+            missed = bool(before) and len(newer) == len(trace)
+            self._report_requests(device, requests, partial(_cuda_live, snapshot, index), missed=missed)
 
-    def _report_requests(self, device: str, requests: list[Request], *, missed: bool) -> None:
-        """Tell requests in order; with ``missed`` some before them are not known."""
+    def _report_requests(
+        self, device: str, requests: list[Request], live: Callable[[], list[Live]], *, missed: bool
+    ) -> None:
+        """Tell requests in order; with ``missed`` some before them are not known, and what is live is told besides."""
         if not requests:
             return
         part = requests[-MOST_REQUESTS:]
@@ -271,7 +286,12 @@ class AgentHistory:
         for time_us, address, size, _stack in part:
             rows += (time_us, address, size, next(numbers) if size else 0)
         missed = missed or len(part) < len(requests)
-        self._post({"type": "requests", "device": device, "missed": missed, "rows": rows})
+        message = {"type": "requests", "device": device, "rows": rows}
+        if missed:
+            blocks = live()[-MOST_LIVE:]
+            numbers = iter(self._numbers_of([stack for _address, _bytes, stack in blocks]))
+            message["live"] = [number for address, size, _ in blocks for number in (address, size, next(numbers))]
+        self._post(message)
 
 
 def _record_cuda(record: Callable[..., None], entries: int) -> None:
@@ -316,6 +336,20 @@ def _when_initialised(torch: Any, lasting: Lasting, name: str, then: Callable[[]
         return
     lasting.call(name, then)
     lasting.given(name, torch.cuda._lazy_call)
+
+
+def _cuda_live(snapshot: Any, device: int) -> list[Live]:
+    """The blocks that torch's snapshot holds for live."""
+    found: list[Live] = []
+    for segment in snapshot["segments"]:
+        place = segment["address"]
+        for block in segment["blocks"]:
+            place, address = place + block["size"], block.get("address", place)
+            if segment["device"] == device and block["state"] == "active_allocated":
+                frames = block.get("frames") or ()
+                stack = tuple((frame["filename"], frame["line"], frame["name"]) for frame in frames)
+                found.append((address, block["size"], stack))
+    return found
 
 
 def _size(holding: Holding) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from gpudash.memory.explaining.call_sites import GrowthNotice, growing_lines, gr
 from gpudash.memory.explaining.memory_state import AllocationGroup, Surroundings, other_process
 from gpudash.memory.explaining.wording import holders_text
 from gpudash.memory.frames import Frame
-from gpudash.memory.snapshot.history.request_log import Request, RequestLogs
+from gpudash.memory.snapshot.history.request_log import Request, RequestLog, RequestLogs
 from gpudash.session.live.machine import Machine, measured_context
 from gpudash.simulator.device.process_table import Holding, ProcessTable
 from gpudash.sources.simulated_gpus import MirroredCard
@@ -263,15 +263,25 @@ class WatchedMemory:
             Request(time_of(time_us), (pid, address), size, stacks.get(str(stack)))
             for time_us, address, size, stack in zip(*columns, strict=False)
         ]
-        if message.get("missed") and requests:
-            # what it freed meanwhile nobody knows: what is there still has an end too early rather than none
-            self._end_requests(pid, requests[0].time_s)
+        live = message.get("live")
+        if not isinstance(live, list) or not all(type(number) is int for number in live) or not requests:
+            log.take(requests)
+            return
+        # some requests before these were missed: what is live tells which blocks have gone, and which have come
+        blocks = [((pid, address), size, str(stack)) for address, size, stack in zip(*[iter(live)] * 3, strict=False)]
+        there = {owner for owner, _size, _stack in blocks} | {request.owner for request in requests}
+        log.end(requests[0].time_s, [owner for owner in _owned(log, pid) if owner not in there])
         log.take(requests)
+        known = set(log.live())
+        time_s = requests[-1].time_s
+        log.take(
+            [Request(time_s, owner, size, stacks.get(stack)) for owner, size, stack in blocks if owner not in known]
+        )
 
     def _end_requests(self, pid: int, time_s: float) -> None:
         for device in self._requests.devices:
             log = self._requests.made(device)
-            log.end(time_s, [owner for owner in log.live() if isinstance(owner, tuple) and owner[0] == pid])
+            log.end(time_s, _owned(log, pid))
 
     def forget(self, pid: int) -> None:
         """A process has ended, and the program goes on: the memory it had is free again."""
@@ -577,6 +587,11 @@ class WatchedMemory:
             highest[key] = max(highest.get(key, 0), sums[key], peak)
         self._before[device] = peaks
         return reading
+
+
+def _owned(log: RequestLog, pid: int) -> list[Hashable]:
+    """Blocks of a process that are there."""
+    return [owner for owner in log.live() if isinstance(owner, tuple) and owner[0] == pid]
 
 
 def _held(process: _Process, device: str, context: int | None) -> int:

@@ -307,6 +307,14 @@ class MemoryHistory:
         missed = len(entries) - (recording.seen - number)
         return list(entries)[max(0, missed) :], seen
 
+    def live_blocks(self, card: SimulatedGpu) -> list[tuple[int, int, Stack]]:
+        """Address, bytes as requested and stack of what is live on ``card``; any thread may ask."""
+        recording = self._recordings.get(card.uuid)
+        if recording is None:
+            return []
+        # a copy is made in one go, whatever another thread allocates
+        return [(address, size, group.stack) for address, (group, size) in recording.live.copy().items()]
+
     def snapshot(self) -> dict[str, Any]:
         """Segments, traces and settings in the form of torch's snapshots (torch/cuda/memory.py, ``_snapshot``)."""
         segments: list[dict[str, Any]] = []

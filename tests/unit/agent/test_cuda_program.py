@@ -304,3 +304,27 @@ def test_stacks_without_end_are_told_again_under_new_numbers(torch: FakeTorch, m
     told = [(number, stack[0][1]) for message in watched.of("stacks") for number, stack in message["stacks"].items()]
     assert told == [("1", 1), ("2", 2), ("3", 3), ("4", 4), ("5", 1)]
     assert [held["holdings"][0][3] for held in watched.of("held")] == [1, 2, 3, 4, 5]
+
+
+def test_every_request_of_cuda_is_told_once_and_after_a_gap_what_is_live(torch: FakeTorch) -> None:
+    watched = Watched(torch, history=True)
+    torch.initialise()
+
+    def event(action: str, address: int, time_us: int) -> dict[str, Any]:
+        return {"action": action, "addr": address, "size": 500, "time_us": time_us}
+
+    def report(trace: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        torch.snapshot = {"segments": [segment((512, "active_allocated"))], "device_traces": [trace]}
+        watched.gpus._history._next_s = 0.0
+        before = len(watched.of("requests"))
+        watched.gpus.report()
+        return watched.of("requests")[before:]
+
+    first = [event("alloc", 4096, 10), event("free_requested", 8192, 11)]
+    (told,) = report(first)
+    assert told["rows"][:3] == [10, 4096, 500] and told["rows"][4:] == [11, 8192, 0, 0] and "live" not in told
+    assert report(first) == []
+    (more,) = report([*first, event("alloc", 8192, 12)])
+    assert more["rows"][:3] == [12, 8192, 500]
+    (late,) = report([event("alloc", 512, 90), event("alloc", 1024, 91)])
+    assert late["live"][1] == 512, "the trace holds nothing that was told: some of it is gone"

@@ -64,6 +64,22 @@ def test_a_leak_is_followed_named_and_caught(leaked: Leaked) -> None:
     assert dashboard.messages[-1]["type"] == "bye"
 
 
+def test_every_request_is_told_with_its_stack_and_its_end(leaked: Leaked) -> None:
+    dashboard, _done = leaked
+    stacks = {number: stack for message in dashboard.of("stacks") for number, stack in message["stacks"].items()}
+    rows = [number for message in dashboard.of("requests") for number in message["rows"]]
+    requests = list(zip(rows[::4], rows[1::4], rows[2::4], rows[3::4], strict=True))
+    times = [time_us for time_us, *_rest in requests]
+    assert times == sorted(times)
+    leaking = [
+        size
+        for _time_us, _address, size, stack in requests
+        if size and any((file, line) == (LEAK, LEAKING_LINE) for file, line, _name in stacks[str(stack)])
+    ]
+    assert leaking.count(LEAKED) > 10
+    assert any(size == 0 for _time_us, _address, size, _stack in requests)
+
+
 def test_the_growing_line_is_told_with_the_steps_of_its_blocks_before_memory_is_full(leaked: Leaked) -> None:
     dashboard, _done = leaked
     stacks = {number: stack for message in dashboard.of("stacks") for number, stack in message["stacks"].items()}

@@ -362,9 +362,9 @@ def test_a_card_that_the_program_has_made_itself_is_another_than_the_sessions() 
     memory.close()
 
 
-def asked(rows: list[int], *, missed: bool = False) -> dict[str, Any]:
-    """Requests of microseconds, address, bytes and stack."""
-    return {"type": "requests", "device": "sim:0", "missed": missed, "rows": rows}
+def asked(rows: list[int], **live: list[int]) -> dict[str, Any]:
+    """Requests of microseconds, address, bytes and stack; what is live where some were missed."""
+    return {"type": "requests", "device": "sim:0", "rows": rows, **live}
 
 
 def requests_of(around: Surrounded) -> tuple[WatchedMemory, RequestLogs]:
@@ -400,11 +400,16 @@ def test_two_processes_may_use_one_address_and_one_that_ends_takes_its_own_along
     assert log.live() == [(8, 64)]
 
 
-def test_what_was_freed_while_nobody_heard_it_does_not_stay_for_ever() -> None:
+def test_what_came_and_went_while_nobody_heard_it_is_known_by_what_is_live() -> None:
     memory, logs = requests_of(Surrounded(GIB))
-    memory.take_requests(7, asked([1_000_000, 64, 4096, 1]), in_seconds)
-    memory.take_requests(7, asked([9_000_000, 128, 512, 1], missed=True), in_seconds)
-    assert logs.made("sim:0").live() == [(7, 128)]
+    memory.take_requests(7, asked([1_000_000, 64, 4096, 1, 1_000_000, 32, 512, 1]), in_seconds)
+    live = [64, 4096, 1, 128, 512, 1, 256, 1024, 1]
+    memory.take_requests(7, asked([9_000_000, 128, 512, 1], live=live), in_seconds)
+    log = logs.made("sim:0")
+    assert set(log.live()) == {(7, 64), (7, 128), (7, 256)}
+    found = log.allocations()
+    assert found.place[found.born[0]] == 1.0, "what stayed is there since it came"
+    assert found.level[-1] == 4096 + 512 + 1024
 
 
 @pytest.mark.parametrize("rows", ["no list", [1, 2, "three", 4], [1.5, 2, 3, 4], [1, 2, 3]])

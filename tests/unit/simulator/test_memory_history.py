@@ -140,3 +140,22 @@ def test_it_is_known_whether_the_cards_are_recorded(sim: Backend) -> None:
     assert history.recording and torch.sim.memory._snapshot()["device_traces"] == [[], []]
     torch.sim.memory._record_memory_history(None)
     assert not history.recording
+
+
+def test_events_are_told_once_to_whoever_says_how_many_are_known(history: MemoryHistory, sim: Backend) -> None:
+    (card,) = sim.cards[:1]
+    kept = torch.ones(128, device="sim")
+    first, seen = history.since(card, 0)
+    assert "alloc" in [event[0] for event in first]
+    assert history.since(card, seen) == ([], seen)
+    del kept
+    more, then = history.since(card, seen)
+    assert [event[0] for event in more] == ["free_requested", "free_completed"]
+    assert then == seen + 2
+
+
+def test_of_more_events_than_are_kept_the_newest_are_told(history: MemoryHistory, sim: Backend) -> None:
+    for _ in range(600):
+        torch.ones(128, device="sim")
+    found, seen = history.since(sim.cards[0], 0)
+    assert len(found) == 1000 < seen

@@ -5,7 +5,10 @@ import pytest
 
 from gpudash.drawing.ribbons import stayed_by_line
 from gpudash.memory.frames import Frame
-from gpudash.memory.snapshot.history.request_log import MOST_EVENTS, Request, RequestLog, RequestLogs
+from gpudash.memory.snapshot.history.history import History
+from gpudash.memory.snapshot.history.request_log import MOST_EVENTS, Request, RequestLog, RequestLogs, log_of
+from gpudash.units import MIB
+from tests.unit.memory.snapshot.made import WEIGHTS, Made
 
 TRAIN = (Frame("/home/me/train.py", 12, "step"), Frame("/home/me/train.py", 40, "<module>"))
 LOAD = (Frame("/home/me/data.py", 7, "load"),)
@@ -156,3 +159,20 @@ def test_too_few_steps_say_nothing_of_growth() -> None:
     log = _trained(3)
     held = log.held_by_line(len(log.allocations().place) - 1, np.arange(1.0, 4.0))
     assert all(one.growth == 0.0 for one in held.values())
+
+
+def test_a_snapshot_is_the_same_log_told_at_once() -> None:
+    made = Made()
+    made.malloc(20 * MIB, WEIGHTS)
+    for _ in range(5):
+        made.step(8 * MIB, 4 * MIB)
+    snapshot = made.snapshot()
+    history = History(snapshot.devices[0], snapshot.annotations)
+    log = log_of(history)
+    found = log.allocations()
+    assert found.level.tolist() == history.allocated.tolist()
+    assert np.all(np.diff(found.born) >= 0)
+    there = np.flatnonzero(found.freed > history.last)
+    assert int(found.size[there].sum()) == int(history.allocated[-1])
+    assert "weights" in [line.category for line in log.lines]
+    assert log.stack_of(0)

@@ -1,0 +1,88 @@
+"""Every request of a run of ours on a simulated card, and those of a recorded program from its snapshot."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType
+from typing import NamedTuple
+
+import pytest
+
+from gpudash.memory.snapshot.history.request_log import RequestLogs
+from gpudash.session.live.run_requests import SIMULATOR, RunRequests
+from gpudash.session.recordings.snapshot_requests import SnapshotRequests
+from gpudash.simulator.device.simulated_gpu import SimulatedGpu
+from gpudash.telemetry.records import Note, Topic
+from gpudash.units import GIB, MIB
+
+
+class Line(NamedTuple):
+    file: str
+    line: int
+    name: str
+
+
+class Asking:
+    """What a tagger says of whoever asks, in the form of the tracker's tags."""
+
+    def __init__(self, line: int) -> None:
+        code: CodeType = compile("pass", "/home/me/train.py", "exec")
+        self.stack = ((code, line),)
+        self._line = line
+
+    def frames(self) -> list[Line]:
+        return [Line(f"{SIMULATOR}/device/storage.py", 1, "make"), Line("/home/me/train.py", self._line, "step")]
+
+
+@pytest.fixture
+def card() -> Iterator[SimulatedGpu]:
+    card = SimulatedGpu(0, GIB)
+    yield card
+    card.empty_cache()
+
+
+def test_requests_of_a_run_are_kept_with_the_line_that_asked(card: SimulatedGpu) -> None:
+    logs = RequestLogs()
+    now = [5.0]
+    following = RunRequests([card], logs, lambda: now[0])
+    card.tagger = lambda: Asking(12)
+    first = card.allocate(MIB)
+    now[0] = 6.0
+    card.tagger = lambda: Asking(40)
+    card.allocate(2 * MIB)
+    now[0] = 7.0
+    card.release(first)
+    following.take()
+    log = logs.of("sim:0")
+    assert log is not None
+    found = log.allocations()
+    assert (found.place.tolist(), found.level.tolist()) == ([5.0, 6.0, 7.0], [0, MIB, 3 * MIB, 2 * MIB])
+    assert [line.text for line in log.lines] == ["train.py:12 step", "train.py:40 step"]
+    assert [frame.file for frame in log.stack_of(0)] == ["/home/me/train.py"], "nothing of the simulator's own"
+
+
+def test_a_run_that_is_over_is_followed_no_longer(card: SimulatedGpu) -> None:
+    logs = RequestLogs()
+    following = RunRequests([card], logs, lambda: 1.0)
+    card.allocate(MIB)
+    following.close()
+    card.allocate(MIB)
+    following.take()
+    log = logs.of("sim:0")
+    assert log is not None and len(log.allocations()) == 1
+
+
+def test_what_is_not_asked_by_anybody_known_has_no_line(card: SimulatedGpu) -> None:
+    logs = RequestLogs()
+    following = RunRequests([card], logs, lambda: 1.0)
+    card.allocate(MIB)
+    following.close()
+    assert [line.text for line in logs.made("sim:0").lines] == ["no stack recorded"]
+
+
+def test_a_recording_whose_snapshot_is_gone_has_no_requests(tmp_path: Path) -> None:
+    found = SnapshotRequests(0.0, lambda _run: "sim:0")
+    for topic, details in ((Topic.REPORT, {"folder": str(tmp_path)}), (Topic.SNAPSHOT, {"path": None})):
+        found.take(Note(time_s=1.0, run_id=1, topic=topic, text="", details=details))
+    assert found.logs.devices == ()
+    found.close()
+    assert found.logs.devices == ()
