@@ -152,7 +152,7 @@ def test_nothing_is_cut_and_no_text_lies_over_another(open_stage: Callable[..., 
 
 @pytest.mark.parametrize("scene", [scene for scene in SCENES if scene.questions], ids=lambda scene: scene.title)
 def test_a_question_and_its_choices_are_whole(open_stage: Callable[..., StageWindow], scene: Scene) -> None:
-    stage = open_stage([scene])
+    stage = open_stage([scene, MINE])
     question = stage.play.question
     assert question is not None and stage.play.asking
     assert [button.label for button in stage.choices] == list(question.choices)
