@@ -152,7 +152,7 @@ def test_nothing_is_cut_and_no_text_lies_over_another(open_stage: Callable[..., 
 
 @pytest.mark.parametrize("scene", [scene for scene in SCENES if scene.questions], ids=lambda scene: scene.title)
 def test_a_question_and_its_choices_are_whole(open_stage: Callable[..., StageWindow], scene: Scene) -> None:
-    stage = open_stage([scene])
+    stage = open_stage([scene, MINE])
     question = stage.play.question
     assert question is not None and stage.play.asking
     assert [button.label for button in stage.choices] == list(question.choices)
@@ -247,7 +247,7 @@ def test_the_lines_are_edited_in_their_place_and_run_on_a_card_of_the_size_that_
     assert editor.isVisible() and editor.text.toPlainText() == MINE.acts[0].source  # type: ignore[union-attr]
     assert editor.geometry().topLeft() == stage.canvas.code_place.toRect().topLeft()
     editor.text.setPlainText("a = 1 ")
-    editor.limit.setValue(512)
+    editor.limit.setText("512")
     QTest.keyClick(editor.text, Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)
     settle_stage(stage)
     assert not editor.isVisible() and lines.requested[-1] == ("a = 1", 512 * MIB)
@@ -264,6 +264,15 @@ def test_escape_in_the_editor_closes_it_and_not_the_stage(
     assert len(lines.requested) == 1
 
 
+def test_a_card_without_a_size_is_asked_for_again(open_stage: Callable[..., StageWindow], lines: FakeLines) -> None:
+    stage = open_stage([MINE])
+    play(stage, lines)
+    stage.edit.click()
+    stage.editor.limit.setText("0")
+    stage.editor.run.click()
+    assert stage.editor.isVisible() and len(lines.requested) == 1
+
+
 def test_the_editor_s_lines_and_buttons_are_in_sight(open_stage: Callable[..., StageWindow], lines: FakeLines) -> None:
     stage = open_stage([MINE])
     play(stage, lines)
@@ -274,8 +283,9 @@ def test_the_editor_s_lines_and_buttons_are_in_sight(open_stage: Callable[..., S
         settle_stage(stage)
         assert stage.rect().contains(editor.geometry())
         assert editor.text.viewport().height() >= 3 * editor.text.fontMetrics().height()
-        for part in (editor.limit, editor.run, editor.cancel):
+        for part in (editor.card, editor.unit, editor.run, editor.cancel):
             assert editor.rect().contains(part.geometry()) and part.width() >= part.sizeHint().width() - 1
+        assert editor.limit.width() > 1.5 * editor.limit.fontMetrics().horizontalAdvance(editor.limit.text())
 
 
 def test_lines_that_are_on_have_a_button_that_stops_them(

@@ -89,7 +89,7 @@ class LinesProcess:
         if self._request is None:
             return None
         if self._stopped:
-            return self._failed("it was stopped", kill=True)
+            return self._failed("was stopped", kill=True)
         problem = self.warm_up()
         if problem or self._child is None:
             return self._failed(problem.rstrip("."))
@@ -99,13 +99,13 @@ class LinesProcess:
                 return found
         if self._child.gone:
             ending = self._end()
-            return self._failed(f"the process of the lines ended ({ending})")
+            return self._failed(f"ended its process ({ending})")
         if self._ready and not self._sent:
             self._child.send(self._request)
             self._sent = True
             self._due = self._clock() + self._longest_s
         if self._clock() >= self._due:
-            what = f"it ran longer than {self._longest_s:.0f} s and was stopped"
+            what = f"ran longer than {self._longest_s:.0f} s and was stopped"
             if not self._ready:
                 what = f"PyTorch did not load within {TORCH_IMPORT_S:.0f} s"
             return self._failed(what, kill=True)
@@ -134,7 +134,7 @@ class LinesProcess:
         try:
             return LinesTrace.from_json(message.get("trace"))
         except ValueError:
-            return LinesTrace((), 0, (), LineFailure(1, ENDED, "what came of the lines could not be read"))
+            return LinesTrace((), 0, (), LineFailure(1, ENDED, "What came of the lines could not be read"))
 
     def _failed(self, message: str, *, kill: bool = False) -> LinesTrace:
         requested, self._request = self._request or {}, None

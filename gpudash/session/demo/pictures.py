@@ -236,8 +236,10 @@ def failure_sentence(failure: LineFailure, limit: int) -> str:
             f"Line {failure.line} asks for {size} more, but {held} of {format_bytes(limit)} are taken: out of memory."
         )
     message = failure.message.partition(". ")[0].rstrip(".!")
+    if failure.kind == ENDED and message[:1].isupper():
+        return f"{message}."  # of no line
     if failure.kind == ENDED:
-        return f"Line {failure.line}: {message}."
+        return f"Line {failure.line} {message}."
     if not message:
         return f"Line {failure.line}: {failure.kind}."
     return f"Line {failure.line}: {failure.kind}: {message}."

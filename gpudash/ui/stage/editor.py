@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QObject, Qt, Signal
-from PySide6.QtGui import QFontDatabase, QKeyEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QPlainTextEdit, QPushButton, QSpinBox
+from PySide6.QtGui import QFontDatabase, QIntValidator, QKeyEvent
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit, QPlainTextEdit, QPushButton
 
 from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.plain_text import PlainLabel
@@ -33,11 +33,11 @@ class LinesEditor(QFrame):
         self.text.setTabChangesFocus(False)
         self.text.installEventFilter(self)
         self.card = PlainLabel("Simulated card of")
-        self.limit = QSpinBox()
-        self.limit.setRange(1, LARGEST_MIB)
-        self.limit.setSuffix(" MiB")
-        self.limit.setButtonSymbols(QSpinBox.ButtonSymbols.NoButtons)
-        self.limit.setAccessibleName("Memory of the simulated card")
+        self.unit = PlainLabel("MiB")
+        self.limit = QLineEdit()
+        self.limit.setValidator(QIntValidator(1, LARGEST_MIB, self.limit))
+        self.limit.setAlignment(Qt.AlignmentFlag.AlignRight)
+        self.limit.setAccessibleName("Memory of the simulated card in MiB")
         self.limit.installEventFilter(self)
         self.run = QPushButton("Run   Ctrl+Enter")
         self.run.setProperty("role", "primary")
@@ -47,6 +47,7 @@ class LinesEditor(QFrame):
         row = QHBoxLayout()
         row.addWidget(self.card)
         row.addWidget(self.limit)
+        row.addWidget(self.unit)
         row.addStretch(1)
         row.addWidget(self.cancel)
         row.addWidget(self.run)
@@ -57,7 +58,7 @@ class LinesEditor(QFrame):
     def begin(self, source: str, limit: int) -> None:
         """Show the lines and take the focus."""
         self.text.setPlainText(source)
-        self.limit.setValue(max(1, limit // MIB))
+        self.limit.setText(str(max(1, limit // MIB)))
         self.show()
         self.raise_()
         self.text.setFocus()
@@ -69,12 +70,17 @@ class LinesEditor(QFrame):
         """Write in type of so many pixels."""
         self.text.setStyleSheet(f"font-family: '{self._mono}'; font-size: {code}px;")
         sheet = f"font-size: {controls}px;"
-        for part in (self.run, self.cancel, self.limit, self.card):
+        for part in (self.run, self.cancel, self.limit, self.card, self.unit):
             part.setStyleSheet(sheet)
+        self.limit.setFixedWidth(5 * controls)
 
     def _accept(self) -> None:
+        if not self.limit.hasAcceptableInput():
+            self.limit.setFocus()
+            self.limit.selectAll()
+            return
         lines = self.text.toPlainText().rstrip().splitlines()
-        self.accepted.emit("\n".join(lines), self.limit.value() * MIB)
+        self.accepted.emit("\n".join(lines), int(self.limit.text()) * MIB)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         """Ctrl+Enter runs and Esc cancels, wherever in it the focus is."""

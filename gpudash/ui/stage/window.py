@@ -204,6 +204,8 @@ class StageWindow(QWidget):
     def _place(self) -> str:
         play = self.play
         scene = f"scene {self._first + play.position} of {self._first + len(play.scenes) - 1}"
+        if play.asking:
+            return scene  # the guesses have the room
         steps = max(1, len(play.pictures))
         return f"step {min(play.step + 1, steps)} of {steps} · {scene}"
 

@@ -69,7 +69,7 @@ class LineFailure:
     Attributes:
         line: from 1.
         kind: the exception's name, or `ENDED`.
-        message: its own, on one line.
+        message: its own, on one line; of what `ENDED`, what the line did, or a whole sentence where it is about none.
         out_of_memory: whether the card had no room.
         requested: bytes of the block that there was no room for.
         segment: bytes that the allocator asked the card for, to have room for it.

@@ -47,7 +47,7 @@ def test_what_they_print_and_read_disturbs_nobody(process: LinesProcess) -> None
 def test_an_endless_loop_is_stopped_at_its_line_and_the_next_lines_run(process: LinesProcess) -> None:
     process.ask("a = 1\nwhile True:\n    pass", MIB)
     failure = wait_for(process, stop_at_line=2).failure
-    assert failure is not None and (failure.line, failure.kind, failure.message) == (2, ENDED, "it was stopped")
+    assert failure is not None and (failure.line, failure.kind, failure.message) == (2, ENDED, "was stopped")
     process.ask("a = 1", MIB)
     assert wait_for(process).failure is None
 

@@ -87,8 +87,10 @@ def test_an_exception_is_one_sentence_at_its_line() -> None:
 
 
 def test_a_process_that_ended_is_told_without_the_name_of_an_exception() -> None:
-    trace = LinesTrace(("a = 1",), MIB, (), LineFailure(1, ENDED, "the process of the lines ended (signal SIGSEGV)"))
-    assert pictures_of(trace, SCRIPT)[-1].sentence == "Line 1: the process of the lines ended (signal SIGSEGV)."
+    trace = LinesTrace(("a = 1",), MIB, (), LineFailure(1, ENDED, "ended its process (signal SIGSEGV)"))
+    assert pictures_of(trace, SCRIPT)[-1].sentence == "Line 1 ended its process (signal SIGSEGV)."
+    trace = LinesTrace(("a = 1",), MIB, (), LineFailure(1, ENDED, "No lines can be run here: no torch"))
+    assert pictures_of(trace, SCRIPT)[-1].sentence == "No lines can be run here: no torch."
 
 
 def test_a_line_that_does_nothing_to_memory_is_no_step() -> None:

@@ -110,6 +110,11 @@ def test_precisions_are_told_by_memory_and_loss_and_their_speed_is_called_the_cp
     assert "simulated" in picture.corner
 
 
+def test_losses_that_are_next_to_equal_are_not_called_equal() -> None:
+    runs = [trained("sim:0", loss, 100.0, 40 * MIB) for loss in (2.5, 2.50001, 2.5)]
+    assert last(PRECISIONS, *runs).sentence.endswith("losses differ by less than 0.01 %.")
+
+
 def test_a_run_that_is_on_shows_its_curve_so_far() -> None:
     running = {**trained("sim:0", 3.0), "status": "running", "losses": [4.0, 3.5]}
     picture = PRECISIONS.pictures(PRECISIONS, PlayedScene((), running, "sim:0"))[0]
