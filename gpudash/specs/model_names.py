@@ -73,10 +73,12 @@ def known_models() -> tuple[NamedModel, ...]:
     """
     folder = resource("models")
     listed = json.loads((folder / "models.json").read_text(encoding="utf-8"))
-    return tuple(
-        NamedModel(name, facts["hub"], folder / name, facts["parameters"], facts["weight_bytes"])
-        for name, facts in listed.items()
-    )
+    found = []
+    for name, facts in listed.items():
+        publisher = facts["hub"].partition("/")[0]
+        place = folder / publisher / name
+        found.append(NamedModel(name, facts["hub"], place, facts["parameters"], facts["weight_bytes"]))
+    return tuple(found)
 
 
 def cached_models() -> list[NamedModel]:
