@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from gpudash.devices.simulated_cards import address_of
 from gpudash.memory.snapshot.history.history import History
+from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.memory.snapshot.history.request_log import RequestLogs, log_of
 from gpudash.session.recordings.file_kinds import SNAPSHOT_NAME
 from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
@@ -17,6 +19,9 @@ logger = logging.getLogger(__name__)
 
 MOST_READ = 4
 """Snapshots of one recording that are read, the newest."""
+
+PLACES: Mapping[str, str] = {Topic.SNAPSHOT: "path", Topic.REPORT: "folder"}
+"""Topics of notes that tell where a snapshot lies, and the detail that says it."""
 
 LONGEST_S = 120.0
 """A snapshot that takes longer to read is left."""
@@ -40,8 +45,8 @@ class SnapshotRequests:
 
     def take(self, note: Note) -> None:
         """Take in a note that may tell of a snapshot."""
-        key = {Topic.SNAPSHOT: "path", Topic.REPORT: "folder"}.get(Topic(note.topic)) if note.topic in _TOPICS else None
-        where = None if key is None else note.details.get(key)
+        key = PLACES.get(note.topic, "")
+        where = note.details.get(key)
         device = self._device_of(note.run_id)
         if not isinstance(where, str) or device is None:
             return
@@ -64,6 +69,14 @@ class SnapshotRequests:
         if self._thread is not None:
             self._thread.join(1.0)
 
+    def _keep(self, snapshot: Snapshot, device: str) -> None:
+        """Keep what a snapshot tells of the device, where it tells when that was."""
+        number = address_of(device).partition(":")[2]
+        named = [one for one in snapshot.devices if str(one.index) == number]
+        history = History((named or list(snapshot.devices))[0], snapshot.annotations)
+        if history.is_recorded and history.time_s(0) is not None:
+            self._logs.put(device, log_of(history, self._began_wall_s))
+
     def _read(self) -> None:
         for path, device in list(self._waiting):
             if self._closed.is_set() or not path.is_file():
@@ -72,15 +85,9 @@ class SnapshotRequests:
             try:
                 opened.start()
                 snapshot = opened.wait(LONGEST_S)
-                for found in () if snapshot is None else snapshot.devices:
-                    history = History(found, snapshot.annotations if snapshot is not None else ())
-                    if history.is_recorded and history.time_s(0) is not None:
-                        self._logs.put(device, log_of(history, self._began_wall_s))
-                        break
+                if snapshot is not None:
+                    self._keep(snapshot, device)
             except Exception:  # a file beside the recording, of anybody's: without it the plot is as it was
                 logger.exception("the requests of a snapshot cannot be read")
             finally:
                 opened.close()
-
-
-_TOPICS = frozenset((Topic.SNAPSHOT, Topic.REPORT))

@@ -13,6 +13,7 @@ from gpudash.session.recordings.snapshot_requests import SnapshotRequests
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.telemetry.records import Note, Topic
 from gpudash.units import GIB, MIB
+from tests.unit.memory.snapshot.made import WEIGHTS, Made
 
 
 class Line(NamedTuple):
@@ -86,3 +87,24 @@ def test_a_recording_whose_snapshot_is_gone_has_no_requests(tmp_path: Path) -> N
     assert found.logs.devices == ()
     found.close()
     assert found.logs.devices == ()
+
+
+@pytest.mark.process
+def test_a_recording_has_the_requests_of_a_snapshot_that_lies_where_it_says(tmp_path: Path) -> None:
+    made = Made()
+    made.malloc(20 * MIB, WEIGHTS)
+    made.step(8 * MIB)
+    path = made.written(tmp_path / "snapshot.pickle")
+    snapshot = made.snapshot()
+    began_s = int(snapshot.devices[0].trace.columns.time_us[0]) / 1e6 - 3.0
+    found = SnapshotRequests(began_s, lambda run: "cuda:0" if run == 1 else None)
+    found.take(Note(time_s=9.0, run_id=1, topic=Topic.SNAPSHOT, text="", details={"path": str(path)}))
+    assert found.logs.of("cuda:0") is None, "it is read on a thread of its own"
+    reading = found._thread
+    assert reading is not None
+    reading.join(60.0)
+    log = found.logs.of("cuda:0")
+    assert log is not None and log.extent is not None
+    assert log.extent[0] == pytest.approx(3.0)
+    assert int(log.allocations().level.max()) >= 20 * MIB
+    found.close()
