@@ -331,6 +331,7 @@ def test_every_button_and_the_picture_have_names_for_those_who_do_not_see_them(
     assert "Now line 1" in stage.canvas.accessibleDescription()
 
 
+@pytest.mark.process
 def test_help_begins_the_demo_once(window: MainWindow, qtbot: QtBot) -> None:
     window.menus.actions["help.demo"].trigger()
     stage = window.findChild(StageWindow)
