@@ -18,7 +18,7 @@ from gpudash.memory.snapshot.history.request_log import NEVER, RequestLog
 from gpudash.telemetry.plots import CurveSpec, PlotSpec
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import DARK
-from gpudash.ui.plots import ribbons as layer
+from gpudash.ui.plots.painting import dissolving as layer
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
 from gpudash.units import GIB, MIB

@@ -17,9 +17,9 @@ from gpudash.telemetry.comparing.comparison import LETTERS, MINUS, value_text
 from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec
 from gpudash.ui.colours import Palette
 from gpudash.ui.forms.run_progress import ENDINGS
-from gpudash.ui.painting.geometry import Geometry
 from gpudash.ui.plots.canvas import Drag, Gestures
 from gpudash.ui.plots.overlay import PEN_STYLES
+from gpudash.ui.plots.painting.geometry import Geometry
 from gpudash.ui.plots.plot import TimePlot
 from gpudash.ui.plots.reading import PlotData, Row
 from gpudash.ui.plots.time_axis import TimeAxis

@@ -26,7 +26,7 @@ from gpudash.drawing.scene import (
 from gpudash.telemetry.runs import RunView, Status
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import Palette
-from gpudash.ui.painting.scenes import ItemStyle, paint_scene
+from gpudash.ui.plots.painting.scenes import ItemStyle, paint_scene
 from gpudash.ui.widgets.labels import set_role
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel

@@ -19,7 +19,7 @@ from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
 from gpudash.drawing.axes import Ticks
 from gpudash.drawing.shaping import Points
 from gpudash.ui.colours import Palette
-from gpudash.ui.painting.geometry import Geometry
+from gpudash.ui.plots.painting.geometry import Geometry
 
 GAP_PX = 6.0
 """Between an axis and its labels."""

@@ -26,17 +26,17 @@ from gpudash.memory.snapshot.history.request_log import RequestLog
 from gpudash.session.predicting.deviations import Deviation
 from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec
 from gpudash.ui.colours import Palette
-from gpudash.ui.painting.geometry import Geometry
 from gpudash.ui.plots.canvas import MIN_HEIGHT_PX, TIGHT_HEIGHT_PX, Canvas, Gestures, drawn
 from gpudash.ui.plots.layers import Label
 from gpudash.ui.plots.legend import Legend
 from gpudash.ui.plots.overlay import BETWEEN_ALPHA, Arrow, Mark, OverlayContent, PlotLevel, place
+from gpudash.ui.plots.painting.dissolving import Ground
+from gpudash.ui.plots.painting.geometry import Geometry
 from gpudash.ui.plots.prediction.ghost import GhostView, verdict_colour
 from gpudash.ui.plots.prediction.peak_handle import PeakHandle
 from gpudash.ui.plots.prediction.peak_rows import peak_group
 from gpudash.ui.plots.prediction.remedy import RemedyView
 from gpudash.ui.plots.reading import Group, PlotData, PlotRequest, Row
-from gpudash.ui.plots.ribbons import Ground
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.text_size import scaled

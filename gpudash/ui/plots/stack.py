@@ -33,12 +33,12 @@ from gpudash.ui.plots.export import (
     write_picture,
 )
 from gpudash.ui.plots.overlay import Mark
+from gpudash.ui.plots.painting.dissolving import stayed_text
 from gpudash.ui.plots.plot import TimePlot
 from gpudash.ui.plots.prediction.ghost import GhostView
 from gpudash.ui.plots.prediction.remedy import RemedyView
 from gpudash.ui.plots.reading import FrameData, FrameReader, SessionShape, session_shape
 from gpudash.ui.plots.readout import MarkField, Readout, SelectionStrip
-from gpudash.ui.plots.ribbons import stayed_text
 from gpudash.ui.plots.time_axis import SessionOverview, TimeAxis
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.remembered import recall_of, remember_of

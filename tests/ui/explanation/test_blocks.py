@@ -13,7 +13,7 @@ from gpudash.ui.colours import Palette
 from gpudash.ui.explanation.blocks import BlocksPanel, RefusedBlocks
 from gpudash.ui.explanation.comparison import ComparisonAxes, MemoryCourse, course_scene, styles
 from gpudash.ui.explanation.memory_map import IDLE, map_of
-from gpudash.ui.painting.scenes import paint_scene
+from gpudash.ui.plots.painting.scenes import paint_scene
 from gpudash.units import MIB
 from tests.unit.memory.snapshot.made import WEIGHTS, Made
 

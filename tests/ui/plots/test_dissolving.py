@@ -11,8 +11,8 @@ from gpudash.memory.snapshot.history.request_log import Request, RequestLog
 from gpudash.telemetry.plots import CurveSpec, PlotSpec
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import DARK, Palette
-from gpudash.ui.painting.ribbons import SHADES
-from gpudash.ui.plots.ribbons import dissolved, stayed_text
+from gpudash.ui.plots.painting.dissolving import dissolved, stayed_text
+from gpudash.ui.plots.painting.ribbons import SHADES
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
 from gpudash.units import GIB, MIB

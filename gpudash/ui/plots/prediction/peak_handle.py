@@ -9,7 +9,7 @@ from PySide6.QtGui import QColor, QFocusEvent, QKeyEvent, QMouseEvent, QPainter,
 from PySide6.QtWidgets import QWidget
 
 from gpudash.ui.colours import Palette
-from gpudash.ui.painting.geometry import Geometry
+from gpudash.ui.plots.painting.geometry import Geometry
 from gpudash.ui.widgets.plain_text import plain_tip
 from gpudash.ui.widgets.text_size import scaled
 

@@ -24,8 +24,8 @@ from gpudash.drawing.axes import MOST_TICKS, Ticks, value_ticks
 from gpudash.drawing.ribbons import Allocations
 from gpudash.memory.snapshot.history.request_log import RequestLog
 from gpudash.ui.colours import Palette
-from gpudash.ui.painting.geometry import Geometry
-from gpudash.ui.painting.ribbons import RibbonPicture
+from gpudash.ui.plots.painting.geometry import Geometry
+from gpudash.ui.plots.painting.ribbons import RibbonPicture
 from gpudash.ui.plots.view import SharedAxis
 from gpudash.ui.snapshot.drawing.levels import Axis, Ints, Levels, band_runs, extremes
 from gpudash.ui.widgets.plain_text import plain_tip

@@ -13,9 +13,9 @@ from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 from gpudash.drawing.ribbons import Allocations, Floats, RibbonGround, stayed_by_line
 from gpudash.memory.snapshot.history.request_log import RequestLog
 from gpudash.ui.colours import Palette
-from gpudash.ui.painting.geometry import Geometry
-from gpudash.ui.painting.ribbons import OTHER_LINES, RibbonPicture, columns_of
 from gpudash.ui.plots.layers import Label, Layer
+from gpudash.ui.plots.painting.geometry import Geometry
+from gpudash.ui.plots.painting.ribbons import OTHER_LINES, RibbonPicture, columns_of
 from gpudash.units import format_bytes, format_count
 
 BEGINS_AT, WHOLE_AT = 32.0, 8.0
