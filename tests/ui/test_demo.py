@@ -142,12 +142,14 @@ def test_nothing_is_cut_and_no_text_lies_over_another(open_stage: Callable[..., 
         stage.resize(*size)
         settle_stage(stage)
         assert stage.size().toTuple() == size
+        smallest = max(13, round(24 * min(size[0] / 2560, size[1] / 1440)))
         for count in range(len(results) + 1):
             played = PlayedScene(results[:count], device="sim:0")  # type: ignore[arg-type]
             for picture in scene.pictures(scene, played):
                 stage.canvas.show_picture(picture)
                 assert beyond(stage) == [], picture.sentence
                 assert overlapping(stage) == [], picture.sentence
+                assert min(one.place.height() for one in stage.canvas.drawn) >= smallest, "18 pt on a large screen"
 
 
 @pytest.mark.parametrize("scene", [scene for scene in SCENES if scene.questions], ids=lambda scene: scene.title)

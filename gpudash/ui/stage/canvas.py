@@ -30,6 +30,9 @@ from gpudash.units import format_bytes
 CODE, PEAK, FIGURE, AXIS = 56, 44, 36, 28
 """Sizes of type on a screen of `WIDE` by `HIGH` pixels: code, the peak, figures and names, axes and remarks."""
 
+SMALLEST = 24
+"""Size down to which a text is drawn that is too long: 18 pt."""
+
 WIDE, HIGH = 2560, 1440
 
 LEAST = {CODE: 18, PEAK: 18, FIGURE: 15, AXIS: 13}
@@ -149,6 +152,11 @@ class StageCanvas(QWidget):
         begin = self.code_place.bottom() + self._gap * 1.1
         self._plot_place = QRectF(edge, begin, whole, self._sentence_place.top() - self._gap - begin)
 
+    @property
+    def _smallest(self) -> int:
+        """Pixels of the smallest type on this screen: 18 pt on one of full size."""
+        return max(LEAST[AXIS], round(SMALLEST * self._scale))
+
     def _font(self, size: int, *, bold: bool = False, mono: bool = False) -> QFont:
         font = QFont(self.font())
         if mono:
@@ -173,7 +181,7 @@ class StageCanvas(QWidget):
         if not text.strip():
             return QRectF()
         used = QFont(font)
-        least = max(LEAST[AXIS], round(font.pixelSize() * 0.72))
+        least = max(self._smallest, round(font.pixelSize() * 0.72))
         while QFontMetricsF(used).horizontalAdvance(text) > room.width() and used.pixelSize() > least:
             used.setPixelSize(used.pixelSize() - 1)
         metrics = QFontMetricsF(used)
@@ -464,7 +472,7 @@ class StageCanvas(QWidget):
             return
         # a name that has no room says less than its figure does: its colour is told beside the code
         shrunk = QFont(name_font)
-        shrunk.setPixelSize(max(LEAST[AXIS], round(name_font.pixelSize() * 0.8)))
+        shrunk.setPixelSize(max(self._smallest, round(name_font.pixelSize() * 0.8)))
         if QFontMetricsF(shrunk).horizontalAdvance(block.name) <= inner.width():
             self._write(painter, inner, block.name, name_font, ink)
         elif figure_width <= inner.width():
