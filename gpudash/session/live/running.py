@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gpudash.session.watching.program import StopProgress
     from gpudash.session.watching.watch import Watching
     from gpudash.workloads.profiling import ProfileRequest
+    from gpudash.workloads.running.card_requests import RequestSink
     from gpudash.workloads.running.run import RunRequest
     from gpudash.workloads.running.worker import Worker
 
@@ -56,6 +57,7 @@ class Running:
         guards: of the run that is on.
         guarded: told when guards have been armed or disarmed.
         settings: in force now.
+        on_requests: as of `RunRequest`.
 
     Attributes:
         run_id: of the newest run.
@@ -68,8 +70,10 @@ class Running:
         guards: RunGuards,
         guarded: Callable[[], None],
         settings: Callable[[], Settings],
+        on_requests: RequestSink | None = None,
     ) -> None:
         self.run_id = 0
+        self._on_requests = on_requests
         self._machine = machine
         self._worker = worker
         self._guards = guards
@@ -138,6 +142,7 @@ class Running:
                 isolate=isolate,
                 devices=devices,
                 profile=profile,
+                on_requests=self._on_requests,
             )
             try:
                 self._worker.submit(request)
@@ -343,6 +348,7 @@ def run_request(
     isolate: bool | None,
     devices: tuple[Device, ...],
     profile: ProfileRequest | None,
+    on_requests: RequestSink | None,
 ) -> RunRequest:
     """What the worker is given for a run that `check` has passed; CUDA's and comparisons are isolated by themselves."""
     from gpudash.workloads.running.run import RunRequest
@@ -369,6 +375,7 @@ def run_request(
         on_host=partial(machine.host_run, device.uuid if device.kind == "cuda" else None),
         on_cards=machine.simulated.hosted,
         devices=devices,
+        on_requests=on_requests,
         on_ranks=machine.follow_ranks,
         profile=profile,
     )

@@ -18,12 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpudash.devices.names import Device, Gpu, SimulatedCard, Simulation
-from gpudash.memory.snapshot.history.request_log import RequestLogs
+from gpudash.memory.snapshot.history.request_log import Request, RequestLogs
 from gpudash.memory.watching.growth import Forecast
 from gpudash.memory.watching.watch import MemoryWatch
 from gpudash.session.live.event_log import log_record
 from gpudash.session.live.machine import Machine
-from gpudash.session.live.run_requests import RunRequests
 from gpudash.session.live.running import RunGuards, Running, profile_request
 from gpudash.session.live.simulated_gpus import SimulatedGpus
 from gpudash.session.recordings.folder import session_meta, size_on_disk, tidy
@@ -53,6 +52,7 @@ from gpudash.telemetry.records import (
 )
 from gpudash.telemetry.series import Series, Statistics
 from gpudash.telemetry.store import Store
+from gpudash.workloads.running.card_requests import CardRequests
 
 if TYPE_CHECKING:
     from gpudash.session.notifying import Notifier
@@ -160,10 +160,12 @@ class Session:
         )
         self._watch.describe, self._watch.memory_of = self.machine.memory_name, self.machine.memory_of
         self._watch.pool_of = self.machine.pool_of
-        self.runs = Running(self.machine, self._worker, self._guards, self._guarded, lambda: self.settings)
+        self.runs = Running(
+            self.machine, self._worker, self._guards, self._guarded, lambda: self.settings, self._take_requests
+        )
         self.output = OutputLog()
         self.requests = RequestLogs()
-        self._run_requests: RunRequests | None = None
+        self._card_requests: CardRequests | None = None
 
     @property
     def estimates(self) -> Estimates:
@@ -331,7 +333,7 @@ class Session:
         following = None
         if not self.running and where.name.startswith("sim"):
             # from before its first request on; the session's thread ends it with the run
-            following = RunRequests(self.machine.simulated.cards, self.requests, self.clock)
+            following = CardRequests(self.machine.simulated.cards, self._take_requests, self.clock)
         try:
             number = self.runs.start(
                 spec, where, guard_bytes=guard_bytes, memory_cap=memory_cap, isolate=isolate, profile=request
@@ -340,7 +342,7 @@ class Session:
             if following is not None:
                 following.close()
             raise
-        self._run_requests = following or self._run_requests
+        self._card_requests = following or self._card_requests
         return number
 
     def profile(self, steps: int) -> None:
@@ -560,10 +562,13 @@ class Session:
             self._after_record()
         self._finish()
 
+    def _take_requests(self, device: str, requests: Sequence[Request]) -> None:
+        self.requests.made(device).take(requests)
+
     def _after_record(self) -> None:
         self._try("The devices could not be named", self._link)
-        if self._run_requests is not None:
-            self._try("The requests of the run are not kept", self._run_requests.take)
+        if self._card_requests is not None:
+            self._try("The requests of the run are not kept", self._card_requests.take)
         if self._recorder is not None:
             self._try("The recording failed", self._recorder.tick)
             self._report_if_recording_failed(self._recorder)
@@ -602,9 +607,9 @@ class Session:
         if isinstance(record, Note) and record.topic == Topic.TORCH:
             self.machine.torch = record.details
         elif isinstance(record, RunEnd):
-            if self._run_requests is not None:
-                self._run_requests.close()
-                self._run_requests = None
+            if self._card_requests is not None:
+                self._card_requests.close()
+                self._card_requests = None
             self.runs.take_end(record)
 
     def _try(self, trouble: str, act: Callable[[], Any], record: Record | None = None) -> None:

@@ -35,6 +35,8 @@ from gpudash.workloads.running.run_errors import Cancelled, Progress, WorkloadEr
 if TYPE_CHECKING:
     import torch
 
+    from gpudash.workloads.running.card_requests import RequestSink
+
 logger = logging.getLogger(__name__)
 
 Probe = Callable[[], Mapping[str, int | None]]
@@ -71,6 +73,7 @@ class RunRequest:
         on_cards: given that process's number and the figures of its simulated cards, some 40 times a second; none once
             it has ended. Each rank of a run on several has its own card, whose figures then say its ``pid``.
         devices: what is known of the devices of a run on several, one a rank or one a half of a model that is split.
+        on_requests: given a simulated card's name and what was asked of it, of a run in a process of its own.
         on_ranks: given what reads its ranks' resident bytes by their processes' numbers, and ``None`` at its end.
     """
 
@@ -91,6 +94,7 @@ class RunRequest:
     on_host: Callable[[int | None], None] | None = None
     on_cards: Callable[[int, Sequence[Mapping[str, Any]]], None] | None = None
     devices: tuple[Device, ...] = ()
+    on_requests: RequestSink | None = None
     on_ranks: Callable[[Callable[[], Mapping[int, int]] | None], None] | None = None
 
 

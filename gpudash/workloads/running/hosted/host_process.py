@@ -23,6 +23,7 @@ from gpudash.system.log import log_uncaught, start_log
 from gpudash.system.processes import die_with
 from gpudash.telemetry.records import Event, Note, RunEnd, RunStarted, Topic
 from gpudash.workloads.profiling import ProfileRequest
+from gpudash.workloads.running.card_requests import CardRequests, RequestSender
 from gpudash.workloads.running.context import Requests
 from gpudash.workloads.running.hosted.request import request_from
 from gpudash.workloads.running.installed import torch_report
@@ -90,6 +91,7 @@ class _Host:
         self._newest_question = 0
         self._readings: list[_Readings] = []
         self._cards: tuple[SimulatedGpu, ...] = ()
+        self._card_requests: CardRequests | None = None
         self._problem: str | None = None
 
     def report_ready(self) -> None:
@@ -122,10 +124,14 @@ class _Host:
             self._cards = request.cards
         else:
             self._cards = ()
+        if message["follows_requests"]:
+            self._card_requests = CardRequests(self._cards, RequestSender(self._outbox.put), clock)
         # The end is sent last, behind the final readings, which belong to the run.
         ending = Run(request, self._requests, self._emit, clock, self._probed).perform(self._problem)
         for readings in self._readings:
             readings.stop()
+        if self._card_requests is not None:
+            self._card_requests.close()
         if isinstance(ending, RunEnd) and ending.error == "cuda_error":
             ending = replace(ending, remedy=POISONED_REMEDY)
         self._outbox.end(ending)
@@ -172,8 +178,10 @@ class _Host:
         self._outbox.put(event)
 
     def _probed(self, device: str, probe: Probe) -> None:
-        cards = () if self._readings else self._cards  # one tells of all cards
-        self._readings.append(_Readings(device, probe, cards, self._outbox))
+        if self._readings:  # the first one reports all cards
+            self._readings.append(_Readings(device, probe, (), None, self._outbox))
+        else:
+            self._readings.append(_Readings(device, probe, self._cards, self._card_requests, self._outbox))
         self._readings[-1].start()
 
     def _ask(self, what: str, **facts: Any) -> Any:
@@ -230,10 +238,18 @@ class _Host:
 class _Readings:
     """Pushes what the allocator of a device and the cards of this process hold."""
 
-    def __init__(self, device: str, probe: Probe, cards: tuple[SimulatedGpu, ...], outbox: Outbox) -> None:
+    def __init__(
+        self,
+        device: str,
+        probe: Probe,
+        cards: tuple[SimulatedGpu, ...],
+        requests: CardRequests | None,
+        outbox: Outbox,
+    ) -> None:
         self._device = device
         self._probe = probe
         self._cards = cards
+        self._requests = requests
         self._outbox = outbox
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._push, name="gpudash-readings", daemon=True)
@@ -257,6 +273,8 @@ class _Readings:
                     cards = [card_figures(card) for card in self._cards]
                     message = {"type": "reading", "device": self._device, "allocator": dict(reading), "cards": cards}
                     self._outbox.put(message, urgent=True)
+                if self._requests is not None:
+                    self._requests.take()
 
 
 def _leave() -> NoReturn:

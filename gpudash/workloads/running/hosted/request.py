@@ -44,6 +44,7 @@ def message_of(request: RunRequest, clock: Callable[[], float]) -> dict[str, Any
         "devices": [[device.name, device.uuid] for device in request.devices],
         "link_bytes_per_second": request.link_bytes_per_second,
         "cards": [card_fields(card) for card in request.cards],
+        "follows_requests": request.on_requests is not None and request.device.startswith("sim"),
         "memory_cap": None if request.memory_cap is None else asdict(request.memory_cap),
     }
 

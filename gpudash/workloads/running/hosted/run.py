@@ -29,6 +29,7 @@ from gpudash.telemetry.records import (
     event_from_json,
 )
 from gpudash.workloads.profiling import ProfileRequest
+from gpudash.workloads.running.card_requests import RequestReceiver
 from gpudash.workloads.running.hosted.request import answer, message_of
 from gpudash.workloads.running.run import RequestedRun
 from gpudash.workloads.running.run_errors import MemoryKills, Progress, died, ending_of
@@ -61,6 +62,7 @@ class HostedRun(RequestedRun):
     _stop_requested_s: float | None = field(default=None, init=False)
     _profile: ProfileRequest | None = field(default=None, init=False)
     _ending: Event | None = field(default=None, init=False)
+    _card_requests: RequestReceiver | None = field(default=None, init=False)
     _kills: MemoryKills = field(default_factory=MemoryKills, init=False)
 
     def perform(self, find_host: Callable[[], Host]) -> Event:
@@ -159,6 +161,11 @@ class HostedRun(RequestedRun):
             self._ending = event_from_json(message["event"])
         elif kind == "reading":
             self._read(message, host.pid)
+        elif kind == "requests":
+            if self._card_requests is None and self.request.on_requests is not None:
+                self._card_requests = RequestReceiver(self.request.on_requests)
+            if self._card_requests is not None:
+                self._card_requests.take(message)
         elif kind == "ask":
             value = answer(self.request, message, host.pid)
             host.send({"type": "answer", "number": message["number"], "value": value})

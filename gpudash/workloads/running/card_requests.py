@@ -1,4 +1,4 @@
-"""What a run of this process asks of the simulated cards, request by request, from their allocators' own reports."""
+"""What a run asks of the simulated cards of its process, request by request, from their allocators' own reports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import gpudash.simulator
 from gpudash.memory.frames import Frame
-from gpudash.memory.snapshot.history.request_log import Request, RequestLogs, Stack
+from gpudash.memory.snapshot.history.request_log import Request, Stack
 
 if TYPE_CHECKING:
     from gpudash.simulator.device.simulated_gpu import SimulatedGpu
@@ -18,23 +18,32 @@ if TYPE_CHECKING:
 MOST_WAITING = 200_000
 """Reports that are kept between two looks, of which there are ten a second; older ones go."""
 
+MOST_IN_A_MESSAGE = 5_000
+"""Requests of one message to another process."""
+
 SIMULATOR = str(Path(gpudash.simulator.__file__).parent)
 
 Report = tuple[float, str, int, int, Any]
 """Session time, torch's word for what happened, address, bytes, and who asked."""
 
 
-class RunRequests:
+RequestSink = Callable[[str, Sequence[Request]], None]
+"""Takes a card's name and what was asked of it."""
+
+Message = dict[str, Any]
+
+
+class CardRequests:
     """Follows cards from now until `close`. A run's thread reports, another one looks in.
 
     Args:
         cards: that are followed.
-        logs: take what is asked of them.
+        sink: takes a card's name and what was asked of it, in order.
         clock: session time in seconds.
     """
 
-    def __init__(self, cards: Sequence[SimulatedGpu], logs: RequestLogs, clock: Callable[[], float]) -> None:
-        self._logs = logs
+    def __init__(self, cards: Sequence[SimulatedGpu], sink: RequestSink, clock: Callable[[], float]) -> None:
+        self._sink = sink
         self._clock = clock
         self._stacks: dict[tuple[tuple[int, int], ...], tuple[Any, Stack]] = {}
         self._followed: list[tuple[SimulatedGpu, deque[Report], Callable[[str, int, int, int], None]]] = []
@@ -45,7 +54,7 @@ class RunRequests:
             card.observe(observer)
 
     def take(self) -> None:
-        """Add to the logs what was reported since the last look."""
+        """Hand on what was reported since the last look."""
         for card, reports, _observer in self._followed:
             requests = []
             # no more than are there now: a run may report as fast as they are taken
@@ -56,7 +65,7 @@ class RunRequests:
                 else:
                     requests.append(Request(time_s, address))
             if requests:
-                self._logs.made(f"sim:{card.index}").take(requests)
+                self._sink(f"sim:{card.index}", requests)
 
     def close(self) -> None:
         """Follow the cards no longer."""
@@ -85,3 +94,48 @@ class RunRequests:
             frames = [Frame(*frame) for frame in tag.frames()]
             found = self._stacks[key] = tag, tuple(one for one in frames if not one.file.startswith(SIMULATOR))
         return found[1]
+
+
+class RequestSender:
+    """Puts requests into messages for another process, each stack once.
+
+    Args:
+        send: takes a message.
+    """
+
+    def __init__(self, send: Callable[[Message], None]) -> None:
+        self._send = send
+        self._numbers: dict[Stack, int] = {}
+
+    def __call__(self, device: str, requests: Sequence[Request]) -> None:
+        for first in range(0, len(requests), MOST_IN_A_MESSAGE):
+            new: list[Stack] = []
+            rows = []
+            for request in requests[first : first + MOST_IN_A_MESSAGE]:
+                number = self._numbers.get(request.stack)
+                if number is None:
+                    number = self._numbers[request.stack] = len(self._numbers)
+                    new.append(request.stack)
+                rows.append((request.time_s, request.owner, request.bytes, number))
+            stacks = [[(frame.file, frame.line, frame.name) for frame in stack] for stack in new]
+            self._send({"type": "requests", "device": device, "stacks": stacks, "rows": rows})
+
+
+class RequestReceiver:
+    """Reads what a `RequestSender` has sent.
+
+    Args:
+        sink: takes it.
+    """
+
+    def __init__(self, sink: RequestSink) -> None:
+        self._sink = sink
+        self._stacks: list[Stack] = []
+
+    def take(self, message: Message) -> None:
+        """Hand on one message."""
+        self._stacks += [tuple(Frame(*frame) for frame in stack) for stack in message["stacks"]]
+        requests = [
+            Request(time_s, address, size, self._stacks[number]) for time_s, address, size, number in message["rows"]
+        ]
+        self._sink(str(message["device"]), requests)

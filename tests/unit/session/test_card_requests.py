@@ -1,18 +1,26 @@
 """Every request of a run of ours on a simulated card, and those of a recorded program from its snapshot."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import CodeType
 from typing import NamedTuple
 
 import pytest
 
-from gpudash.memory.snapshot.history.request_log import RequestLogs
-from gpudash.session.live.run_requests import SIMULATOR, RunRequests
+from gpudash.memory.snapshot.history.request_log import Request, RequestLogs
 from gpudash.session.recordings.snapshot_requests import SnapshotRequests
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.telemetry.records import Note, Topic
-from gpudash.units import GIB, MIB
+from gpudash.units import GIB, KIB, MIB
+from gpudash.workloads.running.card_requests import (
+    MOST_IN_A_MESSAGE,
+    SIMULATOR,
+    CardRequests,
+    RequestReceiver,
+    RequestSender,
+    RequestSink,
+)
 from tests.unit.memory.snapshot.made import WEIGHTS, Made
 
 
@@ -34,6 +42,10 @@ class Asking:
         return [Line(f"{SIMULATOR}/device/storage.py", 1, "make"), Line("/home/me/train.py", self._line, "step")]
 
 
+def taking(logs: RequestLogs) -> RequestSink:
+    return lambda device, requests: logs.made(device).take(requests)
+
+
 @pytest.fixture
 def card() -> Iterator[SimulatedGpu]:
     card = SimulatedGpu(0, GIB)
@@ -44,7 +56,7 @@ def card() -> Iterator[SimulatedGpu]:
 def test_requests_of_a_run_are_kept_with_the_line_that_asked(card: SimulatedGpu) -> None:
     logs = RequestLogs()
     now = [5.0]
-    following = RunRequests([card], logs, lambda: now[0])
+    following = CardRequests([card], taking(logs), lambda: now[0])
     card.tagger = lambda: Asking(12)
     first = card.allocate(MIB)
     now[0] = 6.0
@@ -61,9 +73,31 @@ def test_requests_of_a_run_are_kept_with_the_line_that_asked(card: SimulatedGpu)
     assert [frame.file for frame in log.stack_of(0)] == ["/home/me/train.py"], "nothing of the simulator's own"
 
 
+def test_requests_are_the_same_after_a_way_through_messages(card: SimulatedGpu) -> None:
+    here, there = RequestLogs(), RequestLogs()
+    receiver = RequestReceiver(taking(there))
+    sender = RequestSender(lambda message: receiver.take(json.loads(json.dumps(message))))
+
+    def both(device: str, requests: Sequence[Request]) -> None:
+        here.made(device).take(requests)
+        sender(device, requests)
+
+    following = CardRequests([card], both, lambda: 1.0)
+    card.tagger = lambda: Asking(12)
+    blocks = [card.allocate(KIB) for _ in range(MOST_IN_A_MESSAGE + 3)]
+    card.tagger = lambda: Asking(40)
+    card.allocate(2 * MIB)
+    for block in blocks:
+        card.release(block)
+    following.close()
+    sent, kept = there.made("sim:0"), here.made("sim:0")
+    assert [line.text for line in sent.lines] == [line.text for line in kept.lines]
+    assert sent.allocations().level.tolist() == kept.allocations().level.tolist()
+
+
 def test_a_run_that_is_over_is_followed_no_longer(card: SimulatedGpu) -> None:
     logs = RequestLogs()
-    following = RunRequests([card], logs, lambda: 1.0)
+    following = CardRequests([card], taking(logs), lambda: 1.0)
     card.allocate(MIB)
     following.close()
     card.allocate(MIB)
@@ -74,7 +108,7 @@ def test_a_run_that_is_over_is_followed_no_longer(card: SimulatedGpu) -> None:
 
 def test_what_is_not_asked_by_anybody_known_has_no_line(card: SimulatedGpu) -> None:
     logs = RequestLogs()
-    following = RunRequests([card], logs, lambda: 1.0)
+    following = CardRequests([card], taking(logs), lambda: 1.0)
     card.allocate(MIB)
     following.close()
     assert [line.text for line in logs.made("sim:0").lines] == ["no stack recorded"]
