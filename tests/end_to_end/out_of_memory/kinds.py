@@ -56,7 +56,7 @@ KINDS = (
         640,
         r":24 .* and 1 other line keep 16 MiB alive per step",
     ),
-    Kind("callbacks_with_tensors", "callbacks with tensors as defaults", 512, r":17 .* keeps [89] MiB alive per step"),
+    Kind("callbacks_with_tensors", "callbacks with tensors as defaults", 512, r":17 .* keeps 8 MiB alive per step"),
     Kind(
         "models_kept_by_fold",
         "the model and the optimizer of every fold",
