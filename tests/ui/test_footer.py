@@ -96,10 +96,10 @@ def test_a_passing_message_is_read_whole_over_a_strip_that_has_a_folded_button(o
     strip, line = part(window, FirstMinute).strip, window.workspace.dashboard.status_line
     line.report("There is nothing to explain: no run on a GPU ran out of memory here.")
     settle(window)
-    row, first = places(window)["status"], strip.demo.mapTo(window, QPoint(0, strip.demo.height() // 2))
+    row, first = places(window)["status"], strip.check.mapTo(window, QPoint(0, strip.check.height() // 2))
     assert line.isAncestorOf(window.childAt(row.left() + 40, row.center().y()))
     assert line.isAncestorOf(window.childAt(first - QPoint(20, 0))), "no half of the strip's sentence is left"
-    assert window.childAt(first + QPoint(8, 0)) is strip.demo
+    assert window.childAt(first + QPoint(8, 0)) is strip.check
 
 
 def test_what_a_strip_unfolds_reaches_upwards_over_the_tables(open_window: OpenWindow) -> None:

@@ -269,7 +269,7 @@ class LibraryDocument(Document):
             heading, button_text, tip = TRASH_HEADING, "Show Recordings", "Show the recordings that were not deleted"
         self._heading.setText(heading)
         self.trash_button.setText(button_text)
-        self.trash_button.setToolTip(tip)
+        self.trash_button.setToolTip(plain_tip(tip))
         locked = bool(chosen) and all(entry.facts is not None and entry.facts.locked for entry in chosen)
         self.lock_button.setText("Unlock" if locked else "Lock")
         for button, wanted in (
