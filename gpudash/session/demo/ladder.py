@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
 
 from gpudash.drawing.stages import ColumnState, StageBlock, StageChart, StageColumn, in_unit, unit_for
 from gpudash.memory.predicting.estimate import Estimate
@@ -14,12 +13,12 @@ from gpudash.session.demo.pictures import CodeLine, StagePicture, Tone
 from gpudash.session.predicting.ghosts import BY_LIFE
 from gpudash.specs import Spec, TrainingSpec
 from gpudash.specs.model import ModelSpec
+from gpudash.specs.model_names import find_model
 from gpudash.units import GIB, format_bytes
 
 CARD_BYTES = 4 * GIB
 """The card that the model is to fit: a small one, which the first rungs have no room on."""
 
-CONFIG = Path(__file__).parent / "gpt2"
 
 BATCH, SMALLER = 12, 3
 
@@ -109,7 +108,7 @@ def ladder() -> tuple[str, tuple[Rung, ...], tuple[Spec, ...]]:
 def _gpt2() -> Spec | None:
     if find_spec("transformers") is None:
         return None
-    return ModelSpec.model_validate({"path": str(CONFIG), "sequence": 512, "steps": 3})
+    return ModelSpec.model_validate({"path": str(find_model("gpt2")), "sequence": 512, "steps": 3})
 
 
 def ladder_pictures(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -110,6 +111,11 @@ class LinesProcess:
                 what = f"PyTorch did not load within {TORCH_IMPORT_S:.0f} s"
             return self._failed(what, kill=True)
         return None
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until there is something for the next `poll`, at most ``timeout_s``."""
+        if self._child is not None:
+            select.select(self._child.outputs, (), (), timeout_s)
 
     def close(self) -> None:
         """End the process."""

@@ -12,6 +12,8 @@ from gpudash.session.demo.lines import LinesProcess
 from gpudash.units import MIB
 from gpudash.workloads.lines.trace import ENDED, LinesTrace
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(scope="module")
 def process() -> Iterator[LinesProcess]:
@@ -28,7 +30,7 @@ def wait_for(process: LinesProcess, *, stop_at_line: int = 0) -> LinesTrace:
             return found
         if stop_at_line and process.line >= stop_at_line:
             process.stop()
-        time.sleep(0.02)
+        process.wait(0.1)
     raise AssertionError("no answer")
 
 
@@ -67,7 +69,7 @@ def test_lines_that_take_too_long_are_ended() -> None:
     process.ask("while True:\n    pass", MIB)
     while process.loading:
         assert process.poll() is None
-        time.sleep(0.02)
+        process.wait(0.1)
     now[0] = 200.0
     failure = wait_for(process).failure
     assert failure is not None and "longer than 5 s" in failure.message

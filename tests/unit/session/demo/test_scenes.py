@@ -7,7 +7,7 @@ import re
 import pytest
 
 from gpudash.session.demo import SCENES, Scene
-from gpudash.session.demo.ladder import CARD_BYTES, CONFIG, MODEL_RUNGS, OWN_RUNGS, RungResult, ladder
+from gpudash.session.demo.ladder import CARD_BYTES, MODEL_RUNGS, OWN_RUNGS, RungResult, ladder
 from gpudash.session.demo.pictures import StagePicture
 from gpudash.session.demo.scenes import LinesAct, PlayedScene, Result, RunAct
 from gpudash.units import GIB, MIB
@@ -147,7 +147,6 @@ def test_the_ladder_has_the_six_remedies_and_each_rung_keeps_those_before() -> N
     _model, rungs, specs = ladder()
     assert len(rungs) == len(specs) == len(LADDER.acts)
     assert specs[-1].model_dump()["checkpointing"] is True and specs[-1].model_dump()["batch"] == 3
-    assert (CONFIG / "config.json").is_file()
 
 
 def test_a_rung_is_told_by_what_it_saves_and_what_is_spare_of_the_card() -> None:
