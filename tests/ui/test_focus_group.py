@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QCoreApplication, QEvent, Qt
 from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QLineEdit, QPushButton, QVBoxLayout, QWidget
@@ -72,3 +72,35 @@ def test_tab_comes_back_to_where_the_focus_was_and_a_member_that_is_hidden_or_di
     b.hide()
     a.setEnabled(False)
     assert press(window, Key.Key_Tab) is c and press(window, Key.Key_Right) is c
+
+
+def test_a_group_that_joins_another_is_one_stop_with_it_and_goes_with_its_parent(qtbot: QtBot) -> None:
+    window = Window()
+    qtbot.addWidget(window)
+    more = QWidget(window)
+    row = QVBoxLayout(more)
+    others = [QPushButton(name) for name in "de"]
+    for button in others:
+        row.addWidget(button)
+    column = window.layout()
+    assert column is not None
+    column.addWidget(more)
+    joining = FocusGroup(more, others)
+    joining.join(window.group)
+    window.show()
+    window.activateWindow()
+    qtbot.waitUntil(window.isActiveWindow)
+    everyone = [*window.buttons, *others]
+    assert [button.text() for button in everyone if button.focusPolicy() & Qt.FocusPolicy.TabFocus] == ["a"]
+    window.buttons[2].setFocus()
+    QTest.keyClick(window.buttons[2], Key.Key_Right)
+    assert others[0].hasFocus()
+    QTest.keyClick(others[0], Key.Key_Left)
+    assert window.buttons[2].hasFocus()
+    more.hide()
+    QTest.keyClick(window.buttons[2], Key.Key_Right)
+    assert window.buttons[0].hasFocus()
+    more.deleteLater()
+    QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
+    QTest.keyClick(window.buttons[0], Key.Key_Left)
+    assert window.buttons[2].hasFocus()

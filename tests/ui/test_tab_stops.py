@@ -20,7 +20,7 @@ from gpudash.units import GIB
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession, simulated_gpu
 
-MOST_STOPS = 23
+MOST_STOPS = 20
 """Of the Tab key, in the window that opens: nine of them fields of the default workload."""
 
 LEAST_TARGET = 24

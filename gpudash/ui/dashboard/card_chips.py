@@ -272,6 +272,7 @@ class CardChooser(QWidget):
 
     Attributes:
         cards: that can be chosen, in their order.
+        focus_group: of the chips.
 
     Signals:
         chosen: a `SimulatedCard` that is to be simulated.
@@ -299,7 +300,7 @@ class CardChooser(QWidget):
         self.more.setAccessibleName("More cards")
         self.more.setToolTip("Cards there is no room for, other known ones, and any size")
         self.more.clicked.connect(self._open_menu)
-        self._focus = FocusGroup(self, [self.more])
+        self.focus_group = FocusGroup(self, [self.more])
         self.ask: Callable[[], str] = self._ask_size
         self.setAccessibleName("Cards to simulate")
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
@@ -448,7 +449,7 @@ class CardChooser(QWidget):
             chip.show_content(content, self._palette)
         self._chips = {key: self._chips[key] for key in self._contents}
         self.more.setGeometry(len(shown) * (width + gap), 0, more, self.height())
-        self._focus.hold([*self._chips.values(), self.more])
+        self.focus_group.hold([*self._chips.values(), self.more])
 
     def _made(self, content: ChipContent) -> CardChip:
         chip = CardChip(content, self._palette, self)

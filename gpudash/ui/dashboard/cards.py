@@ -274,6 +274,9 @@ class Card(QFrame):
 class DeviceCards(QWidget):
     """The row of cards.
 
+    Attributes:
+        focus_group: of the cards.
+
     Signals:
         chosen: the key of the device that was chosen.
     """
@@ -284,7 +287,7 @@ class DeviceCards(QWidget):
         super().__init__(parent)
         self._palette = palette
         self._cards: dict[str, Card] = {}
-        self._focus = FocusGroup(self)
+        self.focus_group = FocusGroup(self)
         self._row = QHBoxLayout(self)
         self._row.setContentsMargins(0, 0, 0, 0)
         self._row.setSpacing(10)
@@ -329,7 +332,7 @@ class DeviceCards(QWidget):
                     self._cards[key] = card
                     self._row.insertWidget(position, card, 1)
             self._cards = {key: self._cards[key] for key in keys}
-            self._focus.hold(list(self._cards.values()))
+            self.focus_group.hold(list(self._cards.values()))
         for content in contents:
             self._cards[content.key].show_content(content, self._palette, content.key == selected)
 

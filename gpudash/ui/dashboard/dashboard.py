@@ -175,6 +175,7 @@ class Dashboard(PlotsPage):
         self.footer.hold(self.banner)
         self.explanation = ExplanationView(self.session, self.panel, whole, palette)
         in_column(self.explanation, parent=self, margins=(0, 0, 0, 0))
+        self.chooser.focus_group.join(self.cards.focus_group)
         self.setTabOrder(self.view_bar.smoothing, self.panel.workload)  # Pause comes before the many fields
 
     def _connect(self) -> None:

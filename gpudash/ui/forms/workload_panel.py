@@ -40,6 +40,7 @@ from gpudash.ui.forms.script_prediction import ScriptPrediction
 from gpudash.ui.forms.spec_form import LABEL_WIDTH, SpecForm, StillScrollArea, preset_text
 from gpudash.ui.forms.start_button import StartButton, name_of_stop
 from gpudash.ui.widgets.fields import ChoiceField
+from gpudash.ui.widgets.focus_group import FocusGroup
 from gpudash.ui.widgets.layouts import in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip, without_mnemonics
 from gpudash.ui.widgets.text_size import scaled
@@ -149,6 +150,7 @@ class WorkloadPanel(QFrame):
         self._presets.setMenu(QMenu(self._presets))
         self._presets.setToolTip("Fill the form for a usual case; everything else goes back to its default")
         self._presets.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self._heading_buttons = FocusGroup(self, [self._presets])
         outer.addLayout(in_row((self.workload, 1), self._presets, margins=(0, 0, 0, 0), spacing=8))
         outer.addWidget(self._device_row())
         self._stack = QStackedWidget()
@@ -333,6 +335,7 @@ class WorkloadPanel(QFrame):
         # A button that comes and goes must not move the form below it.
         self._heading.setMinimumHeight(button.sizeHint().height())  # nothing moves when it is hidden
         self._actions.append(button)
+        self._heading_buttons.hold([*self._actions, self._presets])
         self._order_tabs()
 
     def showEvent(self, event: QShowEvent) -> None:
@@ -345,7 +348,8 @@ class WorkloadPanel(QFrame):
         parts = (*inputs, self.fit, self.progress, self.snapshot, self.button)
         widgets = [widget for part in parts for widget in (part, *part.findChildren(QWidget))]
         here = (widget for widget in widgets if widget.window() is self.window())  # not the list that a choice opens
-        stops = [widget for widget in here if widget.focusPolicy() & Qt.FocusPolicy.TabFocus]
+        grouped = {*self._actions, self._presets}  # any of them may be the group's stop
+        stops = [widget for widget in here if widget in grouped or widget.focusPolicy() & Qt.FocusPolicy.TabFocus]
         # Qt's order is of creation: parts that came later would be last.
         for one, other in pairwise(stops):
             self.setTabOrder(one, other)

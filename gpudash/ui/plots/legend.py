@@ -261,6 +261,9 @@ class LevelKey(QWidget):
 class Legend(QWidget):
     """Title and curves of one plot, and which of them are hidden.
 
+    Attributes:
+        focus_group: of its buttons.
+
     Signals:
         hidden_changed: a curve was hidden or shown.
     """
@@ -301,7 +304,7 @@ class Legend(QWidget):
         self._row.addStretch(1)
         self._levels = LevelKey(palette, self)
         self._row.addWidget(self._levels)
-        self._focus = FocusGroup(self)
+        self.focus_group = FocusGroup(self)
         self._set_entries(curves)
 
     @property
@@ -338,7 +341,7 @@ class Legend(QWidget):
             self._row.removeWidget(entry)
             self._row.insertWidget(_BEFORE_ENTRIES + position, entry)
         self._entries = entries
-        self._focus.hold([*(entry.button for entry in entries), self._more, self._chip])
+        self.focus_group.hold([*(entry.button for entry in entries), self._more, self._chip])
 
     def _entry(self, curve: CurveSpec) -> LegendEntry:
         entry = LegendEntry(curve, self._palette, self)

@@ -41,6 +41,7 @@ from gpudash.ui.plots.reading import FrameData, FrameReader, SessionShape, sessi
 from gpudash.ui.plots.readout import MarkField, Readout, SelectionStrip
 from gpudash.ui.plots.time_axis import SessionOverview, TimeAxis
 from gpudash.ui.plots.view import TimeView
+from gpudash.ui.widgets.focus_group import FocusGroup
 from gpudash.ui.widgets.remembered import recall_of, remember_of
 from gpudash.ui.widgets.stylesheet import style_sheet
 from gpudash.ui.widgets.text_size import scaled
@@ -124,6 +125,7 @@ class PlotStack(QFrame):
         self.setProperty("role", "panel")
         self._readout_wanted = True
         self._alone = False
+        self._legends = FocusGroup(self)
         self._card_above = False
         self._card_at: QPoint | None = None
         self._cover: QWidget | None = None
@@ -601,6 +603,7 @@ class PlotStack(QFrame):
 
     def _create(self, spec: PlotSpec) -> TimePlot:
         plot = TimePlot(spec, self.view, self._palette)
+        plot.legend.focus_group.join(self._legends)
         plot.hidden_changed.connect(self._hidden_changed)
         plot.gestures.area_resized.connect(self._touch)
         plot.gestures.y_zoomed.connect(self._touch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from PySide6.QtCore import QEvent, QObject, Qt
 from PySide6.QtGui import QKeyEvent
@@ -25,7 +26,15 @@ class FocusGroup(QObject):
     def __init__(self, parent: QObject, members: Sequence[QWidget] = ()) -> None:
         super().__init__(parent)
         self._members: list[QWidget] = []
+        self._joined: list[FocusGroup] = [self]
         self.hold(members)
+
+    def join(self, first: FocusGroup) -> None:
+        """Be one stop with ``first`` and all that have joined it, behind their members."""
+        self._joined = first._joined
+        self._joined.append(self)
+        self.destroyed.connect(partial(self._joined.remove, self))
+        self._choose_stop()
 
     def hold(self, members: Sequence[QWidget]) -> None:
         """Have these members, in this order, and no others."""
@@ -48,8 +57,11 @@ class FocusGroup(QObject):
                 return True
         return super().eventFilter(watched, event)
 
+    def _all(self) -> list[QWidget]:
+        return [member for group in self._joined for member in group._members]  # noqa: SLF001 - likewise
+
     def _open(self) -> list[QWidget]:
-        return [member for member in self._members if not member.isHidden() and member.isEnabled()]
+        return [member for member in self._all() if member.isEnabled() and member.isVisibleTo(member.window())]
 
     def _move(self, member: QObject, step: int) -> None:
         there = self._open()
@@ -62,7 +74,7 @@ class FocusGroup(QObject):
         focused = [member for member in there if member.hasFocus()]
         before = [member for member in there if member.focusPolicy() & Qt.FocusPolicy.TabFocus]
         stop = next(iter(focused or before or there), None)
-        for member in self._members:
+        for member in self._all():
             policy = Qt.FocusPolicy.NoFocus
             if member is stop:
                 policy = Qt.FocusPolicy.TabFocus
