@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -27,22 +26,27 @@ RUN_PICTURES = 45
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        _play(folder)
-        pictures = _lapsed(sorted(folder.glob("film-*.png")), *json.loads((folder / "seen.json").read_text())["run"])
-        _write([Image.open(picture).convert("RGB") for picture in pictures])
+    """Play, in place of this process, which would be among the programs of the first screen; then write the film."""
+    if sys.argv[1:]:
+        _write(Path(sys.argv[1]))
+        return
+    folder = tempfile.mkdtemp()
+    driver = f"{sys.executable} -m tests.end_to_end.window_driver film {folder}"
+    screen = f"{program('xvfb-run')} -a -s '-screen 0 1600x1000x24' sh -c '{program('openbox')} & exec {driver}'"
+    steps = f"{screen} && {sys.executable} -m tests.end_to_end.film {folder} && rm -r {folder}"
+    environment = {**os.environ, "GPUDASH_HOME": f"{folder}/home", "QT_QPA_PLATFORM": "xcb"}
+    os.execvpe("sh", ["sh", "-c", steps], environment)
+
+
+def _write(folder: Path) -> None:
+    run = json.loads((folder / "seen.json").read_text())["run"]
+    pictures = _lapsed(sorted(folder.glob("film-*.png")), *run)
+    first, *others = [Image.open(picture).convert("RGB") for picture in pictures]
+    first.save(FILM, save_all=True, append_images=others, duration=FRAME_MS, loop=0, quality=72, method=4)
     size, seconds = FILM.stat().st_size, len(pictures) * FRAME_MS / 1000
     sys.stdout.write(f"{FILM}: {len(pictures)} pictures, {seconds:.1f} s, {size / 1e6:.2f} MB\n")
     if size > LARGEST_BYTES or seconds > LONGEST_S:
         sys.exit(f"It should be at most {LONGEST_S:.0f} s and {LARGEST_BYTES / 1e6:.0f} MB.")
-
-
-def _play(folder: Path) -> None:
-    screen = [program("xvfb-run"), "-a", "-s", "-screen 0 1600x1000x24", "sh", "-c"]
-    driver = f"{program('openbox')} & exec {sys.executable} -m tests.end_to_end.window_driver film {folder}"
-    environment = {**os.environ, "GPUDASH_HOME": str(folder / "home"), "QT_QPA_PLATFORM": "xcb"}
-    subprocess.run([*screen, driver], env=environment, check=True)
 
 
 def _lapsed(pictures: list[Path], first: int, last: int) -> list[Path]:
@@ -50,11 +54,6 @@ def _lapsed(pictures: list[Path], first: int, last: int) -> list[Path]:
     run = pictures[first:last]
     kept = [run[number * len(run) // RUN_PICTURES] for number in range(min(RUN_PICTURES, len(run)))]
     return [*pictures[:first], *kept, *pictures[last:]]
-
-
-def _write(frames: list[Image.Image]) -> None:
-    first, *others = frames
-    first.save(FILM, save_all=True, append_images=others, duration=FRAME_MS, loop=0, quality=72, method=4)
 
 
 if __name__ == "__main__":

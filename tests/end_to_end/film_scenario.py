@@ -89,7 +89,7 @@ def film(player: Player) -> Steps:
     screen = dashboard.first_screen
     assert screen is not None
     yield lambda: session.torch_ready and "sim:0" in {device.name for device in session.devices()}
-    yield lambda: bool(screen.program.list.shown) and window.isActiveWindow()
+    yield lambda: bool(screen.model.list.shown) and window.isActiveWindow()
     yield _steady(player)
     camera.roll()
     yield from _move(screen.model)

@@ -57,6 +57,7 @@ EXCEPTIONS = {
     "sources/ssh/connection.py _stripped_reader": SHIPPED,
     "sources/ssh/remote_reader.py text_of": KERNEL,
     "system/files.py": "files of the kernel, and the locks of its private folders",
+    "specs/model_names.py known_models": SHIPPED,
     "system/log.py _open": OURS,
     "system/processes.py resident_bytes": KERNEL,
     "system/processes.py waited_seconds": KERNEL,

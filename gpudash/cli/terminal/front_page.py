@@ -39,7 +39,7 @@ COMMANDS = {
         "Compare two recorded runs: every figure as B minus A, with the noise of both, and what was asked of each.",
     ),
     "demo": ListedCommand(
-        "gpudash.cli.demo:demo", "Show what tensors do to memory, scene by scene, each run for real."
+        "gpudash.cli.demo:demo", "Show what tensors do to memory, scene by scene, on the whole screen."
     ),
     "devices": ListedCommand(
         "gpudash.cli.devices:devices", "List every device, what each reports, and why something is missing."

@@ -52,7 +52,7 @@ from gpudash.telemetry.records import (
 )
 from gpudash.telemetry.series import Series, Statistics
 from gpudash.telemetry.store import Store
-from gpudash.workloads.running.card_requests import CardRequests
+from gpudash.workloads.running.card_requests import RequestFeed
 
 if TYPE_CHECKING:
     from gpudash.session.notifying import Notifier
@@ -165,7 +165,7 @@ class Session:
         )
         self.output = OutputLog()
         self.requests = RequestLogs()
-        self._card_requests: CardRequests | None = None
+        self._card_requests: RequestFeed | None = None
 
     @property
     def estimates(self) -> Estimates:
@@ -333,7 +333,7 @@ class Session:
         following = None
         if not self.running and where.name.startswith("sim"):
             # from before its first request on; the session's thread ends it with the run
-            following = CardRequests(self.machine.simulated.cards, self._take_requests, self.clock)
+            following = RequestFeed(self.machine.simulated.cards, self._take_requests, self.clock)
         try:
             number = self.runs.start(
                 spec, where, guard_bytes=guard_bytes, memory_cap=memory_cap, isolate=isolate, profile=request

@@ -33,7 +33,7 @@ RequestSink = Callable[[str, Sequence[Request]], None]
 Message = dict[str, Any]
 
 
-class CardRequests:
+class RequestFeed:
     """Follows cards from now until `close`. A run's thread reports, another one looks in.
 
     Args:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from gpudash.session.watching.attaching.candidates import candidates, gpu_holders, is_python, ranks_of
+from gpudash.session.watching.attaching.candidates import candidates, gpu_holders, is_gpudash, is_python, ranks_of
 from gpudash.telemetry.records import Sample
 from gpudash.telemetry.store import Store
 
@@ -39,6 +39,23 @@ def test_what_a_process_holds_is_added_up_over_the_gpus() -> None:
 )
 def test_python_is_told_by_the_name_of_its_program(command: list[str], told: bool) -> None:
     assert is_python(command) is told
+
+
+@pytest.mark.parametrize(
+    ("command", "is_ours"),
+    [
+        (["python", "-m", "gpudash"], True),
+        (["python", "-m", "gpudash.workloads.lines.process"], True),
+        (["python", "/usr/bin/gpudash", "watch"], True),
+        (["python", "-c", "import sys; from gpudash.workloads.running.hosted.host_process import main"], True),
+        (["python", "/x/gpudash/simulator/dry_run/own_code_process.py"], True),
+        (["python", "/home/me/gpudash/train.py"], False),
+        (["python", "train.py", "--tracker", "gpudash"], False),
+        (["python"], False),
+    ],
+)
+def test_gpudash_s_own_processes_are_none_of_the_user_s_programs(command: list[str], is_ours: bool) -> None:
+    assert is_gpudash(command) is is_ours
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from gpudash.units import GIB, KIB, MIB
 from gpudash.workloads.running.card_requests import (
     MOST_IN_A_MESSAGE,
     SIMULATOR,
-    CardRequests,
+    RequestFeed,
     RequestReceiver,
     RequestSender,
     RequestSink,
@@ -56,7 +56,7 @@ def card() -> Iterator[SimulatedGpu]:
 def test_requests_of_a_run_are_kept_with_the_line_that_asked(card: SimulatedGpu) -> None:
     logs = RequestLogs()
     now = [5.0]
-    following = CardRequests([card], taking(logs), lambda: now[0])
+    following = RequestFeed([card], taking(logs), lambda: now[0])
     card.tagger = lambda: Asking(12)
     first = card.allocate(MIB)
     now[0] = 6.0
@@ -82,7 +82,7 @@ def test_requests_are_the_same_after_a_way_through_messages(card: SimulatedGpu) 
         here.made(device).take(requests)
         sender(device, requests)
 
-    following = CardRequests([card], both, lambda: 1.0)
+    following = RequestFeed([card], both, lambda: 1.0)
     card.tagger = lambda: Asking(12)
     blocks = [card.allocate(KIB) for _ in range(MOST_IN_A_MESSAGE + 3)]
     card.tagger = lambda: Asking(40)
@@ -97,7 +97,7 @@ def test_requests_are_the_same_after_a_way_through_messages(card: SimulatedGpu) 
 
 def test_a_run_that_is_over_is_followed_no_longer(card: SimulatedGpu) -> None:
     logs = RequestLogs()
-    following = CardRequests([card], taking(logs), lambda: 1.0)
+    following = RequestFeed([card], taking(logs), lambda: 1.0)
     card.allocate(MIB)
     following.close()
     card.allocate(MIB)
@@ -108,7 +108,7 @@ def test_a_run_that_is_over_is_followed_no_longer(card: SimulatedGpu) -> None:
 
 def test_what_is_not_asked_by_anybody_known_has_no_line(card: SimulatedGpu) -> None:
     logs = RequestLogs()
-    following = CardRequests([card], taking(logs), lambda: 1.0)
+    following = RequestFeed([card], taking(logs), lambda: 1.0)
     card.allocate(MIB)
     following.close()
     assert [line.text for line in logs.made("sim:0").lines] == ["no stack recorded"]

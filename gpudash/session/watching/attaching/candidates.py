@@ -25,6 +25,9 @@ _VERSION = re.compile(r"python(\d+)\.(\d+)")
 _MODULES = {"ipykernel_launcher": "jupyter kernel", "ipykernel": "jupyter kernel", "jupyterlab": "jupyter"}
 """Module that Python runs → what people call such a program."""
 
+_OWN_PROGRAMS = ("gpudash.workloads.running.hosted", "gpudash/simulator/dry_run/own_code_process")
+"""What stands in the commands of processes that are started by a text or a file."""
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -79,7 +82,7 @@ def candidates(store: Store) -> list[Candidate]:
         try:
             with process.oneshot():
                 arguments = [argument for argument in process.cmdline() if argument]
-                wanted = process.pid in held or is_python(arguments)
+                wanted = process.pid in held or (is_python(arguments) and not is_gpudash(arguments))
                 if wanted and process.uids().real == os.getuid():
                     memory, gpu = int(process.memory_info().rss), held.get(process.pid)
                     began = process.create_time()
@@ -97,6 +100,16 @@ def candidates(store: Store) -> list[Candidate]:
             continue  # it has ended, or is not ours to ask
     found.sort(key=lambda entry: (-(entry[1].gpu_bytes or 0), -entry[0]))
     return [candidate for _began, candidate in found]
+
+
+def is_gpudash(arguments: Sequence[str]) -> bool:
+    """Whether a Python runs gpudash, or one of the processes that every gpudash has for itself."""
+    if "-m" in arguments[:-1]:
+        return arguments[arguments.index("-m") + 1].partition(".")[0] == "gpudash"
+    program = arguments[1:2]
+    if program == ["-c"]:
+        program = arguments[2:3]
+    return any(Path(word).name == "gpudash" or any(part in word for part in _OWN_PROGRAMS) for word in program)
 
 
 def _name(process: psutil.Process, arguments: Sequence[str]) -> str:

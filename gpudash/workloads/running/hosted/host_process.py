@@ -23,7 +23,7 @@ from gpudash.system.log import log_uncaught, start_log
 from gpudash.system.processes import die_with
 from gpudash.telemetry.records import Event, Note, RunEnd, RunStarted, Topic
 from gpudash.workloads.profiling import ProfileRequest
-from gpudash.workloads.running.card_requests import CardRequests, RequestSender
+from gpudash.workloads.running.card_requests import RequestFeed, RequestSender
 from gpudash.workloads.running.context import Requests
 from gpudash.workloads.running.hosted.request import request_from
 from gpudash.workloads.running.installed import torch_report
@@ -91,7 +91,7 @@ class _Host:
         self._newest_question = 0
         self._readings: list[_Readings] = []
         self._cards: tuple[SimulatedGpu, ...] = ()
-        self._card_requests: CardRequests | None = None
+        self._card_requests: RequestFeed | None = None
         self._problem: str | None = None
 
     def report_ready(self) -> None:
@@ -125,7 +125,7 @@ class _Host:
         else:
             self._cards = ()
         if message["follows_requests"]:
-            self._card_requests = CardRequests(self._cards, RequestSender(self._outbox.put), clock)
+            self._card_requests = RequestFeed(self._cards, RequestSender(self._outbox.put), clock)
         # The end is sent last, behind the final readings, which belong to the run.
         ending = Run(request, self._requests, self._emit, clock, self._probed).perform(self._problem)
         for readings in self._readings:
@@ -243,7 +243,7 @@ class _Readings:
         device: str,
         probe: Probe,
         cards: tuple[SimulatedGpu, ...],
-        requests: CardRequests | None,
+        requests: RequestFeed | None,
         outbox: Outbox,
     ) -> None:
         self._device = device
