@@ -72,6 +72,9 @@ def test_the_answer_is_a_verdict_and_one_for_each_card(window: MainWindow, sessi
     assert dashboard.panel.prediction.button.text() == "Predict again"
     chips = {chip.content.card: chip.content.text for chip in dashboard.chooser.shown}
     assert chips[card].standing == "fits"
+    dashboard.panel.script.file.setText("gone.py")
+    refreshed(window, session)
+    assert not dashboard.panel.fit.isVisible() and not dashboard.panel.prediction.button.isEnabled()
     dashboard.panel.workload.setCurrentIndex(dashboard.panel.workload.findData("training"))
     settle(window)
     assert not dashboard.panel.prediction.isVisible() and dashboard.panel.fit.isVisible()

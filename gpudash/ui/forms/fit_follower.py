@@ -347,6 +347,7 @@ class FitFollower:
         if following is not None:
             shown.show_following(following.name, time.monotonic() - following.began_s)
         if request is None:
+            self._panel.show_fit(False)
             if following is None:
                 shown.show_unasked(ready=False)
             return
