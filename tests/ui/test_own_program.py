@@ -616,15 +616,16 @@ def test_the_output_of_a_program_makes_room_again_for_a_workload_unless_it_was_c
     assert tabs.newest.text() == "", "it is not the workload's"
 
 
-def test_a_simulated_gpu_answers_as_cuda_where_that_is_ticked(
+def test_a_simulated_gpu_answers_as_cuda_unless_that_is_unticked(
     window: MainWindow, session: FakeSession, script: Path
 ) -> None:
     form = choose(window, script)
     assert not form.as_cuda.isEnabled(), "no GPU is simulated"
     form.simulate.set_card("24 GiB")
-    assert form.as_cuda.isEnabled() and not form.request().as_cuda
+    assert form.as_cuda.isEnabled() and form.request().as_cuda and form.request().spec()["as_cuda"]
+    form.as_cuda.setChecked(False)
+    assert not form.request().as_cuda
     form.as_cuda.setChecked(True)
-    assert form.request().as_cuda and form.request().spec()["as_cuda"]
     form.simulate.set_card("")
     assert not form.as_cuda.isEnabled() and not form.request().as_cuda
     form.simulate.set_card("24 GiB")

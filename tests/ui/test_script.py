@@ -128,11 +128,13 @@ def test_a_recorded_run_is_told_from_its_command() -> None:
         "memory_history": True,
     }
     told = Script.from_spec(spec)
-    assert told == Script("train.py", "--name 'a b'", "/work", "A='x y'", "/venv/bin/python -u", "8.00 GiB", True)
-    assert Script.from_spec({"pid": 7, "command": ["./serve", "-v"]}) == Script(
-        arguments="-v", python="./serve", memory_history=False
+    assert told == Script(
+        "train.py", "--name 'a b'", "/work", "A='x y'", "/venv/bin/python -u", "8.00 GiB", True, as_cuda=False
     )
-    assert Script.from_spec({}) == Script(memory_history=False)
+    assert Script.from_spec({"pid": 7, "command": ["./serve", "-v"]}) == Script(
+        arguments="-v", python="./serve", memory_history=False, as_cuda=False
+    )
+    assert Script.from_spec({}) == Script(memory_history=False, as_cuda=False)
 
 
 def test_a_gpu_that_answered_for_cuda_is_filled_in_again_from_a_recording() -> None:

@@ -432,7 +432,7 @@ class Watching:
             return (
                 "Add --as-cuda (in the window: Answers as cuda), and the simulated GPU is what the script calls cuda."
             )
-        add = "add --simulate 24GiB --as-cuda (in the window: Simulated GPU, Answers as cuda)"
+        add = "add --simulate 24GiB --as-cuda (in the window: a card above the plots, Answers as cuda)"
         return f"Without a GPU a simulated one can answer as cuda: {add}."
 
     def _script_folder(self) -> Path:

@@ -342,7 +342,7 @@ class Script:
     simulate: str = ""
     memory_history: bool = True
     metric_pattern: str = ""
-    as_cuda: bool = False
+    as_cuda: bool = True
 
     def to_json(self) -> dict[str, Any]:
         """The values for a file."""
