@@ -10,6 +10,7 @@ from cyclopts.validators import Number
 from gpudash.cli.estimate import FOLLOWED_STEPS, PROGRAM_FORM, EstimateOptions, conclude, wait_until_ready
 from gpudash.cli.terminal.interruption import interruptible
 from gpudash.cli.terminal.output import RequestError, RequestInterruptedError, print_notice, refused
+from gpudash.specs.invalid import did_you_mean
 from gpudash.system.settings import load_settings
 
 if TYPE_CHECKING:
@@ -17,10 +18,15 @@ if TYPE_CHECKING:
     from gpudash.session import Session
 
 
+FLAGS = ("--simulate", "--device", "--steps", "--time-limit", "--let-it-write", "--max", "--memory-cap", "--json")
+"""Flags that are meant where one is mistyped."""
+
+
 def estimate_program(
     *command: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)],
     steps: Annotated[int, Parameter(validator=Number(gte=1, lte=100_000))] = FOLLOWED_STEPS,
     let_it_write: Annotated[bool, Parameter(negative="")] = False,
+    _as_cuda: Annotated[bool, Parameter(name="--as-cuda", negative="", show=False)] = True,
     options: EstimateOptions | None = None,
 ) -> int:
     """Predict the memory of a program as it is: gpudash estimate [OPTIONS] -- python train.py --epochs 3
@@ -31,13 +37,25 @@ def estimate_program(
         Steps of its optimizer that are followed; then it is ended.
     let_it_write
         Let it write its files, instead of into a folder that is removed. Checkpoints are never written.
+    _as_cuda
+        Always so: the GPU of a program answers for CUDA.
     """
-    if not command or command[0].startswith("-"):
+    if not command:
         raise RequestError("There is no command to predict.", PROGRAM_FORM)
+    if command[0].startswith("-"):
+        raise _unknown(command[0])
     options = options or EstimateOptions()
     if options.preset is not None:
         raise RequestError("--preset: only workloads have presets.", "Leave it out, or name a workload.")
     return _predict(command, steps, options, lets_write=let_it_write)
+
+
+def _unknown(flag: str) -> RequestError:
+    """The answer to a flag that is not for programs."""
+    name = flag.partition("=")[0]
+    if name in ("--python", "--callable", "--model"):
+        return RequestError(f"{name} is not for a program, whose command names its Python.", PROGRAM_FORM)
+    return RequestError(f"There is no {name} for a program{did_you_mean(name, FLAGS)}.", PROGRAM_FORM)
 
 
 def _predict(command: Sequence[str], steps: int, options: EstimateOptions, *, lets_write: bool) -> int:

@@ -497,6 +497,14 @@ def test_a_program_ends_with_a_gpudash_that_is_killed(home: Path, tmp_path: Path
     [
         (("--let-it-write", "--callable", "a:b"), "--let-it-write is for a program"),
         (("--simulate", "8GiB", "--"), "There is no command to predict"),
+        (
+            ("--simulat", "8GiB", "--", "python", "a.py"),
+            "There is no --simulat for a program (did you mean --simulate?).",
+        ),
+        (
+            ("--python", "python3", "--", "python", "a.py"),
+            "--python is not for a program, whose command names its Python.",
+        ),
         (("--simulate", "8GiB", "--", "no-such-program"), "There is no program no-such-program on PATH"),
         (("--device", "cpu", "--", "python"), "the CPU is none"),
         (("--simulate", "8GiB", "--", "python", "-Iu", "-c", ""), "With -I Python does not load what predicts"),

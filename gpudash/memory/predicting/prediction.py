@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -59,9 +60,15 @@ class Prediction:
 
     What is said to fit needs no more than is free as both are shown, and what is said not to fit needs more; what is
     spare or short is the difference of the two.
+
+    Attributes:
+        estimate: what was predicted.
+        at_peak: what each category has, and `HELD_BACK`, at the moment that is drawn as the peak; ``None`` where none
+            is. The allocator may hold most at another moment than tensors do, and one screen speaks of one.
     """
 
     estimate: Estimate
+    at_peak: Mapping[str, float] | None = None
 
     @cached_property
     def scale(self) -> SizeScale:
@@ -337,6 +344,10 @@ class Prediction:
         if reserved and estimate.needed_bytes is not None:
             reserved = estimate.needed_bytes - estimate.overhead_bytes
         beyond = reserved - (estimate.peak_allocated_bytes or 0)
+        drawn = [(name, round((self.at_peak or {}).get(name, 0.0))) for name in (*CATEGORIES, HELD_BACK)]
+        if sum(size for _name, size in drawn) == reserved:
+            *categories, (_held_back, beyond) = drawn
+            found[2:] = categories
         return [(name, size) for name, size in [*found, (HELD_BACK, beyond)] if size > 0]
 
     @property

@@ -610,6 +610,9 @@ class Session:
             if self._card_requests is not None:
                 self._card_requests.close()
                 self._card_requests = None
+            # Its processes are gone, or are watched no longer: nothing of it may lie under the next run.
+            for device in self.requests.devices:
+                self.requests.made(device).end(record.time_s)
             self.runs.take_end(record)
 
     def _try(self, trouble: str, act: Callable[[], Any], record: Record | None = None) -> None:

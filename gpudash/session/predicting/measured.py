@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 ALLOCATED = "allocated"
 """The ribbon for what tensors held: by category nothing was recorded."""
 
+RAN_OUT = "its last run ran out of memory, so it needs more than it held"
+
 MOST_RECORDINGS = 60
 """Of the newest, which are looked through."""
 
@@ -55,6 +57,7 @@ class MeasuredRun:
         ghost: what it held.
         peak_bytes: the most that its allocator held.
         steps: that it took.
+        ran_out: whether it ended since memory was full: then it needs more than it held.
     """
 
     began_s: float
@@ -63,6 +66,7 @@ class MeasuredRun:
     ghost: Ghost
     peak_bytes: int
     steps: int
+    ran_out: bool = False
 
     def on(self, key: str, target: Target) -> CardEstimate:
         """How it would lie on another card, or on this one as it is now.
@@ -75,7 +79,9 @@ class MeasuredRun:
         if target.free_bytes is not None:
             room = target.free_bytes - target.overhead_bytes
             spare = room - self.peak_bytes
-            if spare >= 0:
+            if self.ran_out:
+                fits = False if spare <= 0 else None
+            elif spare >= 0:
                 fits = True
             else:
                 spare = room - allocated
@@ -91,6 +97,7 @@ class MeasuredRun:
             spare_bytes=spare,
             key=key,
             source="by its last run",
+            reason=RAN_OUT if self.ran_out and fits is None else "",
         )
 
 
@@ -198,7 +205,8 @@ def _measured(recording: Recording, run: RunRow, ended_s: float) -> MeasuredRun 
     began = (wall_clock_s(recording.meta.get("wall_clock_origin", "")) or 0.0) + run.began_s
     ghost = drawn(times, allocated_at, reserved_at, ends)
     count = sum(1 for size in held.values() if size)
-    return MeasuredRun(began, fullest, count, ghost, int(held[fullest]), len(ends))
+    ran_out = run.status == "out_of_memory"
+    return MeasuredRun(began, fullest, count, ghost, int(held[fullest]), len(ends), ran_out)
 
 
 def _most(*values: object) -> float | None:

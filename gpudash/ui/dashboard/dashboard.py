@@ -237,6 +237,7 @@ class Dashboard(PlotsPage):
         if self.first_screen is not None:
             return
         self.first_screen = screen
+        self.plots.dismiss()
         self._form_before = self._form_values()
         self.view.follow()
         self.rows.insertWidget(FIRST_SCREEN_ROW, screen, FIRST_SCREEN_SHARE)
@@ -290,10 +291,7 @@ class Dashboard(PlotsPage):
         if live is None:
             return
         if self.panel.watching:
-            chosen = exact_text(card)
-            if chosen == self._card_of_script():
-                chosen = ""  # a second click goes back to this machine
-            self.panel.script.simulate.set_card(chosen)
+            self.panel.script.simulate.set_card(exact_text(card))
             return
         if self.session.running:
             self.status_line.report("A run is on; another card can be chosen once it has ended.")

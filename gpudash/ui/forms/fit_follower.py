@@ -317,7 +317,10 @@ class FitFollower:
             self._ghost = replace(self._ghost, title=f"MEMORY {card_text(self._script.simulate[0])}, predicted")
         self._show_cards(answer)
         if estimate is not None and estimate.peak_allocated_bytes is not None:
-            self._panel.fit.show_estimate(estimate, whole=answer.final)
+            at_peak = None
+            if answer.ghost is not None:
+                at_peak = answer.ghost.parts
+            self._panel.fit.show_estimate(estimate, whole=answer.final, at_peak=at_peak)
             short = estimate.fits is False and not estimate.fills_memory
             self._panel.set_forecast(self._panel.fit.headline if short else "")
         elif problem is not None:
@@ -528,9 +531,12 @@ def _measured_view(found: MeasuredRun, target: Target | None) -> GhostView:
     run = f"the run of {format_date(found.began_s)} on {shown_name(found.device)}"
     if found.devices > 1:
         run = f"{run}, the fullest of {found.devices}"
+    headline = f"peak {format_bytes(found.peak_bytes)}"
+    if found.ran_out:
+        headline = f"ran out of memory at {format_bytes(found.peak_bytes)}"
     return GhostView(
         ghost,
-        f"peak {format_bytes(found.peak_bytes)}",
+        headline,
         f"as of {run}",
         "" if limit is None else f"limit {format_bytes(limit)}",
         verdict,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 
 from PySide6.QtCore import QEvent, QObject, QRectF, QSize, Qt, Signal
@@ -252,14 +252,15 @@ class FitPanel(QWidget):
         if self._chosen_open is None:
             self._set_open(roomy)
 
-    def show_estimate(self, estimate: Estimate, *, whole: bool) -> None:
+    def show_estimate(self, estimate: Estimate, *, whole: bool, at_peak: Mapping[str, float] | None = None) -> None:
         """Show a prediction.
 
         Args:
             estimate: as far as it has come.
             whole: whether it comes no further.
+            at_peak: as of `Prediction`.
         """
-        prediction = self._prediction = Prediction(estimate)
+        prediction = self._prediction = Prediction(estimate, at_peak)
         self._reason, self._whole, self._reached = False, whole, None
         self._headline.setToolTip(plain_tip("\n".join(line for line in (prediction.release, estimate.method) if line)))
         self._set_headline(prediction.verdict, prediction.headline)

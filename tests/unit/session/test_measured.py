@@ -11,14 +11,20 @@ from gpudash.memory.predicting.estimate import Target
 from gpudash.session.predicting.measured import ALLOCATED, COLUMNS, MeasuredRun, MeasuredRuns, drawn
 from gpudash.session.watching.request import WatchRequest
 from gpudash.telemetry.recording.recorder import Recorder
-from gpudash.telemetry.records import Record, RunEnd, RunStarted, Sample, StepFinished
+from gpudash.telemetry.records import Record, RunEnd, RunStarted, RunStatus, Sample, StepFinished
 from gpudash.units import MIB
 
 TRAIN = WatchRequest(("python", "/work/train.py", "--lr", "0.1"), folder=Path("/work"))
 
 
 def run(
-    began_s: float, request: WatchRequest = TRAIN, *, peak: int = 100 * MIB, device: str = "sim:0", **more: object
+    began_s: float,
+    request: WatchRequest = TRAIN,
+    *,
+    peak: int = 100 * MIB,
+    device: str = "sim:0",
+    status: RunStatus = "finished",
+    **more: object,
 ) -> list[Record]:
     """A run of ten readings and two steps, which holds most in its middle."""
     records: list[Record] = [
@@ -32,7 +38,7 @@ def run(
         StepFinished(time_s=began_s + end, run_id=int(began_s), step=step, steps=2, seconds=0.5)
         for step, end in ((1, 0.55), (1, 0.6), (2, 1.0))  # one is told of twice
     ]
-    records.append(RunEnd(time_s=began_s + 1.2, run_id=int(began_s), status="finished", seconds=1.2, steps=2))
+    records.append(RunEnd(time_s=began_s + 1.2, run_id=int(began_s), status=status, seconds=1.2, steps=2))
     return records
 
 
@@ -119,3 +125,12 @@ def test_what_was_only_kept_need_not_have_room_elsewhere(
     assert last is not None
     there = last.on("card", Target("sim:0", 300 * MIB, free * MIB, 10 * MIB))
     assert (there.fits, there.spare_bytes, there.source) == (fits, spare * MIB, "by its last run")
+
+
+def test_a_run_that_ran_out_of_memory_fits_nowhere_for_sure(tmp_path: Path) -> None:
+    recorded(tmp_path / "a.gpudash", run(1.0, status="out_of_memory"))
+    last = found(tmp_path)
+    assert last is not None and last.ran_out
+    same, larger = (last.on("card", Target("sim:0", size, size)) for size in (100 * MIB, 300 * MIB))
+    assert same.fits is False
+    assert larger.fits is None and "needs more than it held" in larger.reason
