@@ -275,14 +275,20 @@ def card_text(card: SimulatedCard) -> str:
     return format_bytes(card)
 
 
+LONGEST_SIZE = 20
+"""Digits of a size in bytes that is read."""
+
+
 def read_card(value: Any) -> SimulatedCard | None:
     """What `written` wrote; ``None`` for anything else."""
     # bool is an int in Python, and no size.
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    if isinstance(value, str):
-        return find(value)
-    return None
+    if not isinstance(value, str):
+        return None
+    if value.isascii() and value.isdecimal() and len(value) < LONGEST_SIZE:
+        return int(value)  # lists of runs keep texts
+    return find(value)
 
 
 @dataclass(frozen=True, slots=True)

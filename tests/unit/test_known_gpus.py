@@ -111,6 +111,7 @@ def test_sizes_and_names_can_be_mixed_and_kept(cards: list[int | KnownGpu]) -> N
     simulation = Simulation(tuple(cards))
     assert simulation.sizes == tuple(size_of(card) for card in cards)
     assert [read_card(written(card)) for card in simulation.cards] == cards
+    assert [read_card(str(written(card))) for card in simulation.cards] == cards, "as lists of runs keep it"
     devices = [simulated_device(simulated_gpu(index, card)) for index, card in enumerate(cards)]
     assert [simulated_card(device) for device in devices] == cards
 
