@@ -299,12 +299,17 @@ def _block(block: LineBlock, colours: _Colours) -> StageBlock:
 
 
 def _block_cards(held: Sequence[StageBlock], moment: LineMoment | None) -> tuple[StageBlock, ...]:
-    """The largest blocks, in their order, and what lies in the computer's own memory."""
-    shown = sorted(held, key=lambda block: -block.bytes)[:MOST_BLOCKS]
-    found = [block for block in held if block in shown and block.bytes >= 0.005 * max(one.bytes for one in held)]
+    """The largest blocks, in their order, and what lies in the computer's own memory; the smallest of many together."""
+    least = 0.005 * max((one.bytes for one in held), default=0.0)
+    found = [block for block in held if block.bytes >= least]
     host = moment.host if moment is not None else ()
     found += [StageBlock(block.name, float(block.bytes), "host", remark="on the CPU") for block in host]
-    return tuple(found[:MOST_BLOCKS])
+    if len(found) <= MOST_BLOCKS:
+        return tuple(found)
+    by_size = sorted(found, key=lambda block: -block.bytes)
+    single, others = by_size[: MOST_BLOCKS - 1], by_size[MOST_BLOCKS - 1 :]
+    rest = StageBlock(f"{len(others)} more", sum(block.bytes for block in others), others[0].kind)
+    return (*(block for block in found if block in single), rest)
 
 
 def _blocks_title(moment: LineMoment | None, *, failed: bool) -> str:
