@@ -254,6 +254,7 @@ def test_the_first_screen_watches_a_program_asks_about_a_model_and_takes_a_scrip
             assert (tmp_path / f"first-{width}-{theme}.png").stat().st_size > 20_000
 
 
+@pytest.mark.usefixtures("managed")
 def test_a_dropped_model_that_does_not_fit_to_train_fits_with_qlora(play: Play, tmp_path: Path) -> None:
     seen = play("model")
     assert seen["path"] == seen["kept"] == str(tmp_path / "llama-400m")

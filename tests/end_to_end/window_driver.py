@@ -330,7 +330,7 @@ def watched_until_full(player: Player) -> Steps:
     yield lambda: session.torch_ready
     panel.take_script(script)
     panel.script.python.setText(sys.executable)
-    panel.script.simulate.setEditText("768 MiB")
+    panel.script.simulate.set_card("768 MiB")
     press_start(window)
     yield lambda: any("leak.py:" in warning.text for warning in player.warnings())
     player.seen["warning"] = next(warning.text for warning in player.warnings() if "leak.py:" in warning.text)
