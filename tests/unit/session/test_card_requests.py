@@ -8,9 +8,13 @@ from typing import NamedTuple
 
 import pytest
 
+from gpudash.devices.names import Simulation
 from gpudash.memory.snapshot.history.request_log import Request, RequestLogs
+from gpudash.session import Session
 from gpudash.session.recordings.snapshot_requests import SnapshotRequests
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
+from gpudash.specs import PipelineSpec
+from gpudash.system.settings import Settings
 from gpudash.telemetry.records import Note, Topic
 from gpudash.units import GIB, KIB, MIB
 from gpudash.workloads.running.card_requests import (
@@ -22,6 +26,8 @@ from gpudash.workloads.running.card_requests import (
     RequestSink,
 )
 from tests.unit.memory.snapshot.made import WEIGHTS, Made
+
+PATIENCE_S = 120.0
 
 
 class Line(NamedTuple):
@@ -142,3 +148,17 @@ def test_a_recording_has_the_requests_of_a_snapshot_that_lies_where_it_says(tmp_
     assert log.extent[0] == pytest.approx(3.0)
     assert int(log.allocations().level.max()) >= 20 * MIB
     found.close()
+
+
+@pytest.mark.process
+def test_a_run_in_a_process_of_its_own_tells_its_requests_and_they_end_with_it() -> None:
+    session = Session(Settings(record=False), simulation=Simulation((GIB,)))
+    session.start()
+    try:
+        session.start_run(PipelineSpec(), "sim:0", isolate=True)
+        assert session.runs.wait(PATIENCE_S)
+        log = session.requests.of("sim:0")
+        assert log is not None and log.live() == []
+        assert log.allocations().level.max() > 0 and any(line.file.endswith("pipeline.py") for line in log.lines)
+    finally:
+        session.close()
