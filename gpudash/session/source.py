@@ -9,7 +9,7 @@ from gpudash.devices.names import Device
 
 if TYPE_CHECKING:
     from gpudash.devices.names import Gpu
-    from gpudash.memory.snapshot.history.request_log import RequestLogs
+    from gpudash.memory.request_log import RequestLogs
     from gpudash.session.live.session import Session
     from gpudash.session.watching.output.log import OutputLog
     from gpudash.system.settings import Settings

@@ -14,7 +14,7 @@ import time
 import numpy as np
 
 from gpudash.memory.frames import Frame
-from gpudash.memory.snapshot.history.request_log import NEVER, RequestLog
+from gpudash.memory.request_log import NEVER, RequestLog
 from gpudash.telemetry.plots import CurveSpec, PlotSpec
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import DARK

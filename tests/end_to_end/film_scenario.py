@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QPoint, QPointF, QTimer
 from PySide6.QtGui import QColor, QCursor, QPainter, QPolygonF
+from PySide6.QtWidgets import QToolButton
 
 from tests.end_to_end.hand import hand, laid_out
 from tests.end_to_end.player import Player, Steps
@@ -114,7 +115,8 @@ def film(player: Player) -> Steps:
     yield camera.held(10)
     camera.rest()
     fit.open_details()
-    yield lambda: _applicable(fit.alternatives) is not None
+    # A row that is to be clicked must not move: others come while the search goes on.
+    yield lambda: not any("searching" in button.text() for button in fit.findChildren(QToolButton))
     yield _steady(player)
     yield lambda: _applicable(fit.alternatives) is not None
     camera.roll()

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from gpudash.devices.names import Device, Gpu, SimulatedCard, shown_name, simulated_device, simulated_gpu
 from gpudash.devices.simulated_cards import program_card_name
-from gpudash.memory.snapshot.history.request_log import RequestLogs
+from gpudash.memory.request_log import RequestLogs
 from gpudash.memory.watching.growth import Forecast
 from gpudash.memory.watching.watch import MemoryWatch
 from gpudash.session import Answer, Status

@@ -6,7 +6,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from gpudash.memory.frames import Frame
-from gpudash.memory.snapshot.history.request_log import Request
+from gpudash.memory.request_log import Request
 from gpudash.telemetry.records import RunStarted, StepFinished
 from gpudash.ui.colours import DARK
 from gpudash.ui.dashboard.tabs.source_tab import NOW, SourceTab

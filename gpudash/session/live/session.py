@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpudash.devices.names import Device, Gpu, SimulatedCard, Simulation
-from gpudash.memory.snapshot.history.request_log import Request, RequestLogs
+from gpudash.memory.request_log import Request, RequestLogs
 from gpudash.memory.watching.growth import Forecast
 from gpudash.memory.watching.watch import MemoryWatch
 from gpudash.session.live.event_log import log_record

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gpudash.devices.names import Device, Gpu, shown_name
-from gpudash.memory.snapshot.history.request_log import RequestLogs
+from gpudash.memory.request_log import RequestLogs
 from gpudash.session.recordings.loading import Progress, load, take_links
 from gpudash.session.recordings.snapshot_requests import SnapshotRequests
 from gpudash.session.watching.output.log import OutputLine, OutputLog

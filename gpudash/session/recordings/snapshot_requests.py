@@ -6,14 +6,15 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpudash.devices.simulated_cards import address_of
-from gpudash.memory.snapshot.history.history import History
-from gpudash.memory.snapshot.history.model import Snapshot
-from gpudash.memory.snapshot.history.request_log import RequestLogs, log_of
+from gpudash.memory.request_log import RequestLogs
 from gpudash.session.recordings.file_kinds import SNAPSHOT_NAME
-from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
 from gpudash.telemetry.records import Note, Topic
+
+if TYPE_CHECKING:  # what reads a snapshot is imported by the thread that does: a live window reads none
+    from gpudash.memory.snapshot.history.model import Snapshot
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +72,9 @@ class SnapshotRequests:
 
     def _keep(self, snapshot: Snapshot, device: str) -> None:
         """Keep what a snapshot tells of the device, where it tells when that was."""
+        from gpudash.memory.snapshot.history.history import History
+        from gpudash.memory.snapshot.history.requests import log_of
+
         number = address_of(device).partition(":")[2]
         named = [one for one in snapshot.devices if str(one.index) == number]
         history = History((named or list(snapshot.devices))[0], snapshot.annotations)
@@ -78,6 +82,8 @@ class SnapshotRequests:
             self._logs.put(device, log_of(history, self._began_wall_s))
 
     def _read(self) -> None:
+        from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
+
         for path, device in list(self._waiting):
             if self._closed.is_set() or not path.is_file():
                 continue

@@ -13,7 +13,7 @@ from gpudash.memory.explaining.call_sites import GrowthNotice, growing_lines, gr
 from gpudash.memory.explaining.memory_state import AllocationGroup, Surroundings, other_process
 from gpudash.memory.explaining.wording import holders_text
 from gpudash.memory.frames import Frame
-from gpudash.memory.snapshot.history.request_log import Request, RequestLog, RequestLogs
+from gpudash.memory.request_log import Request, RequestLog, RequestLogs
 from gpudash.session.live.machine import Machine, measured_context
 from gpudash.simulator.device.process_table import Holding, ProcessTable
 from gpudash.sources.simulated_gpus import MirroredCard

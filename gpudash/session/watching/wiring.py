@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gpudash.memory.snapshot.history.request_log import RequestLogs
+from gpudash.memory.request_log import RequestLogs
 from gpudash.session.live.machine import Machine
 from gpudash.session.watching.output.log import OutputLog
 from gpudash.system.settings import Settings

@@ -24,7 +24,7 @@ from gpudash.devices.names import SimulatedCard, shown_name, simulated_card
 from gpudash.devices.simulated_cards import exact_text, is_program_card
 from gpudash.drawing.ghost import RunningGhost
 from gpudash.memory.predicting.card_text import CardsAnswer
-from gpudash.memory.snapshot.history.request_log import RequestLog
+from gpudash.memory.request_log import RequestLog
 from gpudash.memory.watching.growth import Forecast
 from gpudash.memory.watching.watch import ends_in
 from gpudash.session.predicting.deviations import Deviation

@@ -22,7 +22,7 @@ from gpudash.drawing.axes import (
 )
 from gpudash.drawing.ghost import RunningGhost
 from gpudash.drawing.shaping import BRIDGED_PX, Floats, Points, pulses, stacked
-from gpudash.memory.snapshot.history.request_log import RequestLog
+from gpudash.memory.request_log import RequestLog
 from gpudash.session.predicting.deviations import Deviation
 from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec
 from gpudash.ui.colours import Palette

@@ -16,7 +16,7 @@ from PySide6.QtGui import QCursor, QImage, QResizeEvent
 from PySide6.QtWidgets import QFrame, QGridLayout, QScrollArea, QSizePolicy, QSplitter, QWidget
 
 from gpudash.drawing.ghost import RunningGhost
-from gpudash.memory.snapshot.history.request_log import RequestLog
+from gpudash.memory.request_log import RequestLog
 from gpudash.session.predicting.deviations import Deviation
 from gpudash.telemetry.plots import CurveSpec, PlotSpec
 from gpudash.telemetry.store import Store

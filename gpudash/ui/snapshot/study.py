@@ -17,7 +17,7 @@ from gpudash.memory.snapshot.history.groups import ROOT, Paths, tree
 from gpudash.memory.snapshot.history.history import difference_text
 from gpudash.memory.snapshot.history.lives import reserved_changes
 from gpudash.memory.snapshot.history.model import NONE, OOM, DeviceSnapshot, Snapshot
-from gpudash.memory.snapshot.history.request_log import log_of
+from gpudash.memory.snapshot.history.requests import log_of
 from gpudash.memory.snapshot.sidecar import NOTHING, Sidecar
 from gpudash.session.recordings.report_folder import sidecar_of
 from gpudash.telemetry.explanation import Explanation, Growth, Part, StackLine

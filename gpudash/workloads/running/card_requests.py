@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import gpudash.simulator
 from gpudash.memory.frames import Frame
-from gpudash.memory.snapshot.history.request_log import Request, Stack
+from gpudash.memory.request_log import Request, Stack
 
 if TYPE_CHECKING:
     from gpudash.simulator.device.simulated_gpu import SimulatedGpu

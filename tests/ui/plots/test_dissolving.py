@@ -7,7 +7,7 @@ from PySide6.QtGui import QColor
 from pytestqt.qtbot import QtBot
 
 from gpudash.memory.frames import Frame
-from gpudash.memory.snapshot.history.request_log import Request, RequestLog
+from gpudash.memory.request_log import Request, RequestLog
 from gpudash.telemetry.plots import CurveSpec, PlotSpec
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import DARK, Palette

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from gpudash.devices.names import Simulation
-from gpudash.memory.snapshot.history.request_log import Request, RequestLogs
+from gpudash.memory.request_log import Request, RequestLogs
 from gpudash.session import Session
 from gpudash.session.recordings.snapshot_requests import SnapshotRequests
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu

@@ -10,7 +10,7 @@ import pytest
 
 from gpudash.devices.names import Gpu
 from gpudash.memory.frames import Frame
-from gpudash.memory.snapshot.history.request_log import RequestLogs
+from gpudash.memory.request_log import RequestLogs
 from gpudash.session.watching.memory import WatchedMemory
 from gpudash.simulator.device.process_table import ProcessTable
 from gpudash.sources.simulated_gpus import CardFigures

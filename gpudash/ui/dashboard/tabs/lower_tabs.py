@@ -26,7 +26,7 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.devices.names import badged_name, shown_name
-from gpudash.memory.snapshot.history.request_log import RequestLog
+from gpudash.memory.request_log import RequestLog
 from gpudash.session.recordings.run_names import given_name
 from gpudash.session.watching.output.log import OutputLine, OutputLog
 from gpudash.telemetry.outcome import outcome_rows, stage_remark

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from gpudash.memory.explaining.annotated_source import AnnotatedSource, held_source, is_own_file
-from gpudash.memory.snapshot.history.request_log import HeldLine, RequestLog
+from gpudash.memory.request_log import HeldLine, RequestLog
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.colours import Palette
 from gpudash.ui.explanation.source import SourcePanel

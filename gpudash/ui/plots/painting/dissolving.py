@@ -11,7 +11,7 @@ from PySide6.QtGui import QColor, QFont, QPainter
 from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
 from gpudash.drawing.ribbons import Allocations, Floats, RibbonGround, stayed_by_line
-from gpudash.memory.snapshot.history.request_log import RequestLog
+from gpudash.memory.request_log import RequestLog
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.layers import Label, Layer
 from gpudash.ui.plots.painting.geometry import Geometry

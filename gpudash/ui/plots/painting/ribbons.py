@@ -15,7 +15,7 @@ from PySide6.QtGui import QColor, QFont, QFontMetricsF, QImage, QPainter
 
 from gpudash.drawing.ribbons import OTHERS, Allocations, Floats, RibbonGround, Ribbons, painted, ribbons
 from gpudash.memory.frames import is_library
-from gpudash.memory.snapshot.history.request_log import RequestLog
+from gpudash.memory.request_log import RequestLog
 from gpudash.telemetry.explanation import short
 from gpudash.ui.colours import Palette, category_curve, mixed, text_on
 from gpudash.units import format_bytes, format_duration

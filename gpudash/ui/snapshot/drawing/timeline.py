@@ -22,7 +22,7 @@ from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from gpudash.drawing.axes import MOST_TICKS, Ticks, value_ticks
 from gpudash.drawing.ribbons import Allocations
-from gpudash.memory.snapshot.history.request_log import RequestLog
+from gpudash.memory.request_log import RequestLog
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.painting.geometry import Geometry
 from gpudash.ui.plots.painting.ribbons import RibbonPicture

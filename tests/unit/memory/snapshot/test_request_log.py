@@ -5,8 +5,9 @@ import pytest
 
 from gpudash.drawing.ribbons import stayed_by_line
 from gpudash.memory.frames import Frame
+from gpudash.memory.request_log import MOST_EVENTS, Request, RequestLog, RequestLogs
 from gpudash.memory.snapshot.history.history import History
-from gpudash.memory.snapshot.history.request_log import MOST_EVENTS, Request, RequestLog, RequestLogs, log_of
+from gpudash.memory.snapshot.history.requests import log_of
 from gpudash.units import MIB
 from tests.unit.memory.snapshot.made import WEIGHTS, Made
 

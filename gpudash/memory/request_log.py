@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from gpudash.drawing.ribbons import Allocations
 from gpudash.memory.frames import Frame, site_of
-from gpudash.memory.snapshot.history.history import History
-from gpudash.memory.snapshot.history.phases import category_of_role, role_of
 from gpudash.telemetry.explanation import NO_STACK, site_name
 
 MOST_EVENTS = 2_000_000
@@ -275,6 +273,8 @@ class RequestLog:
         found = self._number_of.get(stack)
         if found is not None:
             return found
+        from gpudash.memory.snapshot.history.phases import category_of_role, role_of  # of no use before a request
+
         site = site_of(stack) or Frame("", 0, NO_STACK)
         category = category_of_role(role_of(stack)[0]) if stack else NO_STACK
         line = self._line(site, category)
@@ -335,31 +335,6 @@ def _growth(
     in_steps = np.bincount(pairs // count, minlength=lines)
     sizes = np.bincount(site, found.size[there[inside]], lines)
     return np.where(in_steps >= GROWING_SHARE * count, sizes / count, growth)
-
-
-def log_of(history: History, began_wall_s: float = 0.0) -> RequestLog:
-    """The requests that a snapshot tells of.
-
-    Args:
-        history: of one of its devices.
-        began_wall_s: seconds since 1970 at session time 0; events of a snapshot without times have their numbers.
-    """
-    lives = history.lives
-    # what was freed before the first event, and only waited for a stream then, was never seen to be there
-    kept = np.flatnonzero(lives.freed > lives.born)
-    kept = kept[np.argsort(lives.born[kept], kind="stable")]
-    freed = np.where(lives.freed[kept] >= history.count, NEVER, lives.freed[kept])
-    times = history.time_us / 1e6 - began_wall_s
-    if history.time_s(0) is None:
-        times = np.arange(history.count, dtype=np.float64)
-    log = RequestLog()
-    log.replace(
-        (np.maximum.accumulate(times), history.allocated),
-        (lives.born[kept], freed, lives.bytes[kept], lives.stack[kept], lives.category[kept]),
-        [tuple(Frame(*frame) for frame in stack) for stack in history.device.stacks],
-        history.categories,
-    )
-    return log
 
 
 class RequestLogs:
