@@ -45,6 +45,8 @@ def given_name(workload: str, device: str, spec: Mapping[str, Any]) -> str:
     """
     if workload == WATCH:
         name = _program(spec.get("command"))
+        if spec.get("edit"):
+            name = f"{name}, with a change"
     else:
         differences = differences_of(workload, spec)
         more = len(differences) - MOST_DIFFERENCES

@@ -53,6 +53,7 @@ from tests.unit.telemetry.recordings import begin, record
         ),
         ("watch", "cuda:0", {"command": ["python", "-u", "/a/train.py", "--lr", "0.1"]}, "train.py --lr 0.1 on cuda:0"),
         ("watch", "cpu", {"command": "not a list"}, "program on cpu"),
+        ("watch", "sim:0", {"command": ["python", "a.py"], "edit": "--- a.py"}, "a.py, with a change on sim:0"),
         ("somebody's own", "", {"width": 3}, "somebody's own"),
     ],
 )
