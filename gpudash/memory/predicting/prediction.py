@@ -345,7 +345,7 @@ class Prediction:
             reserved = estimate.needed_bytes - estimate.overhead_bytes
         beyond = reserved - (estimate.peak_allocated_bytes or 0)
         drawn = [(name, round((self.at_peak or {}).get(name, 0.0))) for name in (*CATEGORIES, HELD_BACK)]
-        if sum(size for _name, size in drawn) == reserved:
+        if self.at_peak is not None and sum(size for _name, size in drawn) == reserved:
             *categories, (_held_back, beyond) = drawn
             found[2:] = categories
         return [(name, size) for name, size in [*found, (HELD_BACK, beyond)] if size > 0]

@@ -348,11 +348,16 @@ class WorkloadPanel(QFrame):
         parts = (*inputs, self.fit, self.progress, self.snapshot, self.button)
         widgets = [widget for part in parts for widget in (part, *part.findChildren(QWidget))]
         here = (widget for widget in widgets if widget.window() is self.window())  # not the list that a choice opens
-        grouped = {*self._actions, self._presets}  # any of them may be the group's stop
-        stops = [widget for widget in here if widget in grouped or widget.focusPolicy() & Qt.FocusPolicy.TabFocus]
+        # Any button of the heading may be its group's stop later, and Qt orders none that is no stop now.
+        grouped = {widget: widget.focusPolicy() for widget in (*self._actions, self._presets)}
+        for widget in grouped:
+            widget.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        stops = [widget for widget in here if widget.focusPolicy() & Qt.FocusPolicy.TabFocus]
         # Qt's order is of creation: parts that came later would be last.
         for one, other in pairwise(stops):
             self.setTabOrder(one, other)
+        for widget, policy in grouped.items():
+            widget.setFocusPolicy(policy)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
