@@ -44,8 +44,6 @@ EXCEPTIONS = {
     "sources/nvml/library.py _run": HANDED_ON,
     "telemetry/recording/facts.py _views": "of a damaged row, of which there may be thousands",
     "workloads/live_blocks.py _full": OWN_ERROR,
-    "workloads/lines/tracing.py _run_loop": "of the user's lines: its sentence is the answer",
-    "workloads/lines/tracing.py _run_one": "of the user's lines: its sentence is the answer",
     "workloads/profiling.py _leave": OWN_ERROR,
     "workloads/programs/parallel/rank_link.py memory_facts": OWN_ERROR,
 }

@@ -21,28 +21,32 @@ class FocusGroup(QObject):
     """Tab comes to the member that had the focus last; the first one that can take it unless there is one.
 
     The arrow keys are also keys of the plots around, so that a member takes them before a shortcut does.
+
+    Attributes:
+        members: in the order of the arrow keys.
+        joined: the groups that are one stop with this one, in their order; itself among them.
     """
 
     def __init__(self, parent: QObject, members: Sequence[QWidget] = ()) -> None:
         super().__init__(parent)
-        self._members: list[QWidget] = []
-        self._joined: list[FocusGroup] = [self]
+        self.members: list[QWidget] = []
+        self.joined: list[FocusGroup] = [self]
         self.hold(members)
 
     def join(self, first: FocusGroup) -> None:
         """Be one stop with ``first`` and all that have joined it, behind their members."""
-        self._joined = first._joined
-        self._joined.append(self)
-        self.destroyed.connect(partial(self._joined.remove, self))
+        self.joined = first.joined
+        self.joined.append(self)
+        self.destroyed.connect(partial(self.joined.remove, self))
         self._choose_stop()
 
     def hold(self, members: Sequence[QWidget]) -> None:
         """Have these members, in this order, and no others."""
-        for left in set(self._members) - set(members):
+        for left in set(self.members) - set(members):
             left.removeEventFilter(self)
-        for new in set(members) - set(self._members):
+        for new in set(members) - set(self.members):
             new.installEventFilter(self)
-        self._members = list(members)
+        self.members = list(members)
         self._choose_stop()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
@@ -58,7 +62,7 @@ class FocusGroup(QObject):
         return super().eventFilter(watched, event)
 
     def _all(self) -> list[QWidget]:
-        return [member for group in self._joined for member in group._members]  # noqa: SLF001 - likewise
+        return [member for group in self.joined for member in group.members]
 
     def _open(self) -> list[QWidget]:
         return [member for member in self._all() if member.isEnabled() and member.isVisibleTo(member.window())]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import inspect
+import logging
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +22,8 @@ from gpudash.simulator.device.naming import DEVICE
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.simulator.device.tracking import tensors_in
 from gpudash.workloads.lines.trace import LineBlock, LineFailure, LineMoment, LinesTrace
+
+logger = logging.getLogger(__name__)
 
 FILE = "<your lines>"
 
@@ -140,6 +144,7 @@ class LineRunner:
             except StopIteration:
                 break
             except Exception as error:
+                logger.info("a loop of the lines failed", exc_info=True)
                 return self._failure(loop.lineno, error)
             namespace["__item"] = item
             taken = ast.copy_location(ast.Assign([loop.target], ast.Name("__item", ast.Load())), loop)
@@ -159,6 +164,7 @@ class LineRunner:
         try:
             exec(compile(module, FILE, "exec"), namespace)
         except BaseException as error:
+            logger.info("line %d of the lines failed", line, exc_info=True)
             failure = self._failure(line, error)
         self._card.statistics()  # settles what was let go
         self._name(namespace)
@@ -195,9 +201,9 @@ class LineRunner:
 
     def _where(self) -> Where | None:
         """The expression of the lines that is at work; a backward pass may allocate on a thread of torch's."""
-        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the frames are what is asked for
+        frame: FrameType | None = inspect.currentframe()
         if threading.get_ident() != self._thread:
-            frame = sys._current_frames().get(self._thread)  # noqa: SLF001 - likewise
+            frame = sys._current_frames().get(self._thread)  # noqa: SLF001 - Python has no other name for it
         while frame is not None and frame.f_code.co_filename != FILE:
             frame = frame.f_back
         if frame is None:

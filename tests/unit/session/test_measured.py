@@ -14,7 +14,7 @@ from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import Record, RunEnd, RunStarted, RunStatus, Sample, StepFinished
 from gpudash.units import MIB
 
-TRAIN = WatchRequest(("python", "/work/train.py", "--lr", "0.1"), folder=Path("/work"))
+TRAIN = WatchRequest(("python", "/home/me/train.py", "--lr", "0.1"), folder=Path("/home/me"))
 
 
 def run(
