@@ -16,7 +16,7 @@ from gpudash.devices.names import simulated_gpu
 from gpudash.session import Replay
 from gpudash.session.demo import SCENES, Scene, Show, ShowPace
 from gpudash.session.demo.ladder import RungResult, ladder
-from gpudash.session.demo.scenes import PlayedScene
+from gpudash.session.demo.scenes import LinesAct, PlayedScene
 from gpudash.session.recordings.samples import samples
 from gpudash.ui.colours import LIGHT
 from gpudash.ui.features.help import play_demo
@@ -246,7 +246,9 @@ def test_the_lines_are_edited_in_their_place_and_run_on_a_card_of_the_size_that_
     play(stage, lines)
     QTest.keyClick(stage, Qt.Key.Key_E)
     editor = stage.editor
-    assert editor.isVisible() and editor.text.toPlainText() == MINE.acts[0].source  # type: ignore[union-attr]
+    mine = MINE.acts[0]
+    assert isinstance(mine, LinesAct)
+    assert editor.isVisible() and editor.text.toPlainText() == mine.source
     assert editor.geometry().topLeft() == stage.canvas.code_place.toRect().topLeft()
     editor.text.setPlainText("a = 1 ")
     editor.limit.setText("512")

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from gpudash.drawing.scene import SceneFrame
-from gpudash.drawing.stages import StageBlock, StageBox, StageChart, StageColumn, curve_scene, in_unit, sampled
+from gpudash.drawing.scene import SceneCurve, SceneFrame
+from gpudash.drawing.stages import (
+    ColumnState,
+    StageBlock,
+    StageBox,
+    StageChart,
+    StageColumn,
+    curve_scene,
+    in_unit,
+    sampled,
+)
 from gpudash.units import GIB, MIB
 
 FRAME = StageBox(0, 0, 1000, 500)
 
 
-def column(*sizes: int, state: str = "past") -> StageColumn:
+def column(*sizes: int, state: ColumnState = "past") -> StageColumn:
     blocks = tuple(StageBlock(f"b{place}", size * MIB, "weights") for place, size in enumerate(sizes))
-    return StageColumn("line", blocks, state)  # type: ignore[arg-type]
+    return StageColumn("line", blocks, state)
 
 
 def test_all_columns_have_one_width_and_lie_beside_each_other() -> None:
@@ -62,5 +71,7 @@ def test_too_many_columns_keep_the_first_the_last_and_the_one_that_is_looked_at(
 def test_a_curve_is_drawn_over_the_steps_that_the_run_takes() -> None:
     scene = curve_scene([4.0, 3.0, 2.0], 30, 2.0, 4.0, SceneFrame())
     curve = scene.items[0]
-    assert curve.x.tolist() == [1.0, 2.0, 3.0] and scene.across.high == 30.0  # type: ignore[union-attr]
-    assert not len(curve_scene([], 30, 0.0, 1.0, SceneFrame()).items[0].x)  # type: ignore[union-attr]
+    assert isinstance(curve, SceneCurve)
+    assert curve.x.tolist() == [1.0, 2.0, 3.0] and scene.across.high == 30.0
+    empty = curve_scene([], 30, 0.0, 1.0, SceneFrame()).items[0]
+    assert isinstance(empty, SceneCurve) and not len(empty.x)

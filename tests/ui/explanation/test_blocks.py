@@ -9,6 +9,7 @@ from pytestqt.qtbot import QtBot
 from gpudash.drawing.scene import SceneFrame
 from gpudash.memory.snapshot.explaining import chosen_moment
 from gpudash.memory.snapshot.history.history import History
+from gpudash.telemetry.runs import Status
 from gpudash.ui.colours import Palette
 from gpudash.ui.explanation.blocks import BlocksPanel, RefusedBlocks
 from gpudash.ui.explanation.comparison import ComparisonAxes, MemoryCourse, course_scene, styles
@@ -50,10 +51,10 @@ def test_the_map_says_what_a_block_is_and_how_much_is_free(qtbot: QtBot, palette
     assert blocks.text_of(IDLE, gap) == "free, 20 MiB"
 
 
-def _course(status: str, highest: float, steps: int) -> MemoryCourse:
+def _course(status: Status, highest: float, steps: int) -> MemoryCourse:
     count = np.linspace(0.0, steps, 200)
     level = np.linspace(100.0, highest, 200) * MIB
-    return MemoryCourse(count / 10, level, level * 0.9, count, steps / 10, status)  # type: ignore[arg-type]
+    return MemoryCourse(count / 10, level, level * 0.9, count, steps / 10, status)
 
 
 def test_the_plot_of_a_change_is_over_steps_with_the_old_curve_thin_behind_it(
