@@ -76,11 +76,15 @@ class MeasuredRun:
         allocated = int(self.ghost.edges[self.ghost.top].max())
         fits: bool | None = None
         spare = None
+        reason = ""
         if target.free_bytes is not None:
             room = target.free_bytes - target.overhead_bytes
             spare = room - self.peak_bytes
-            if self.ran_out:
-                fits = False if spare <= 0 else None
+            if self.ran_out and spare > 0:
+                reason = RAN_OUT
+                spare = None  # of what it needs nobody knows what is left
+            elif self.ran_out:
+                fits = False
             elif spare >= 0:
                 fits = True
             else:
@@ -97,7 +101,7 @@ class MeasuredRun:
             spare_bytes=spare,
             key=key,
             source="by its last run",
-            reason=RAN_OUT if self.ran_out and fits is None else "",
+            reason=reason,
         )
 
 
