@@ -15,8 +15,9 @@ MEETING_TORCH := $(addprefix tests/unit/,simulator workloads agent cli)
 # Every so many-th configuration of the allocator's matrix is measured anew; 1 measures all.
 MATRIX_SAMPLE := 12
 
-# Tests of one file stay together; those that take long begin first.
-PYTEST_OPTIONS := pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# Tests of one file stay together; those that take long begin first. A crash ends the run: a worker in its place would
+# wait for ever for the tests of the file (pytest-xdist 3.8).
+PYTEST_OPTIONS := pytest --numprocesses auto --maxprocesses 4 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
 PYTEST := $(BIN)/python -m $(PYTEST_OPTIONS)
 
 .PHONY: run test test-all cuda newest check wheel bench bench-once figures lint clean

@@ -150,7 +150,7 @@ def open_window(simulation: Simulation | None = None) -> int:
     """
     require_qt()
     # What is imported and built now stays; looking for garbage in it again and again takes a tenth of the time to the
-    # first paint, after which the window has it looked for as usual.
+    # first paint, after which the window's event loop looks for it.
     gc.disable()
     from gpudash.ui.app import run
 

@@ -24,6 +24,7 @@ from gpudash.session import Session, recording_target
 from gpudash.session.source import DashboardSource
 from gpudash.specs import broken_entry_points
 from gpudash.system.files import resource
+from gpudash.system.garbage import collect_due
 from gpudash.system.settings import Settings, load_settings
 from gpudash.telemetry.outcome import stop_text
 from gpudash.telemetry.recording.recorder import RecordingError
@@ -55,12 +56,23 @@ logger = logging.getLogger(__name__)
 PAINTED_MS = 2000
 """Longest wait for the first paint, in milliseconds."""
 
+COLLECT_MS = 1000
+"""Time between two searches for garbage, in milliseconds."""
+
 
 def application() -> QApplication:
-    """The one QApplication, with gpudash's name and icon."""
+    """The one QApplication, with gpudash's name and icon.
+
+    From then on garbage is collected by the GUI thread alone, from its event loop: what holds a widget in a cycle would
+    else be deleted by whichever thread makes the next object, or while Qt goes over all widgets, and Qt would crash.
+    """
     app = QApplication.instance()
     if not isinstance(app, QApplication):
         app = QApplication(sys.argv[:1])
+        gc.disable()
+        collecting = QTimer(app)
+        collecting.timeout.connect(collect_due)
+        collecting.start(COLLECT_MS)
     app.setApplicationName("gpudash")
     app.setDesktopFileName("org.gpudash.Gpudash")
     app.setWindowIcon(QIcon(str(resource("icons", "gpudash.svg"))))
@@ -235,7 +247,7 @@ class _AfterFirstPaint(QObject):
     """Begins what can wait until the window has been painted; where it is not shown, such as minimised, a little later.
 
     The import of torch takes seconds, in the worker's thread. What is alive by then stays for good: the search for
-    garbage, which may have been held back until now, passes it over from then on.
+    garbage passes it over.
     """
 
     def __init__(self, window: MainWindow, session: Session) -> None:
@@ -255,7 +267,6 @@ class _AfterFirstPaint(QObject):
     def _begin(self) -> None:
         self._window.removeEventFilter(self)
         gc.freeze()
-        gc.enable()
         self._session.load_torch(self._session.settings.isolate)
 
 

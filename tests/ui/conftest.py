@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from importlib import import_module
 
@@ -11,7 +12,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from gpudash.session import Replay
-from gpudash.system.garbage import without_collection
+from gpudash.system.garbage import collect_due
 from gpudash.ui.app import build_window
 from gpudash.ui.colours import Palette
 from gpudash.ui.widgets.text_size import set_text_scale
@@ -31,13 +32,28 @@ def palette(request: pytest.FixtureRequest, qapp: QApplication) -> Palette:
     return apply_theme(qapp, request.param)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def widgets_are_collected_before_other_tests() -> Iterator[None]:
+    """A thread of another test would delete them."""
+    yield
+    gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def garbage_is_collected_by_this_thread_alone(widgets_are_collected_before_other_tests: None) -> Iterator[None]:
+    """As in the program (`gpudash.ui.app.application`): not while Qt goes over its widgets, not by another thread."""
+    gc.disable()
+    yield
+    collect_due()
+    gc.enable()
+
+
 @pytest.fixture(autouse=True)
 def no_timer_outlives_its_test(qtbot: QtBot, qapp: QApplication) -> Iterator[None]:
     yield
-    with without_collection():
-        for widget in qapp.topLevelWidgets():
-            running = [timer.objectName() or repr(timer) for timer in widget.findChildren(QTimer) if timer.isActive()]
-            assert not (running and widget.isVisible()), f"still ticking in {widget}: {running}"
+    for widget in qapp.topLevelWidgets():
+        running = [timer.objectName() or repr(timer) for timer in widget.findChildren(QTimer) if timer.isActive()]
+        assert not (running and widget.isVisible()), f"still ticking in {widget}: {running}"
 
 
 @pytest.fixture

@@ -74,6 +74,48 @@ def test_before_the_first_paint_only_what_it_shows_is_loaded_and_no_garbage_is_l
     assert not seen["collecting"]
 
 
+GARBAGE = """
+import threading, weakref
+from PySide6.QtWidgets import QLabel
+from gpudash.ui.app import application
+
+collected_by = []
+app = application()
+
+
+class Node:
+    pass
+
+
+def make_garbage():
+    label = QLabel()
+    label.itself = label
+    weakref.finalize(label, lambda: collected_by.append(threading.current_thread().name))
+
+
+def make_objects():
+    for _ in range(100_000):
+        node = Node()
+        node.itself = node
+
+
+make_garbage()
+thread = threading.Thread(target=make_objects, name="other")
+thread.start()
+thread.join()
+assert not collected_by
+while not collected_by:
+    app.processEvents()
+print(*collected_by)
+"""
+
+
+@pytest.mark.process
+def test_a_widget_that_is_garbage_is_deleted_by_the_thread_that_made_it() -> None:
+    done = python("-c", GARBAGE, env={**os.environ, "QT_QPA_PLATFORM": "offscreen"})
+    assert done.stdout.split() == ["MainThread"], done.stderr
+
+
 class Starting:
     """What is begun of a session."""
 
@@ -87,34 +129,33 @@ class Starting:
 
 
 @pytest.fixture
-def not_collecting() -> Iterator[None]:
-    """Garbage is not looked for, as when the command opens the window."""
-    gc.disable()
+def frozen() -> Iterator[None]:
+    """What the start freezes is searched again afterwards."""
     yield
-    gc.enable()
     gc.unfreeze()
 
 
-@pytest.mark.usefixtures("not_collecting")
-def test_torch_is_loaded_once_when_the_window_has_been_painted_and_garbage_is_looked_for_again(
+@pytest.mark.usefixtures("frozen")
+def test_torch_is_loaded_once_when_the_window_has_been_painted_and_what_is_there_is_searched_never_again(
     qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    gc.unfreeze()
     monkeypatch.setattr(app_module, "PAINTED_MS", 10**6)
     session, window = Starting(), QWidget()
     qtbot.addWidget(window)
     app_module._AfterFirstPaint(window, session)  # type: ignore[arg-type]
-    assert session.requested == 0 and not gc.isenabled()
+    assert session.requested == 0 and gc.get_freeze_count() == 0
     window.show()
     QCoreApplication.sendEvent(window, QEvent(QEvent.Type.Paint))
     assert session.requested == 0
     qtbot.waitUntil(lambda: session.requested == 1)
-    assert gc.isenabled() and gc.get_freeze_count() > 0
+    assert gc.get_freeze_count() > 0
     window.repaint()
     QCoreApplication.processEvents()
     assert session.requested == 1
 
 
-@pytest.mark.usefixtures("not_collecting")
+@pytest.mark.usefixtures("frozen")
 def test_a_window_that_is_never_painted_does_not_keep_torch_waiting(
     qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,4 +164,3 @@ def test_a_window_that_is_never_painted_does_not_keep_torch_waiting(
     qtbot.addWidget(window)
     app_module._AfterFirstPaint(window, session)  # type: ignore[arg-type]
     qtbot.waitUntil(lambda: session.requested == 1)
-    assert gc.isenabled()

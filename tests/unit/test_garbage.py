@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import gc
 import threading
+from collections.abc import Iterator
 
 import pytest
 
-from gpudash.system.garbage import without_collection
+from gpudash.system.garbage import collect_due, without_collection
 from tests.programs import python
 from tests.unit.sources.collecting import PATIENCE_S
 
@@ -36,6 +37,52 @@ def test_a_collector_that_was_off_before_stays_off() -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+class _Node:
+    """Garbage as soon as nobody else knows it: it knows itself."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def _left() -> int:
+    return sum(isinstance(thing, _Node) for thing in gc.get_objects())
+
+
+@pytest.fixture
+def off() -> Iterator[None]:
+    """Garbage is collected when a test says so."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("off")
+def test_garbage_is_collected_once_there_is_as_much_as_python_itself_would_wait_for() -> None:
+    _Node()
+    collect_due()
+    assert _left() == 1
+    for _ in range(gc.get_threshold()[0] + 1):
+        _Node()
+    with without_collection():
+        collect_due()
+        assert _left() > 1
+    collect_due()
+    assert _left() == 0
+
+
+@pytest.mark.usefixtures("off")
+def test_what_outlived_the_young_generation_is_collected_in_its_turn() -> None:
+    old = _Node()
+    gc.collect(0)
+    del old
+    for _ in range(gc.get_threshold()[1] + 2):
+        for _ in range(gc.get_threshold()[0] + 1):
+            _Node()
+        collect_due()
+    assert _left() == 0
 
 
 PROGRAM = """

@@ -11,7 +11,6 @@ from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QColor, QGuiApplication, QPalette
 from PySide6.QtWidgets import QApplication, QWidget
 
-from gpudash.system.garbage import without_collection
 from gpudash.ui.colours import DARK, LIGHT, Palette
 from gpudash.ui.widgets.stylesheet import style_sheet
 from gpudash.ui.widgets.text_size import set_text_scale
@@ -34,7 +33,6 @@ def chosen_palette(app: QGuiApplication, choice: Choice) -> Palette:
     return LIGHT
 
 
-@without_collection()  # garbage may hold a widget, and Qt, which goes over all widgets, would crash
 def apply_colours(app: QApplication, choice: Choice) -> Palette:
     """Give the whole application its style and its colours; the style sheet is given to each window by `dress`.
 
@@ -57,7 +55,6 @@ def apply_colours(app: QApplication, choice: Choice) -> Palette:
     return palette
 
 
-@without_collection()
 def apply_theme(app: QApplication, choice: Choice) -> Palette:
     """`apply_colours`, with the style sheet for everything: for parts that are shown outside a main window."""
     palette = apply_colours(app, choice)
@@ -65,7 +62,6 @@ def apply_theme(app: QApplication, choice: Choice) -> Palette:
     return palette
 
 
-@without_collection()
 def dress(window: QWidget, palette: Palette) -> None:
     """Give a window, and the dialogs and menus that belong to it, its style sheet.
 

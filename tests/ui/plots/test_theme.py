@@ -1,7 +1,4 @@
-import gc
-
 import pytest
-from PySide6.QtCore import QEvent
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QApplication, QFrame, QLabel, QPushButton, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
@@ -52,30 +49,6 @@ def test_both_themes_name_the_same_curves() -> None:
 def test_neighbouring_memory_bands_differ_in_lightness_too(palette: Palette) -> None:
     for lower, upper in (("allocated", "idle"), ("context", "allocated"), ("process", "cache")):
         assert contrast(palette.curves[lower], palette.curves[upper]) > 1.1, (lower, upper)
-
-
-class _Restyled(QWidget):
-    """Notes whether Python may collect garbage while Qt styles it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.collecting: list[bool] = []
-
-    def changeEvent(self, event: QEvent) -> None:
-        if event.type() in (QEvent.Type.StyleChange, QEvent.Type.PaletteChange):
-            self.collecting.append(gc.isenabled())
-        super().changeEvent(event)
-
-
-def test_no_garbage_is_collected_while_qt_goes_over_all_widgets(qapp: QApplication, qtbot: QtBot) -> None:
-    widget = _Restyled()
-    qtbot.addWidget(widget)
-    widget.show()
-    widget.collecting.clear()  # being shown styles it alone
-    for theme in ("dark", "light"):
-        apply_theme(qapp, theme)
-    assert widget.collecting and not any(widget.collecting)
-    assert gc.isenabled()
 
 
 @BOTH
