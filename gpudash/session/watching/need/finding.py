@@ -23,6 +23,11 @@ from gpudash.system.foreign_files import read_regular
 from gpudash.telemetry.explanation import Explanation, Need, Remedy
 from gpudash.units import format_duration
 
+TRIALS_S = 300.0
+"""Remedies are tried for so long, seconds, where the user did not ask for it; the one that is being tried then is the
+last. Each may take minutes, and a program may have a dozen of them and their pairs.
+"""
+
 
 class NeedSearch:
     """One such search. `explained` belongs to one thread; any may call `leave` and read `seconds`.
@@ -54,6 +59,7 @@ class NeedSearch:
         self._requested = request.find_need is True
         self._running: ProgramRerun | None = None
         self._is_left = False
+        self._tried_s = 0.0
 
     @property
     def seconds(self) -> float:
@@ -108,13 +114,13 @@ class NeedSearch:
         """``found``, whose first change of the program or its environment was tried on a card as it was, and then the
         first pairs of such changes, until one does.
 
-        Where that comes to no end, or the user leaves it, it stays what it was.
+        Where that comes to no end, takes longer than `TRIALS_S`, or the user leaves it, it stays what it was.
         """
         failed: list[tuple[float, Remedy]] = []
         try:
             for remedy in to_be_tried(found):
                 try:
-                    return with_tried(found, remedy, self._ran(trial(remedy), f"Trying a remedy, {remedy.change}"))
+                    return with_tried(found, remedy, self._tried(trial(remedy), f"Trying a remedy, {remedy.change}"))
                 except RemedyFailsError as error:
                     # By what each still needs, so that pairs begin with those that came closest; `inf` sorts unknown
                     # ones last.
@@ -145,7 +151,7 @@ class NeedSearch:
         more = [one for one in found.savings if (one.flags, one.patch, one.command) not in known]
         for remedy in pairs([*failed, *more], self._source):
             try:
-                need = self._ran(trial(remedy), f"Trying two changes together, {remedy.change}")
+                need = self._tried(trial(remedy), f"Trying two changes together, {remedy.change}")
             except RemedyFailsError:
                 continue
             return with_tried(found, remedy, need)
@@ -154,6 +160,21 @@ class NeedSearch:
     def _source(self, name: str) -> bytes:
         """A file in the program's folder."""
         return read_regular(Path(self._request.folder or Path.cwd(), name), MOST_SOURCE_BYTES)
+
+    def _tried(self, run: ProgramRerun, what: str) -> Need:
+        """What the program needs with a remedy.
+
+        Raises:
+            RemedyFailsError: where it does not do.
+            NeedUnknownError: why nothing was found, as when remedies have been tried for long enough.
+        """
+        if self._tried_s >= TRIALS_S and not self._requested:
+            self._note(f"Remedies were tried for {format_duration(self._tried_s)}; --find-need tries the others, too.")
+            raise NeedUnknownError(LEFT)
+        try:
+            return self._ran(run, what)
+        finally:
+            self._tried_s += run.seconds
 
     def _ran(self, run: ProgramRerun, what: str) -> Need:
         """Raises: NeedUnknownError: why nothing was found."""
