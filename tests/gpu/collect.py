@@ -37,6 +37,7 @@ from tests.gpu import (
     runs,
     scaling,
     snapshots,
+    speed,
 )
 from tests.gpu.child import ROOT, asked, stop_at
 
@@ -90,9 +91,13 @@ class Collection:
         specs = prediction.SMALL_SPECS if small else prediction.SPECS
         verdict_specs = {n: s for n, s in specs.items() if small or n in prediction.VERDICT_SPECS}
         rates = {"runs": cost.TINY_RUNS, "pairs": 1} if small else {"runs": cost.RUNS, "pairs": cost.PAIRS}
+        names = speed.SMALL_OPERATIONS if small else list(speed.OPERATIONS)
+        steps = speed.SMALL_STEPS if small else list(speed.STEPS)
         plan: dict[str, Callable[[], Any]] = {
             "hardware": self._hardware,
             "context": lambda: asked(hardware.context, device, limit_s=60),
+            "operation_times": lambda: asked(speed.measure, device, names, limit_s=150),
+            "step_times": lambda: asked(speed.measure_steps, device, steps, limit_s=150),
             "predictions": lambda: prediction.measure(device, self._capacity, specs),
             "operations": lambda: operations.measure(device, operations.OPERATIONS),
             "attention": lambda: operations.measure(device, operations.ATTENTION),

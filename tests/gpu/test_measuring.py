@@ -22,7 +22,7 @@ from gpudash.memory.snapshot.history.model import DeviceSnapshot, TraceEntry
 from gpudash.memory.snapshot.replay.placements import replay
 from gpudash.memory.snapshot.replay.what_if import WhatIf
 from gpudash.units import GIB, MIB
-from tests.gpu import collect, isolation, operations, out_of_memory, prediction, snapshots
+from tests.gpu import collect, isolation, operations, out_of_memory, prediction, snapshots, speed
 from tests.gpu.child import ROOT, asked
 from tests.gpu.fixtures import columns, rebuilt
 from tests.gpu.recording import Allocation, differences, packed, peak, shown, unpacked
@@ -47,6 +47,14 @@ def test_predicted_and_measured_peaks_are_the_same_on_the_simulated_gpu() -> Non
         assert found["summary"][figure]["under"] == 0
     assert spec["requests"]["predicted"] > 100 and spec["requests"]["differences"] == 0
     assert spec["at_peak"] == []
+
+
+def test_an_operation_and_a_step_take_time_on_the_device_and_no_more_of_the_host() -> None:
+    assert len(speed.OPERATIONS) >= 200 and len(speed.STEPS) == 10
+    found = asked(speed.measure, SIM, speed.SMALL_OPERATIONS)["operations"]
+    found |= asked(speed.measure_steps, SIM, speed.SMALL_STEPS)["steps"]
+    assert set(found) == {*speed.SMALL_OPERATIONS, *speed.SMALL_STEPS}
+    assert all(0 < timed["host_s"] <= timed["seconds"] for timed in found.values()), found
 
 
 def test_an_operation_asks_for_its_result_and_for_the_workspace_of_the_first_product(
