@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from gpudash.memory.allocator.trace import (
 from gpudash.memory.predicting.estimate import Estimate
 from gpudash.memory.predicting.memory_timeline import PHASES, MemoryTimeline
 from gpudash.memory.predicting.prediction import CONTEXT, HELD_BACK
+from gpudash.session.predicting.step_times import stage_seconds, work_of
 from gpudash.telemetry.records import STEP_METRICS, Note, Topic
 from gpudash.telemetry.runs import RunView
 from gpudash.telemetry.store import Store
@@ -94,5 +96,6 @@ def ghost_of(timeline: MemoryTimeline, estimate: Estimate) -> Ghost:
         capacity=estimate.capacity_bytes,
         limit=limit,
     )
+    ghost = replace(ghost, stage_seconds=stage_seconds(work_of(estimate), estimate.product))
     ghost.prepare()
     return ghost

@@ -26,7 +26,9 @@ from gpudash.session.predicting.attempt import (
     script_name,
 )
 from gpudash.session.predicting.estimator import Problem
+from gpudash.session.predicting.step_times import times_on, work_of
 from gpudash.session.watching.request import WatchRequest, check_request
+from gpudash.speed.work import StepTime
 from gpudash.workloads.predicting.card_fits import BORROWED_RATIO
 from gpudash.workloads.predicting.device_fit import unchanged
 
@@ -84,12 +86,14 @@ class ProgramAnswer:
         problem: why there is no estimate.
         ghost: what it holds, as a drawing; of several cards the one of which it needs most.
         cards: what is known of the cards that were asked about beside its own, by their keys.
+        times: as of `Answer.times`.
     """
 
     estimate: Estimate | None = None
     problem: Problem | None = None
     ghost: Ghost | None = None
     cards: Mapping[str, CardEstimate] = field(default_factory=dict)
+    times: Mapping[str, StepTime] = field(default_factory=dict)
 
 
 def predict_program(
@@ -207,7 +211,9 @@ def judge_program(question: ProgramQuestion, found: FollowedRun, followed_on: Ar
     on_cards: Mapping[str, CardEstimate] = {}
     if len(judged) == 1:
         on_cards = _on_cards(question, traces[0], followed_on)
-    return ProgramAnswer(estimate, ghost=ghost, cards=on_cards)
+    products = {card.key: card.target.product for card in question.cards}
+    times = times_on(work_of(estimate), {**products, estimate.device: question.target.product})
+    return ProgramAnswer(estimate, ghost=ghost, cards=on_cards, times=times)
 
 
 def _on_cards(question: ProgramQuestion, trace: Trace, followed_on: Architecture) -> dict[str, CardEstimate]:

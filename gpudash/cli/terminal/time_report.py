@@ -1,0 +1,92 @@
+"""A predicted time as a person reads it in the terminal: of a step, and of cards beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.table import Column
+from rich.text import Text
+
+from gpudash.cli.terminal.output import numbers, one_line, plain_table, print_table, stdout
+from gpudash.memory.predicting.card_text import spare_text
+from gpudash.speed.offers import CardOffer
+from gpudash.speed.words import rate_text, span_text, time_lines
+from gpudash.units import format_count, format_energy
+
+if TYPE_CHECKING:
+    from gpudash.speed.work import StepTime
+
+FITS: dict[bool | None, tuple[str, str]] = {True: ("yes", "green"), False: ("no", "red"), None: ("perhaps", "yellow")}
+
+FULL_POWER = "energy is the board's full power for the predicted time: the most that the card takes"
+
+
+def print_time(time: StepTime, epoch_steps: int | None) -> None:
+    """What is predicted of a step's time, below what is predicted of its memory.
+
+    Args:
+        epoch_steps: of an epoch; ``None`` where that is not known.
+    """
+    console = stdout()
+    console.print()
+    for place, line in enumerate(time_lines(time, epoch_steps)):
+        style = ""
+        if not place:
+            style = "bold"
+        console.print(Text(one_line(line), style=style), soft_wrap=True)
+
+
+def print_offers(offers: Sequence[CardOffer], *, by_epoch: bool) -> None:
+    """The cards beside each other.
+
+    Args:
+        offers: the cards in their order; one at least.
+        by_epoch: whether their steps are those of an epoch.
+    """
+    console = stdout()
+    span = "an epoch"
+    if not by_epoch:
+        span = f"{format_count(offers[0].steps)} steps"
+    rate, energy, price = "predicted rate", f"energy, {span}", f"price, {span}"
+    table = plain_table(
+        Column("card", no_wrap=True),
+        Column("fits", no_wrap=True),
+        *numbers("predicted step", rate, energy, price),
+        "remark",
+    )
+    for offer in offers:
+        table.add_row(*_cells(offer))
+    console.print()
+    print_table(table, console, spared=("remark", rate, energy))
+    if any(offer.energy_j is not None for offer in offers):
+        console.print(FULL_POWER, soft_wrap=True)
+
+
+def _cells(offer: CardOffer) -> list[str | Text]:
+    fits, style = FITS[offer.fits]
+    if offer.spare_bytes is not None:
+        fits = f"{fits}, {spare_text(offer.spare_bytes)}"
+    elif offer.fits is None:
+        fits = ""
+    step = ""
+    rate = ""
+    energy = ""
+    time = offer.time
+    if time is not None:
+        step = span_text(time.median_s, time.low_s, time.high_s)
+        rate = rate_text(time)
+    if offer.energy_j is not None:
+        energy = format_energy(offer.energy_j)
+    return [one_line(offer.name), Text(fits, style=style), step, rate, energy, money_text(offer), offer.reason]
+
+
+def money_text(offer: CardOffer) -> str:
+    """What an offer costs: "0.012 $", with three digits that count; "" where that is not known."""
+    cost = offer.cost
+    if cost is None:
+        return ""
+    digits = 2
+    while cost and digits < 6 and cost < 10 ** (2 - digits):
+        digits += 1
+    return f"{cost:,.{digits}f} {offer.currency}".strip()
