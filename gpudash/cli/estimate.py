@@ -370,10 +370,11 @@ def conclude(
         if time is not None:
             print_time(time, held_against.epoch_steps)
         if offers:
-            print_offers(offers, by_epoch=held_against.epoch_steps is not None)
+            print_offers(offers, held_against.cards.prices, by_epoch=held_against.epoch_steps is not None)
         judged.print_changes()
-    for text in (*warnings, *judged.sentences):
-        print_notice(text)
+    for text in (*warnings, held_against.cards.remark, *judged.sentences):
+        if text:
+            print_notice(text)
     return leave(Exit.FAILED if judged.beyond else Exit.FINISHED, joined)
 
 

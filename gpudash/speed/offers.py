@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from gpudash.speed.prices import watt_hours
 from gpudash.speed.work import StepTime
 
 Order = Literal["time", "price", "memory", "energy"]
@@ -26,8 +27,8 @@ class CardOffer:
         time: of a step, predicted; ``None`` where nothing is known of the card's speed, or of what a step does.
         reason: why something is missing, in words; "" where nothing is.
         power_w: of the board; ``None`` where it is not known.
-        hourly: its price for an hour; ``None`` without one.
-        currency: of the price; "" without one.
+        cost: of all the steps; ``None`` without a price, or a time.
+        currency: of it; "" where none was said.
         steps: for which energy and price are told: of an epoch, else `STEPS_WITHOUT_EPOCHS`.
         largest_batch: that fits, as of an estimate.
     """
@@ -39,7 +40,7 @@ class CardOffer:
     time: StepTime | None = None
     reason: str = ""
     power_w: float | None = None
-    hourly: float | None = None
+    cost: float | None = None
     currency: str = ""
     steps: int = STEPS_WITHOUT_EPOCHS
     largest_batch: int | None = None
@@ -52,25 +53,17 @@ class CardOffer:
         return self.steps * self.time.median_s
 
     @property
-    def energy_j(self) -> float | None:
-        """Joules of all the steps at the board's full power: the most that the card takes."""
+    def energy_wh(self) -> float | None:
+        """Watt-hours of all the steps at the board's full power: the most that the card takes."""
         if self.seconds is None or self.power_w is None:
             return None
-        return self.seconds * self.power_w
-
-    @property
-    def cost(self) -> float | None:
-        """What all the steps cost, in the price's currency."""
-        if self.seconds is None or self.hourly is None:
-            return None
-        return self.seconds / 3600 * self.hourly
+        return watt_hours(self.power_w, self.seconds)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON; every time in it is predicted."""
         time = None
         if self.time is not None:
             time = self.time.to_dict()
-        energy = self.energy_j
         return {
             "predicted": True,
             "card": self.key,
@@ -80,7 +73,7 @@ class CardOffer:
             "largest_batch_size": self.largest_batch,
             "time": time,
             "steps": self.steps,
-            "energy_wh": None if energy is None else energy / 3600,
+            "energy_wh": self.energy_wh,
             "cost": self.cost,
             "currency": self.currency or None,
             "reason": self.reason,
@@ -90,7 +83,7 @@ class CardOffer:
 _MEASURES: Mapping[Order, Callable[[CardOffer], float | None]] = {
     "time": lambda offer: offer.seconds,
     "price": lambda offer: offer.cost,
-    "energy": lambda offer: offer.energy_j,
+    "energy": lambda offer: offer.energy_wh,
     "memory": lambda offer: None if offer.spare_bytes is None else -offer.spare_bytes,
 }
 """What is smallest of the first: of memory most to spare."""

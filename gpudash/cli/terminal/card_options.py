@@ -4,7 +4,7 @@ Annotations are evaluated, as in `gpudash.cli.terminal.flags`.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,14 +13,19 @@ from cyclopts.validators import Number
 
 from gpudash.cli.terminal.flags import Simulated
 from gpudash.cli.terminal.output import RequestError
-from gpudash.devices.names import SimulatedCard
+from gpudash.devices.names import SimulatedCard, simulated_product
 from gpudash.devices.simulated_cards import card_label, exact_text
+from gpudash.memory.predicting.card_text import NOT_ANSWERED
 from gpudash.speed.offers import STEPS_WITHOUT_EPOCHS, CardOffer, Order, in_order
+from gpudash.speed.prices import Prices
+from gpudash.system.foreign_files import read_regular_text
 
 if TYPE_CHECKING:
     from gpudash.memory.predicting.estimate import CardEstimate
-    from gpudash.speed.prices import Price
     from gpudash.speed.work import StepTime
+
+LARGEST_FILE_BYTES = 64 * 2**10
+"""Bytes of a file of prices: one takes 30."""
 
 CARDS = Parameter(group="Other cards, and money")
 
@@ -39,7 +44,7 @@ class CardOptions:
     """What an hour of a card costs (rtx4090=0.44/h, or h100=2.49EUR/h). May be repeated."""
 
     prices: Annotated[Path | None, Parameter(negative=""), CARDS] = None
-    """File with such prices, one a line."""
+    """TOML file with such prices: currency = "EUR", and a table [prices] with lines such as rtx4090 = 0.44."""
 
     sort: Annotated[Order | None, Parameter(negative=""), CARDS] = None
     """What the cards are sorted by; left out: as they were named."""
@@ -58,9 +63,11 @@ class CardOptions:
             flag = next(name for name, value in given.items() if value)
             raise RequestError(f"{flag} is for the cards of --cards, and none is given.", CARDS_FORM)
         prices = self._prices()
-        if self.sort == "price" and not prices:
+        if self.sort == "price" and not prices.by_card:
             raise RequestError("--sort price needs prices, and none is given.", CARDS_FORM)
         distinct = {exact_text(card): card for card in self.cards}
+        if self.price and (unasked := [card for card in prices.by_card if card not in distinct]):
+            raise RequestError(f"A price is given for {unasked[0]}, which --cards does not name.", CARDS_FORM)
         return CardTable(tuple(distinct.values()), prices, self.sort)
 
     def refuse_cards(self, why: str) -> None:
@@ -83,16 +90,15 @@ class CardOptions:
         if named:
             raise RequestError(f"{why}, so that {named[0]} does not apply.", f"Leave {named[0]} out.")
 
-    def _prices(self) -> "Mapping[str, Price]":
-        if not self.price and self.prices is None:
-            return {}
-        from gpudash.speed.prices import parse_prices, read_prices
-
+    def _prices(self) -> Prices:
         try:
-            found: dict[str, Price] = {}
-            if self.prices is not None:
-                found |= read_prices(self.prices)
-            return parse_prices(self.price, found)
+            if self.prices is None:
+                return Prices.parse(self.price)
+            if self.price:
+                raise RequestError("--price and --prices are given together.", "Leave one of them out.")
+            return Prices.read(read_regular_text(self.prices, LARGEST_FILE_BYTES))
+        except OSError as error:
+            raise RequestError(f"{self.prices} cannot be read: {error.strerror or error}.") from None
         except ValueError as error:
             raise RequestError(str(error), CARDS_FORM) from None
 
@@ -103,13 +109,20 @@ class CardTable:
 
     Attributes:
         cards: each once, in the order in which they were named.
-        prices: by the cards' keys.
+        prices: of an hour of them.
         order: what they are sorted by; ``None``: as they were named.
     """
 
     cards: Sequence[SimulatedCard] = ()
-    prices: "Mapping[str, Price]" = field(default_factory=dict)
+    prices: Prices = field(default_factory=Prices)
     order: Order | None = None
+
+    @property
+    def remark(self) -> str:
+        """Of which cards no price is known, where any was given; "" for nothing to say."""
+        if not self.prices.by_card:
+            return ""
+        return self.prices.missing(map(exact_text, self.cards))
 
     def offers(
         self, answers: "Mapping[str, CardEstimate]", times: "Mapping[str, StepTime]", epoch_steps: int | None
@@ -121,38 +134,37 @@ class CardTable:
             times: of a step, by the same.
             epoch_steps: of an epoch; ``None`` where that is not known.
         """
-        from gpudash.devices.names import simulated_product
-        from gpudash.session.predicting.step_times import performance_of, reason_for
-
+        steps = epoch_steps or STEPS_WITHOUT_EPOCHS
         found = []
         for card in self.cards:
             key = exact_text(card)
-            product = simulated_product(card)
-            performance = performance_of(product)
-            answer = answers.get(key)
-            time = times.get(key)
-            reasons = []
-            if answer is None:
-                reasons.append("this run is predicted on its own devices only")
-            elif answer.reason:
-                reasons.append(answer.reason.rstrip("."))
-            if time is None and performance is None:
-                reasons.append(reason_for(product))
-            price = self.prices.get(key)
-            offer = CardOffer(
-                key,
-                card_label(key),
-                fits=None if answer is None else answer.fits,
-                spare_bytes=None if answer is None else answer.spare_bytes,
-                time=time,
-                reason="; ".join(reasons),
-                power_w=None if performance is None else performance.power_w,
-                hourly=None if price is None else price.hourly,
-                currency="" if price is None else price.currency,
-                steps=epoch_steps or STEPS_WITHOUT_EPOCHS,
-                largest_batch=None if answer is None else answer.largest_batch_size,
-            )
-            found.append(offer)
+            found.append(self._offer(card, answers.get(key), times.get(key), steps))
         if self.order is None:
             return found
         return in_order(found, self.order)
+
+    def _offer(
+        self, card: SimulatedCard, answer: "CardEstimate | None", time: "StepTime | None", steps: int
+    ) -> CardOffer:
+        from gpudash.session.predicting.step_times import performance_of, reason_for
+
+        product = simulated_product(card)
+        performance = performance_of(product)
+        offer = CardOffer(exact_text(card), card_label(exact_text(card)), time=time, steps=steps)
+        reasons = []
+        if time is None and performance is None:
+            reasons.append(reason_for(product))
+        if performance is not None:
+            offer = replace(offer, power_w=performance.power_w)
+        if offer.seconds is not None:
+            cost = self.prices.money(offer.key, offer.seconds)
+            offer = replace(offer, cost=cost, currency=self.prices.currency)
+        if answer is None:
+            reasons.insert(0, NOT_ANSWERED)
+        elif answer.reason:
+            reasons.insert(0, answer.reason.rstrip("."))
+        if answer is not None:
+            offer = replace(
+                offer, fits=answer.fits, spare_bytes=answer.spare_bytes, largest_batch=answer.largest_batch_size
+            )
+        return replace(offer, reason="; ".join(reasons))

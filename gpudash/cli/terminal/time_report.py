@@ -11,6 +11,7 @@ from rich.text import Text
 from gpudash.cli.terminal.output import numbers, one_line, plain_table, print_table, stdout
 from gpudash.memory.predicting.card_text import spare_text
 from gpudash.speed.offers import CardOffer
+from gpudash.speed.prices import HOUR_S, Prices
 from gpudash.speed.words import rate_text, span_text, time_lines
 from gpudash.units import format_count, format_energy
 
@@ -37,11 +38,12 @@ def print_time(time: StepTime, epoch_steps: int | None) -> None:
         console.print(Text(one_line(line), style=style), soft_wrap=True)
 
 
-def print_offers(offers: Sequence[CardOffer], *, by_epoch: bool) -> None:
+def print_offers(offers: Sequence[CardOffer], prices: Prices, *, by_epoch: bool) -> None:
     """The cards beside each other.
 
     Args:
         offers: the cards in their order; one at least.
+        prices: of them.
         by_epoch: whether their steps are those of an epoch.
     """
     console = stdout()
@@ -56,14 +58,14 @@ def print_offers(offers: Sequence[CardOffer], *, by_epoch: bool) -> None:
         "remark",
     )
     for offer in offers:
-        table.add_row(*_cells(offer))
+        table.add_row(*_cells(offer, prices))
     console.print()
     print_table(table, console, spared=("remark", rate, energy))
-    if any(offer.energy_j is not None for offer in offers):
+    if any(offer.energy_wh is not None for offer in offers):
         console.print(FULL_POWER, soft_wrap=True)
 
 
-def _cells(offer: CardOffer) -> list[str | Text]:
+def _cells(offer: CardOffer, prices: Prices) -> list[str | Text]:
     fits, style = FITS[offer.fits]
     if offer.spare_bytes is not None:
         fits = f"{fits}, {spare_text(offer.spare_bytes)}"
@@ -72,21 +74,13 @@ def _cells(offer: CardOffer) -> list[str | Text]:
     step = ""
     rate = ""
     energy = ""
+    cost = ""
     time = offer.time
     if time is not None:
         step = span_text(time.median_s, time.low_s, time.high_s)
         rate = rate_text(time)
-    if offer.energy_j is not None:
-        energy = format_energy(offer.energy_j)
-    return [one_line(offer.name), Text(fits, style=style), step, rate, energy, money_text(offer), offer.reason]
-
-
-def money_text(offer: CardOffer) -> str:
-    """What an offer costs: "0.012 $", with three digits that count; "" where that is not known."""
-    cost = offer.cost
-    if cost is None:
-        return ""
-    digits = 2
-    while cost and digits < 6 and cost < 10 ** (2 - digits):
-        digits += 1
-    return f"{cost:,.{digits}f} {offer.currency}".strip()
+    if offer.energy_wh is not None:
+        energy = format_energy(offer.energy_wh * HOUR_S)
+    if offer.cost is not None:
+        cost = prices.text(offer.cost)
+    return [one_line(offer.name), Text(fits, style=style), step, rate, energy, cost, offer.reason]
