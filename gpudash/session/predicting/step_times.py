@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
-from gpudash.devices.card_performance import CARD_PERFORMANCE, CardPerformance
+from gpudash.devices import card_performance
+from gpudash.devices.card_performance import CardPerformance
 from gpudash.devices.known_gpus import SIMULATED_PREFIX, find
 from gpudash.memory.predicting.card_text import CardTime
 from gpudash.memory.predicting.estimate import Estimate
@@ -26,10 +27,7 @@ def performance_of(product: str) -> CardPerformance | None:
     Args:
         product: as its driver has it.
     """
-    known = find(product.removeprefix(SIMULATED_PREFIX))
-    if known is None:
-        return None
-    return CARD_PERFORMANCE.get(known.key)
+    return card_performance.performance_of(product.removeprefix(SIMULATED_PREFIX))
 
 
 def reason_for(product: str) -> str:
