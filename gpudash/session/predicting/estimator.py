@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from gpudash.memory.predicting.estimate import CardEstimate, Estimate
 from gpudash.session.child_process import ChildProcess, Waker
+from gpudash.speed.work import StepWork
 from gpudash.system.processes import TORCH_IMPORT_S
 
 if TYPE_CHECKING:
@@ -65,6 +66,13 @@ def _cards(message: Mapping[str, Any]) -> Mapping[str, CardEstimate]:
     if not message.get("cards"):
         return {}
     return {card.key: card for card in _card_reader().validate_python(message["cards"])}
+
+
+def _work(message: Mapping[str, Any]) -> StepWork | None:
+    """What one step does, which comes with one of the estimates of a request."""
+    if not message.get("work"):
+        return None
+    return StepWork.from_dict(message["work"])
 
 
 def _ghost(message: Mapping[str, Any], estimate: Estimate) -> Ghost | None:
@@ -143,6 +151,7 @@ class _Child:
     ghost: Ghost | None = None
     remedies: Mapping[int, Ghost] = field(default_factory=dict)
     cards: Mapping[str, CardEstimate] = field(default_factory=dict)
+    work: StepWork | None = None
 
     def take_drawing(self, drawn: Ghost | None, estimate: Estimate) -> None:
         """Keep what came with an estimate: of the run itself, or of the last change that was tried."""
@@ -309,6 +318,7 @@ class Estimator:
         child.ghost = None
         child.remedies = {}
         child.cards = {}
+        child.work = None
         child.request, child.until, child.at_most_until = request, now + request.limit_s, now + request.longest_s
         child.process.send(request.message)
 
@@ -386,7 +396,9 @@ class Estimator:
             estimate = None
             if not error:
                 # The estimate says with which torch it was made: another Python may have another.
-                estimate = replace(_reader().validate_python(message.get("estimate")), torch=child.torch)
+                child.work = _work(message) or child.work
+                read = _reader().validate_python(message.get("estimate"))
+                estimate = replace(read, torch=child.torch, work=child.work)
                 child.take_drawing(_ghost(message, estimate), estimate)
                 child.cards = _cards(message) or child.cards
         except (ValidationError, TypeError, KeyError, ValueError) as wrong:

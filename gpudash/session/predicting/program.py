@@ -181,7 +181,8 @@ def judge_program(question: ProgramQuestion, found: FollowedRun, followed_on: Ar
         one = judge(trace, place, name)
         if question.alternatives and place.room_bytes is not None and not one.has_room:
             one = replace(one, alternatives=tuple(unchanged(partial(_same, trace), place, one, ())))
-        judged.append(replace(one, by_line=dict(card["lines"]), assumptions=tuple(answer["assumptions"])))
+        one = replace(one, by_line=dict(card["lines"]), assumptions=tuple(answer["assumptions"]), work=trace.work)
+        judged.append(one)
     what = EACH_CARD
     if len(ranked) > 1:
         what = EACH
