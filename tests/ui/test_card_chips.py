@@ -16,7 +16,6 @@ from gpudash.memory.predicting.card_text import CardsAnswer
 from gpudash.memory.predicting.estimate import CardEstimate
 from gpudash.session import Answer
 from gpudash.session.predicting.estimator import Problem
-from gpudash.session.predicting.step_times import card_times
 from gpudash.system.settings import Settings, load_settings
 from gpudash.telemetry.records import Sample
 from gpudash.ui.colours import DARK
@@ -124,7 +123,7 @@ def test_a_chip_says_how_long_a_step_is_predicted_to_take_where_the_run_fits(
 def test_a_narrow_chip_keeps_the_time_of_a_step_longest(room: int, shown: tuple[str, str]) -> None:
     card = find("rtx4090")
     assert card is not None
-    known = replace(KNOWN, times=card_times({"rtx4090": made_up_time()}))
+    known = replace(KNOWN, times={"rtx4090": made_up_time()})
     content = ChipContent(card, known.of("rtx4090"))
     assert content.last_line(lambda text: len(text) <= room) == shown
 

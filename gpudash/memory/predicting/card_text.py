@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gpudash.memory.predicting.estimate import CardEstimate
+from gpudash.speed.words import bound_text, rate_text, step_text
+from gpudash.speed.work import StepTime
 from gpudash.units import GIB, format_bytes
 
 Standing = Literal["fits", "uncertain", "short", "refused", "asking", "stale", "unasked"]
@@ -31,23 +33,6 @@ NOT_ANSWERED = "this run is predicted on its own devices only"
 
 
 @dataclass(frozen=True)
-class CardTime:
-    """How long a step is predicted to take on a card, in words.
-
-    Attributes:
-        step: in as little room as there is: "0.31 s".
-        rate: "206 images/s".
-        sentence: with its interval and what holds it back.
-        seconds: of a step.
-    """
-
-    step: str
-    rate: str
-    sentence: str
-    seconds: float
-
-
-@dataclass(frozen=True)
 class CardsAnswer:
     """What is known of all cards.
 
@@ -65,7 +50,7 @@ class CardsAnswer:
     requested: bool = False
     awaited: bool = False
     reason: str = ""
-    times: Mapping[str, CardTime] = field(default_factory=dict)
+    times: Mapping[str, StepTime] = field(default_factory=dict)
 
     def of(self, key: str) -> CardText:
         """What is known of one card."""
@@ -101,7 +86,7 @@ class CardText:
     standing: Standing
     estimate: CardEstimate | None = None
     reason: str = ""
-    time: CardTime | None = None
+    time: StepTime | None = None
 
     @property
     def sign(self) -> str:
@@ -161,7 +146,7 @@ class CardText:
         meaning = {"fits": "fits", "uncertain": "may fit", "short": "does not fit", "stale": "not for these values"}
         parts = [meaning.get(self.standing, ""), self.verdict, self.detail]
         if self.time is not None:
-            parts.append(self.time.sentence)
+            parts += [step_text(self.time), rate_text(self.time), bound_text(self.time)]
         return ", ".join(dict.fromkeys(part for part in parts if part))
 
     @property

@@ -15,7 +15,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from gpudash.memory.predicting.estimate import CardEstimate, Estimate
 from gpudash.session.child_process import ChildProcess, Waker
-from gpudash.session.predicting.step_times import times_on, work_of
+from gpudash.session.predicting.step_times import times_on
+from gpudash.speed.work import StepWork
 from gpudash.system.processes import TORCH_IMPORT_S
 
 if TYPE_CHECKING:
@@ -71,12 +72,18 @@ def _cards(message: Mapping[str, Any]) -> Mapping[str, CardEstimate]:
 
 def _times(request: Mapping[str, Any], estimate: Estimate) -> Mapping[str, StepTime]:
     """How long a step is predicted to take, as of `Answer.times`."""
-    work = work_of(estimate)
-    if work is None:
+    if estimate.work is None:
         return {}
     target = request["target"]
     asked = {str(card["key"]): str(card["target"]["product"]) for card in request.get("cards", ())}
-    return times_on(work, {**asked, str(target["device"]): str(target["product"])})
+    return times_on(estimate.work, {**asked, str(target["device"]): str(target["product"])})
+
+
+def _work(message: Mapping[str, Any]) -> StepWork | None:
+    """What one step does, which comes with one of the estimates of a request."""
+    if not message.get("work"):
+        return None
+    return StepWork.from_dict(message["work"])
 
 
 def _ghost(message: Mapping[str, Any], estimate: Estimate) -> Ghost | None:
@@ -159,6 +166,7 @@ class _Child:
     remedies: Mapping[int, Ghost] = field(default_factory=dict)
     cards: Mapping[str, CardEstimate] = field(default_factory=dict)
     times: Mapping[str, StepTime] = field(default_factory=dict)
+    work: StepWork | None = None
 
     def take_drawing(self, drawn: Ghost | None, estimate: Estimate) -> None:
         """Keep what came with an estimate: of the run itself, or of the last change that was tried."""
@@ -326,6 +334,7 @@ class Estimator:
         child.remedies = {}
         child.cards = {}
         child.times = {}
+        child.work = None
         child.request, child.until, child.at_most_until = request, now + request.limit_s, now + request.longest_s
         child.process.send(request.message)
 
@@ -403,7 +412,9 @@ class Estimator:
             estimate = None
             if not error:
                 # The estimate says with which torch it was made: another Python may have another.
-                estimate = replace(_reader().validate_python(message.get("estimate")), torch=child.torch)
+                child.work = _work(message) or child.work
+                read = _reader().validate_python(message.get("estimate"))
+                estimate = replace(read, torch=child.torch, work=child.work)
                 child.take_drawing(_ghost(message, estimate), estimate)
                 child.cards = _cards(message) or child.cards
                 # What a step does is the same of all answers to a request: its times are worked out once.

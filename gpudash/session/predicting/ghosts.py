@@ -20,7 +20,7 @@ from gpudash.memory.allocator.trace import (
 from gpudash.memory.predicting.estimate import Estimate
 from gpudash.memory.predicting.memory_timeline import PHASES, MemoryTimeline
 from gpudash.memory.predicting.prediction import CONTEXT, HELD_BACK
-from gpudash.session.predicting.step_times import stage_seconds, work_of
+from gpudash.session.predicting.step_times import stage_seconds
 from gpudash.telemetry.records import STEP_METRICS, Note, Topic
 from gpudash.telemetry.runs import RunView
 from gpudash.telemetry.store import Store
@@ -96,6 +96,6 @@ def ghost_of(timeline: MemoryTimeline, estimate: Estimate) -> Ghost:
         capacity=estimate.capacity_bytes,
         limit=limit,
     )
-    ghost = replace(ghost, stage_seconds=stage_seconds(work_of(estimate), estimate.product))
+    ghost = replace(ghost, stage_seconds=stage_seconds(estimate.work, estimate.product))
     ghost.prepare()
     return ghost

@@ -26,7 +26,7 @@ from gpudash.session.predicting.attempt import (
     script_name,
 )
 from gpudash.session.predicting.estimator import Problem
-from gpudash.session.predicting.step_times import times_on, work_of
+from gpudash.session.predicting.step_times import times_on
 from gpudash.session.watching.request import WatchRequest, check_request
 from gpudash.speed.work import StepTime
 from gpudash.workloads.predicting.card_fits import BORROWED_RATIO
@@ -185,7 +185,8 @@ def judge_program(question: ProgramQuestion, found: FollowedRun, followed_on: Ar
         one = judge(trace, place, name)
         if question.alternatives and place.room_bytes is not None and not one.has_room:
             one = replace(one, alternatives=tuple(unchanged(partial(_same, trace), place, one, ())))
-        judged.append(replace(one, by_line=dict(card["lines"]), assumptions=tuple(answer["assumptions"])))
+        one = replace(one, by_line=dict(card["lines"]), assumptions=tuple(answer["assumptions"]), work=trace.work)
+        judged.append(one)
     what = EACH_CARD
     if len(ranked) > 1:
         what = EACH
@@ -212,7 +213,7 @@ def judge_program(question: ProgramQuestion, found: FollowedRun, followed_on: Ar
     if len(judged) == 1:
         on_cards = _on_cards(question, traces[0], followed_on)
     products = {card.key: card.target.product for card in question.cards}
-    times = times_on(work_of(estimate), {**products, estimate.device: question.target.product})
+    times = times_on(estimate.work, {**products, estimate.device: question.target.product})
     return ProgramAnswer(estimate, ghost=ghost, cards=on_cards, times=times)
 
 

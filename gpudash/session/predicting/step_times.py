@@ -8,10 +8,7 @@ from collections.abc import Mapping
 from gpudash.devices import card_performance
 from gpudash.devices.card_performance import CardPerformance
 from gpudash.devices.known_gpus import SIMULATED_PREFIX, find
-from gpudash.memory.predicting.card_text import CardTime
-from gpudash.memory.predicting.estimate import Estimate
 from gpudash.speed.prediction import predict
-from gpudash.speed.words import bound_text, rate_text, short_text, step_text
 from gpudash.speed.work import HostSpeed, Operation, StepTime, StepWork
 
 NOT_KNOWN = "how fast it is cannot be said of a size alone; name the card, such as rtx4090"
@@ -35,14 +32,6 @@ def reason_for(product: str) -> str:
     if find(product.removeprefix(SIMULATED_PREFIX)) is None:
         return NOT_KNOWN
     return NO_DATA_SHEET
-
-
-def work_of(estimate: Estimate) -> StepWork | None:
-    """What a step of a predicted run does; ``None`` where it was not written down."""
-    written = getattr(estimate, "work", None)
-    if written is None or isinstance(written, StepWork):
-        return written
-    return StepWork.from_dict(written)
 
 
 def times_on(work: StepWork | None, products: Mapping[str, str], host: HostSpeed | None = None) -> dict[str, StepTime]:
@@ -85,14 +74,3 @@ def stage_seconds(work: StepWork | None, product: str, host: HostSpeed | None = 
     if not together:
         return {}
     return {name: seconds / together * whole for name, seconds in alone.items()}
-
-
-def card_times(times: Mapping[str, StepTime]) -> dict[str, CardTime]:
-    """The same in the words of a card's chip."""
-    return {
-        key: CardTime(short_text(time), rate_text(time), _sentence(time), time.median_s) for key, time in times.items()
-    }
-
-
-def _sentence(time: StepTime) -> str:
-    return f"{step_text(time)}, {rate_text(time)}, {bound_text(time)}"

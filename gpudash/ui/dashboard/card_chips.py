@@ -18,6 +18,7 @@ from gpudash.devices.known_gpus import KNOWN_GPUS, KnownGpu, find
 from gpudash.devices.names import SimulatedCard, parse_cards, parse_simulated, size_of
 from gpudash.devices.simulated_cards import exact_text
 from gpudash.memory.predicting.card_text import CardsAnswer, CardText, Standing
+from gpudash.speed.words import rate_text, short_text
 from gpudash.ui.colours import Palette
 from gpudash.ui.widgets.focus_group import FocusGroup
 from gpudash.ui.widgets.plain_text import plain_tip, without_mnemonics
@@ -112,12 +113,13 @@ class ChipContent:
         short = short.removesuffix(UNASKED.removeprefix(UNASKED_SHORT))
         if time is None or self.used:
             return (detail if has_room(detail) else short), ""
-        whole = f"{time.step} · {time.rate}"
-        for left, right in ((detail, whole), (short, whole), (short, time.step), (whole, "")):
+        step = short_text(time)
+        whole = f"{step} · {rate_text(time)}"
+        for left, right in ((detail, whole), (short, whole), (short, step), (whole, "")):
             if has_room(f"{left}{APART}{right}"):
                 return left, right
         # The batch is in the tip; how long a step takes is seen nowhere else.
-        return time.step, ""
+        return step, ""
 
     @property
     def sentence(self) -> str:

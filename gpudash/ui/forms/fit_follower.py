@@ -20,7 +20,6 @@ from gpudash.session import Answer, Session
 from gpudash.session.predicting.deviations import Deviation, Readings, deviations
 from gpudash.session.predicting.ghosts import MOST_STEPS, OTHERS, in_time, prediction_note
 from gpudash.session.predicting.measured import MeasuredRun
-from gpudash.session.predicting.step_times import card_times
 from gpudash.session.watching.request import WatchRequest
 from gpudash.specs import Spec, TrainingSpec
 from gpudash.specs.changes import batch_fields, largest_size, size_field
@@ -393,7 +392,7 @@ class FitFollower:
     def _show_cards(self, answer: Answer) -> None:
         """Take what is known of the cards; what there was of an earlier question stays until it is answered anew."""
         known = dict(answer.cards)
-        times = card_times(answer.times)
+        times = dict(answer.times)
         reason = ""
         if answer.estimate is not None:
             own = CardEstimate.of(answer.estimate)

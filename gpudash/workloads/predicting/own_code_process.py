@@ -91,7 +91,7 @@ def estimate(
 
     found = judge(trace_on(target), target, code.name)
     # What was taken for granted is said of the device in question.
-    found = replace(found, assumptions=followed_on(target).assumptions)
+    found = replace(found, assumptions=followed_on(target).assumptions, work=trace_on(target).work)
     if followed is not None:
         followed(trace_on(target), target, found)
     if alternatives and target.room_bytes is not None and not found.has_room:
