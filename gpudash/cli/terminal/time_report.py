@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 FITS: dict[bool | None, tuple[str, str]] = {True: ("yes", "green"), False: ("no", "red"), None: ("perhaps", "yellow")}
 
-FULL_POWER = "energy is the board's full power for the predicted time: the most that the card takes"
-
 
 def print_time(time: StepTime, epoch_steps: int | None) -> None:
     """What is predicted of a step's time, below what is predicted of its memory.
@@ -47,22 +45,29 @@ def print_offers(offers: Sequence[CardOffer], prices: Prices, *, by_epoch: bool)
         by_epoch: whether their steps are those of an epoch.
     """
     console = stdout()
-    span = "an epoch"
-    if not by_epoch:
-        span = f"{format_count(offers[0].steps)} steps"
-    rate, energy, price = "predicted rate", f"energy, {span}", f"price, {span}"
+    span = f"{format_count(offers[0].steps)} steps"
+    if by_epoch:
+        span = f"the {span} of an epoch"
+    units = [offer.time.unit for offer in offers if offer.time is not None]
+    rate = f"{units[0] if units else 'items'}/s"
     table = plain_table(
         Column("card", no_wrap=True),
         Column("fits", no_wrap=True),
-        *numbers("predicted step", rate, energy, price),
-        "remark",
+        Column("step, predicted", justify="right", no_wrap=True),
+        *numbers(rate, "energy", "price"),
     )
     for offer in offers:
         table.add_row(*_cells(offer, prices))
     console.print()
-    print_table(table, console, spared=("remark", rate, energy))
-    if any(offer.energy_wh is not None for offer in offers):
-        console.print(FULL_POWER, soft_wrap=True)
+    print_table(table, console, spared=(rate, "energy"))
+    if any(offer.time is not None for offer in offers):
+        console.print(PREDICTED.format(span=span), soft_wrap=True)
+    for offer in offers:
+        if offer.reason:
+            console.print(f"{one_line(offer.name)}: {offer.reason}", soft_wrap=True)
+
+
+PREDICTED = "energy at most (the board's full power) and price are of the predicted time of {span}"
 
 
 def _cells(offer: CardOffer, prices: Prices) -> list[str | Text]:
@@ -78,9 +83,15 @@ def _cells(offer: CardOffer, prices: Prices) -> list[str | Text]:
     time = offer.time
     if time is not None:
         step = span_text(time.median_s, time.low_s, time.high_s)
-        rate = rate_text(time)
+        rate = rate_text(time).partition(f" {time.unit}/s")[0]
     if offer.energy_wh is not None:
-        energy = format_energy(offer.energy_wh * HOUR_S)
+        energy = _energy_text(offer.energy_wh)
     if offer.cost is not None:
         cost = prices.text(offer.cost)
-    return [one_line(offer.name), Text(fits, style=style), step, rate, energy, cost, offer.reason]
+    return [one_line(offer.name), Text(fits, style=style), step, rate, energy, cost]
+
+
+def _energy_text(watt_hours: float) -> str:
+    if watt_hours < 1:
+        return f"{watt_hours:.2g} Wh"
+    return format_energy(watt_hours * HOUR_S)
