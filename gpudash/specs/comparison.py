@@ -26,6 +26,9 @@ SIMULATED_SPEED = (
 
 ONE_MEASURED = "{card} is predicted, beside a CPU that is measured; write cpu,{card}"
 
+PREDICTED_CARDS = ("rtx3060", "rtx4090", "l4", "a100-80gb", "h100")
+"""Cards that are offered beside a CPU; any other known one may be named."""
+
 _DEVICE = re.compile(r"cpu|(cuda|sim):\d{1,3}")
 
 COMMON = ("seed", "threads")

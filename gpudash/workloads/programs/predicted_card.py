@@ -146,33 +146,26 @@ def predicted_verdict(measured_s: float, name: str, step: CardStep) -> Predicted
         short = ""
         if step.spare_bytes is not None:
             short = f", {spare_text(step.spare_bytes)}"
-        return PredictedVerdict(
-            "unknown", f"{card[0].upper()}{card[1:]} is predicted not to hold it{short}.", f"{measured}."
-        )
+        return PredictedVerdict("unknown", f"{_capital(card)} is predicted not to hold it{short}.", f"{measured}.")
     time = step.time
     if time is None:
         return PredictedVerdict("unknown", f"{measured}; {card} could not be predicted.", step.problem)
     predicted = f"{card} is predicted to take {span_text(time.median_s, time.low_s, time.high_s)}"
     because = f"{measured}; {predicted}: {bound_text(time)}."
-    times = measured_s / time.median_s
+    ratio = measured_s / time.median_s
     least = measured_s / time.high_s
     most = measured_s / time.low_s
-    span = f"({_times(min(least, most))} to {_times(max(least, most))})"
+    span = f"{_times(ratio)} as fast as this CPU ({_times(least)} to {_times(most)})"
     if least > 1:
-        return PredictedVerdict(
-            "faster",
-            f"{card[0].upper()}{card[1:]} is predicted to be {_times(times)} {span} as fast as this CPU.",
-            because,
-        )
+        return PredictedVerdict("faster", f"{_capital(card)} is predicted to be {span}.", because)
     if most < 1:
-        return PredictedVerdict(
-            "slower",
-            f"A GPU is predicted not to be worth it here: {card} {_times(times)} {span} as fast as this CPU.",
-            because,
-        )
-    return PredictedVerdict(
-        "close", f"Too close to predict: {card} {_times(times)} {span} as fast as this CPU.", because
-    )
+        headline = f"A GPU is predicted not to be worth it here: {card} would be {span}."
+        return PredictedVerdict("slower", headline, because)
+    return PredictedVerdict("close", f"Too close to predict: {card} would be {span}.", because)
+
+
+def _capital(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}"
 
 
 def _alone(seconds: float) -> str:
