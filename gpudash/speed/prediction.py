@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gpudash.devices.card_performance import CardPerformance
 from gpudash.speed.work import UNKNOWN, HostSpeed, Operation, StepTime, StepWork
+
+Floats = NDArray[np.float64]
 
 _PEAK_SHARE = 0.5
 _BANDWIDTH_SHARE = 0.82
 _LAUNCH_S = 1.7e-6
+
+
+def joined(device_s: Floats, host_s: Floats) -> Floats:
+    """The longer of both, and a little more where they are close: each waits for the other at times."""
+    both: Floats = (device_s**8 + host_s**8) ** (1 / 8)
+    return both
 
 
 def predict(work: StepWork, card: CardPerformance, host: HostSpeed) -> StepTime:

@@ -56,6 +56,7 @@ class Operation(NamedTuple):
             head); else ().
         launches: kernels that CUDA starts for it.
         phase: "forward", "backward" or "optimizer"; "" where that is not known.
+        channels_last: of a convolution, whether its tensors lie so in memory.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Operation(NamedTuple):
     shape: tuple[int, ...] = ()
     launches: int = 1
     phase: str = ""
+    channels_last: bool = False
 
 
 @dataclass(frozen=True)
