@@ -13,6 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from gpudash.devices.card_performance import CARD_PERFORMANCE
+
 FILE = Path(__file__).with_name("constants.toml")
 
 
@@ -43,6 +45,16 @@ class Constants:
         launch: of a kernel, on the device.
         start: of a step, before its first and after its last kernel.
         overlap: exponent p of (a^p + b^p)^(1/p), which joins arithmetic and memory of a kernel.
+        elementwise, cast, copy, batch_norm, layer_norm, softmax, reduction, pool, resize, gather: shares of the
+            bandwidth, by what a kernel does; so too batch_norm_training, optimizer, sort and unknown.
+        backward_convolution, backward_depthwise, backward_attention: factors on those shares for gradients.
+        synchronisation: that the device is idle after the host waited for it.
+        link: share of the link's rate that copies of pinned memory get.
+        pageable: bytes a second of copies of other memory.
+        copy_start: of one copy.
+        peer: share of the rate between cards that a ring of NCCL gets.
+        hop: from one rank to the next.
+        graph: for the host to start a CUDA graph.
     """
 
     product: float
@@ -72,7 +84,6 @@ class Constants:
     launch: float
     start: float
     overlap: float
-    # Shares of the bandwidth, by what a kernel does.
     elementwise: float
     cast: float
     copy: float
@@ -83,7 +94,6 @@ class Constants:
     pool: float
     resize: float
     gather: float
-    # Without data in the fit.
     backward_convolution: float
     backward_depthwise: float
     backward_attention: float
@@ -91,6 +101,13 @@ class Constants:
     optimizer: float
     sort: float
     unknown: float
+    synchronisation: float
+    link: float
+    pageable: float
+    copy_start: float
+    peer: float
+    hop: float
+    graph: float
 
 
 @dataclass(frozen=True)
@@ -103,7 +120,11 @@ class Spread:
         guessed_card: further, where figures of the card are guesses.
         kinds: further, for a step that is all of this kind.
         training: further, for a step that is all backward.
-        source: of these.
+        host, usual_host: further, for a step that is all the host's, where its speed was measured and where it is that
+            of a usual computer.
+        copies: further, for a step that is all copies and exchanges.
+        seen: multiprocessors and bandwidth of the cards of the fit.
+        source: of all constants.
     """
 
     low: float
@@ -112,6 +133,10 @@ class Spread:
     guessed_card: float
     kinds: dict[str, float]
     training: float
+    host: float
+    usual_host: float
+    copies: float
+    seen: tuple[tuple[int, float], ...]
     source: str
 
 
@@ -127,7 +152,10 @@ def constants() -> Constants:
 def spread() -> Spread:
     """How far predictions may be off."""
     document = _document()
-    return Spread(source=document["source"], **document["spread"])
+    seen = tuple(
+        (CARD_PERFORMANCE[card].multiprocessors, CARD_PERFORMANCE[card].bytes_per_s) for card in document["cards"]
+    )
+    return Spread(source=document["source"], seen=seen, **document["spread"])
 
 
 @cache

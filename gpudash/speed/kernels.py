@@ -2,142 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpudash.devices.card_performance import CardPerformance
+from gpudash.speed.columns import HALF, RATES, Columns, Floats, kind_index
 from gpudash.speed.constants import Constants
-from gpudash.speed.work import (
-    ATTENTION,
-    CONVOLUTION,
-    COPY,
-    DEPTHWISE,
-    EMBEDDING,
-    GROUPED,
-    KINDS,
-    NORMALISATION,
-    OPTIMIZER,
-    PRODUCT,
-    REDUCTION,
-    SORT,
-    UNKNOWN,
-    Operation,
-)
-
-Floats = NDArray[np.float64]
-Numbers = NDArray[np.int64]
-
-DTYPES = ("float32", "float16", "bfloat16", "float64")
-
-_BACKWARD_PRODUCTS = frozenset(("convolution_backward", "convolution_backward_overrideable"))
+from gpudash.speed.work import ATTENTION, CONVOLUTION, DEPTHWISE, GROUPED, PRODUCT
 
 
 @dataclass(frozen=True)
-class Columns:
-    """Operations as columns, once for all cards.
+class KernelTimes:
+    """Seconds on the device of each operation, once: what each of its parts would take alone."""
 
-    Attributes:
-        kind: index into `KINDS`.
-        dtype: index into `DTYPES`.
-        rate: index into `RATES`: which share of the bandwidth it gets.
-        shape: (operations, 6), as of `Operation`, filled up with 1.
-        backward: of a convolution or attention, whether it is their gradient.
-        masked: of attention.
-    """
-
-    kind: Numbers
-    dtype: Numbers
-    rate: Numbers
-    flops: Floats
-    bytes: Floats
+    arithmetic: Floats
+    memory: Floats
     launches: Floats
-    shape: Floats
-    backward: NDArray[np.bool_]
-    masked: NDArray[np.bool_]
-    channels_last: NDArray[np.bool_]
+    overlap: float
 
-    @classmethod
-    def of(cls, operations: Iterable[Operation]) -> Columns:
-        """Of ``operations``, in their order."""
-        rows = list(operations)
-        width = 6
-        return cls(
-            kind=np.array([_KIND_INDEX.get(row.kind, _KIND_INDEX[UNKNOWN]) for row in rows], dtype=np.int64),
-            dtype=np.array([_DTYPE_INDEX.get(row.dtype, 0) for row in rows], dtype=np.int64),
-            rate=np.array([_rate(row) for row in rows], dtype=np.int64),
-            flops=np.array([row.flops for row in rows], dtype=np.float64),
-            bytes=np.array([row.read_bytes + row.written_bytes for row in rows], dtype=np.float64),
-            launches=np.array([row.launches for row in rows], dtype=np.float64),
-            shape=np.array(
-                [tuple(row.shape[:width]) + (1,) * (width - len(row.shape)) for row in rows], dtype=np.float64
-            ).reshape(len(rows), width),
-            backward=np.array([row.name.endswith("_backward") or row.name in _BACKWARD_PRODUCTS for row in rows], bool),
-            masked=np.array(["efficient" in row.name for row in rows], bool),
-            channels_last=np.array([row.channels_last for row in rows], bool),
-        )
+    @property
+    def together(self) -> Floats:
+        """With all of its parts."""
+        p = self.overlap
+        both: Floats = (self.arithmetic**p + self.memory**p) ** (1 / p)
+        return both + self.launches
 
 
-RATES = (
-    "product_bandwidth",
-    "elementwise",
-    "cast",
-    "copy",
-    "batch_norm",
-    "batch_norm_training",
-    "layer_norm",
-    "softmax",
-    "reduction",
-    "pool",
-    "resize",
-    "gather",
-    "optimizer",
-    "sort",
-    "unknown",
-)
-"""Names of `Constants`: shares of the bandwidth."""
-
-_KIND_INDEX = {kind: index for index, kind in enumerate(KINDS)}
-_DTYPE_INDEX = {dtype: index for index, dtype in enumerate(DTYPES)}
-_RATE_INDEX = {name: index for index, name in enumerate(RATES)}
-_RATE_OF_KIND = {
-    COPY: "copy",
-    EMBEDDING: "gather",
-    OPTIMIZER: "optimizer",
-    REDUCTION: "reduction",
-    SORT: "sort",
-    UNKNOWN: "unknown",
-    **dict.fromkeys((PRODUCT, CONVOLUTION, DEPTHWISE, GROUPED, ATTENTION), "product_bandwidth"),
-}
-
-
-def _rate(operation: Operation) -> int:
-    name = _RATE_OF_KIND.get(operation.kind, "elementwise")
-    if operation.name == "_to_copy":
-        name = "cast"
-    elif "pool" in operation.name:
-        name = "pool"
-    elif "upsample" in operation.name or "grid_sampler" in operation.name:
-        name = "resize"
-    elif operation.kind == NORMALISATION:
-        name = _normalisation(operation)
-    return _RATE_INDEX[name]
-
-
-def _normalisation(operation: Operation) -> str:
-    if "softmax" in operation.name:
-        return "softmax"
-    if "batch_norm" not in operation.name:
-        return "layer_norm"
-    if operation.launches > 1:
-        return "batch_norm_training"
-    return "batch_norm"
-
-
-def kernel_s(columns: Columns, card: CardPerformance, constants: Constants) -> Floats:
-    """Seconds on the device of each operation, once."""
+def kernel_times(columns: Columns, card: CardPerformance, constants: Constants) -> KernelTimes:
+    """Of each operation, in their order."""
     c = constants
     share = np.array([getattr(c, name) for name in RATES])[columns.rate]
     moved = columns.bytes.copy()
@@ -145,19 +39,19 @@ def kernel_s(columns: Columns, card: CardPerformance, constants: Constants) -> F
     peak = tensor_peak(card)[columns.dtype]
     kinds = columns.kind
 
-    product = kinds == _KIND_INDEX[PRODUCT]
+    product = kinds == kind_index(PRODUCT)
     if product.any():
         batch, m, n, k = columns.shape[product, :4].T
-        half = columns.dtype[product] > 0
+        half = np.isin(columns.dtype[product], HALF)
         unaligned = half & ((n % 8 > 0) | (k % 8 > 0)) & (n > 1)
         seconds = _tiled(batch, m, n, k, peak[product] * c.product, card, c)
         arithmetic[product] = seconds * np.where(unaligned, c.unaligned, 1.0)
 
-    convolution = kinds == _KIND_INDEX[CONVOLUTION]
+    convolution = kinds == kind_index(CONVOLUTION)
     if convolution.any():
         _convolutions(columns, convolution, peak, card, c, arithmetic, moved)
 
-    grouped = kinds == _KIND_INDEX[GROUPED]
+    grouped = kinds == kind_index(GROUPED)
     if grouped.any():
         _, channels, _, groups, _, _ = columns.shape[grouped].T
         width = channels / groups
@@ -168,7 +62,7 @@ def kernel_s(columns: Columns, card: CardPerformance, constants: Constants) -> F
         arithmetic[grouped] = columns.flops[grouped] / (peak[grouped] * rate)
         moved[grouped] *= 1 + np.where(last, 0.0, c.turned)
 
-    depthwise = kinds == _KIND_INDEX[DEPTHWISE]
+    depthwise = kinds == kind_index(DEPTHWISE)
     if depthwise.any():
         last = columns.channels_last[depthwise]
         rate = np.where(last, c.depthwise_channels_last, c.depthwise)
@@ -177,15 +71,14 @@ def kernel_s(columns: Columns, card: CardPerformance, constants: Constants) -> F
         arithmetic[depthwise] = columns.flops[depthwise] / (card.flops["float32"] * rate)
         share[depthwise] = np.where(last, c.depthwise_bandwidth_channels_last, c.depthwise_bandwidth)
 
-    attention = kinds == _KIND_INDEX[ATTENTION]
+    attention = kinds == kind_index(ATTENTION)
     if attention.any():
         arithmetic[attention] = _attention(columns, attention, peak, card, c)
 
     # What fits into the cache and was just written need not come from memory: less so the more of the cache it takes.
     found = 1 / (1 + (columns.bytes / (c.l2 * card.l2_bytes)) ** 2)
     memory = moved / (card.bytes_per_s * share) * (1 - found * (1 - 1 / c.l2_rate))
-    together: Floats = (arithmetic**c.overlap + memory**c.overlap) ** (1 / c.overlap)
-    return together + columns.launches * c.launch
+    return KernelTimes(arithmetic, memory, columns.launches * c.launch, c.overlap)
 
 
 def tensor_peak(card: CardPerformance) -> Floats:
@@ -195,7 +88,8 @@ def tensor_peak(card: CardPerformance) -> Floats:
     half = card.flops.get("float16", fp32)
     brain = card.flops.get("bfloat16", fp32)
     kept = _kept(card)
-    return np.array([fp32, max(half * kept, fp32), max(brain * kept, fp32), fp32 / 32])
+    tf32 = card.flops.get("tf32", fp32)
+    return np.array([fp32, max(half * kept, fp32), max(brain * kept, fp32), max(tf32 * kept, fp32), fp32 / 32])
 
 
 _BASE_W = 0.2

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpudash.devices.card_performance import CARD_PERFORMANCE, CardPerformance
+from gpudash.speed.columns import Columns
 from gpudash.speed.constants import Constants
-from gpudash.speed.kernels import Columns, kernel_s
+from gpudash.speed.kernels import kernel_times
 from gpudash.speed.prediction import joined
 from gpudash.speed.work import StepWork
 from tests.speed.tables import Row
@@ -35,7 +36,6 @@ class Steps:
     card: CardPerformance
     host: int
     columns: Columns
-    counts: Floats
     begins: NDArray[np.int64]
     taken_s: Floats
     operations: Floats
@@ -43,7 +43,9 @@ class Steps:
 
     def predicted_s(self, constants: Constants, operation_s: float) -> Floats:
         """How long each is predicted to take."""
-        device = np.add.reduceat(kernel_s(self.columns, self.card, constants) * self.counts, self.begins)
+        device = np.add.reduceat(
+            kernel_times(self.columns, self.card, constants).together * self.columns.count, self.begins
+        )
         return joined(device + constants.start, self.operations * operation_s)
 
 
@@ -68,8 +70,7 @@ def steps_of(rows: Sequence[Row], works: dict[object, StepWork], key: object) ->
             Steps(
                 card=CARD_PERFORMANCE[card],
                 host=HOSTS.index(card) if card in HOSTS else 0,
-                columns=Columns.of(operations),
-                counts=np.array(counts, dtype=np.float64),
+                columns=Columns.of(operations, counts),
                 begins=np.array(begins),
                 taken_s=np.array([row.step_s for row in its_rows]),
                 operations=np.array(totals, dtype=np.float64),

@@ -49,7 +49,6 @@ TABLES = (
     Table("infer-amp-nchw-pt291-cu130-5090", "rtx5090"),
     Table("infer-amp-nchw-pt291-cu130-pro6000maxq", "rtx-pro-6000-maxq"),
     Table("train-amp-nchw-pt112-cu113-rtx3090", "rtx3090", training=True),
-    Table("train-amp-nhwc-pt112-cu113-rtx3090", "rtx3090", channels_last=True, training=True),
 )
 
 

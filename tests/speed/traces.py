@@ -29,17 +29,22 @@ def write(works: dict[Key, StepWork]) -> None:
 
 def read() -> dict[Key, StepWork]:
     """What `write` wrote."""
+    if not FILE.exists():
+        return {}
     document = json.loads(gzip.decompress(FILE.read_bytes()))
     return {(*key,): StepWork.from_dict(work) for *key, work in document}
 
 
-def trace(rows: Iterable[Row]) -> tuple[dict[Key, StepWork], dict[Key, str]]:
-    """The work of all rows, and why some could not be traced: with timm, which is not among our requirements."""
+def trace(rows: Iterable[Row], begin: dict[Key, StepWork]) -> tuple[dict[Key, StepWork], dict[Key, str]]:
+    """The work of all rows, and why some could not be traced: with timm, which is not among our requirements.
+
+    What is in ``begin`` is not traced again.
+    """
     from tests.speed import tracing
 
-    works: dict[Key, StepWork] = {}
+    works = dict(begin)
     failures: dict[Key, str] = {}
-    for row in rows:
+    for row in sorted(rows, key=lambda row: (row.table.training, row.table.channels_last, row.model, row.image)):
         name = key(row)
         if name in works or name in failures:
             continue

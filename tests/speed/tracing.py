@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -212,6 +213,7 @@ def family(name: str) -> str:
     return timm.models.model_entrypoint(name).__module__.rsplit(".", 1)[1]
 
 
+@lru_cache(maxsize=1)
 def _model(name: str, fused_attention: bool, channels_last: bool) -> Any:
     import timm
     from timm.layers import set_fused_attn
