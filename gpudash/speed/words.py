@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpudash.speed.sentence import held_back
 from gpudash.speed.work import StepTime
 from gpudash.units import format_count, format_duration, format_percent, format_throughput
 
@@ -19,8 +20,8 @@ def span_text(median: float, low: float, high: float) -> str:
     """A time and its interval in one unit: "0.31 s (0.26 to 0.38)". Seconds; from two minutes on each by itself."""
     if high >= 120:
         return f"{format_duration(median)} ({format_duration(low)} to {format_duration(high)})"
-    # The unit of the median, a tenth of it included: 0.31 s is read beside 1.2 s, and 0.02 s is 20 ms.
-    factor, unit = next((known for known in _UNITS if median >= 0.0995 * known[0]), _UNITS[-1])
+    # The unit of the lower end, a tenth of it included: 0.31 s is read beside 1.2 s, and 0.02 s is 20 ms.
+    factor, unit = next((known for known in _UNITS if low >= 0.0995 * known[0]), _UNITS[-1])
     # As many digits as tell the ends of the interval from the middle: two of the lowest.
     digits = 0
     while digits < 3 and low / factor < 10 ** (1 - digits) * 0.995:
@@ -59,29 +60,9 @@ def passes_text(time: StepTime, steps: int, name: str) -> str:
 
 
 def bound_text(time: StepTime) -> str:
-    """What holds the step back, in a sentence without a full stop."""
-    if time.bound == "launches":
-        waits = format_percent(max(0.0, 1 - time.device_s / time.median_s))
-        return f"launch-bound: {waits} of the step the GPU waits for Python to start its operations"
-    if time.bound == "copies":
-        share = format_percent(min(1.0, time.copy_s / time.median_s))
-        return f"bound by copies: {share} of the step's time they take the link between host and GPU"
-    if time.bound == "communication":
-        share = format_percent(min(1.0, time.communication_s / time.median_s))
-        return f"bound by communication: {share} of the step the GPUs exchange gradients"
-    largest = _largest_kind(time)
-    if time.bound == "memory bandwidth":
-        return f"bound by memory bandwidth{largest}"
-    return f"{time.bound}-bound{largest}"
-
-
-def _largest_kind(time: StepTime) -> str:
-    """The kind of operations that takes most of the device's time; "" where there is none."""
-    whole = sum(time.by_kind.values())
-    if not whole:
-        return ""
-    kind, seconds = max(time.by_kind.items(), key=lambda item: item[1])
-    return f": {format_percent(seconds / whole)} of the GPU's time goes to operations of the kind “{kind}”"
+    """What holds the step back, within a sentence: "launch-bound: for 71 % of the step the GPU waits for Python"."""
+    text = held_back(time)
+    return f"{text[0].lower()}{text[1:]}"
 
 
 def unknown_text(time: StepTime) -> str:
@@ -118,7 +99,7 @@ def time_lines(time: StepTime, epoch_steps: int | None = None) -> Iterator[str]:
         yield text
     yield from (f"would help: {text}" for text in gain_texts(time))
     if time.source:
-        yield f"times are predicted by {time.source}; nothing was measured on this card"
+        yield f"nothing was measured on this card; the prediction rests on {time.source}"
 
 
 def _count_text(value: float) -> str:

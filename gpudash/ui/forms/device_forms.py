@@ -174,8 +174,8 @@ class ComparisonForm(SpecForm):
         return self._nested[name]
 
     def set_devices(self, devices: Sequence[Device], preferred: str) -> None:
-        """Offer ``devices``: the CPU first and ``preferred`` second, until the user chooses; no simulated ones, and behind
-        them cards that are not here, which are predicted.
+        """Offer ``devices``: the CPU first and ``preferred`` second, until the user chooses; no simulated ones. Behind
+        them are cards that are not here, which are predicted.
         """
         offered = [(device.name, device.problem or "") for device in devices]
         if offered == self._offered:
