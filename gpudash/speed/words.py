@@ -20,19 +20,32 @@ def span_text(median: float, low: float, high: float) -> str:
     """A time and its interval in one unit: "0.31 s (0.26 to 0.38)". Seconds; from two minutes on each by itself."""
     if high >= 120:
         return f"{format_duration(median)} ({format_duration(low)} to {format_duration(high)})"
-    # The unit of the lower end, a tenth of it included: 0.31 s is read beside 1.2 s, and 0.02 s is 20 ms.
+    factor, unit, digits = _scale(low)
+    shown = [f"{value / factor:,.{digits}f}" for value in (median, low, high)]
+    return f"{shown[0]} {unit} ({shown[1]} to {shown[2]})"
+
+
+def _scale(low: float) -> tuple[float, str, int]:
+    """Seconds of the unit in which an interval from ``low`` on is told, its name, and the digits behind the point."""
+    # A tenth of a unit included: 0.31 s is read beside 1.2 s, and 0.02 s is 20 ms.
     factor, unit = next((known for known in _UNITS if low >= 0.0995 * known[0]), _UNITS[-1])
     # As many digits as tell the ends of the interval from the middle: two of the lowest.
     digits = 0
     while digits < 3 and low / factor < 10 ** (1 - digits) * 0.995:
         digits += 1
-    shown = [f"{value / factor:,.{digits}f}" for value in (median, low, high)]
-    return f"{shown[0]} {unit} ({shown[1]} to {shown[2]})"
+    return factor, unit, digits
 
 
 def short_text(time: StepTime) -> str:
     """A step in as little room as there is: "0.31 s"."""
     return span_text(time.median_s, time.low_s, time.high_s).partition(" (")[0]
+
+
+def about_text(time: StepTime) -> str:
+    """A step with how far it may be off: "0.31 s ± 0.06"; half the interval, which need not lie evenly about it."""
+    factor, unit, digits = _scale(time.low_s)
+    half = (time.high_s - time.low_s) / 2
+    return f"{time.median_s / factor:,.{digits}f} {unit} ± {half / factor:,.{digits}f}"
 
 
 def step_text(time: StepTime) -> str:

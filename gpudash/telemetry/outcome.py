@@ -13,6 +13,7 @@ from typing import Any
 from gpudash.devices.names import shown_devices, shown_name
 from gpudash.drawing.axes import Style, Unit
 from gpudash.telemetry.explanation import Explanation
+from gpudash.telemetry.records import Topic
 from gpudash.telemetry.runs import WATCH, RunView, whose_peak
 from gpudash.units import (
     NOT_REPORTED,
@@ -52,6 +53,27 @@ def outcome_rows(result: Mapping[str, Any]) -> list[Row]:
     if "remark" in result:
         return [*rows, ("remark", str(result["remark"]))]
     return rows
+
+
+FEWEST_STEPS = 4
+"""Steps of a run from which on it is said how long one took: the first is warm-up, and two or three say little."""
+
+
+def predicted_step(run: RunView) -> Iterator[Row]:
+    """How long a step was predicted to take on the run's device, beside how long it took.
+
+    Nothing of a simulated card, whose steps the CPU computes.
+    """
+    if run.simulated or run.running:
+        return
+    took = run.step_times.median_s()
+    if took is None or run.step < FEWEST_STEPS:
+        return
+    for note in reversed(run.notes):
+        step = note.details.get("step") if note.topic == Topic.PREDICTED else None
+        if isinstance(step, Mapping) and isinstance(step.get("words"), str):
+            yield "time of a step", f"predicted {step['words']}, took {format_duration(took)}"
+            return
 
 
 def run_figures(run: RunView) -> list[Row]:

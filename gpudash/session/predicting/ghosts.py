@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +22,8 @@ from gpudash.memory.predicting.estimate import Estimate
 from gpudash.memory.predicting.memory_timeline import PHASES, MemoryTimeline
 from gpudash.memory.predicting.prediction import CONTEXT, HELD_BACK
 from gpudash.session.predicting.step_times import stage_seconds
+from gpudash.speed.words import about_text
+from gpudash.speed.work import StepTime
 from gpudash.telemetry.records import STEP_METRICS, Note, Topic
 from gpudash.telemetry.runs import RunView
 from gpudash.telemetry.store import Store
@@ -59,11 +62,14 @@ def in_time(ghost: Ghost, run: RunView, store: Store, span: tuple[float, float])
     return RunningGhost(ghost, run.began_s, ended, run.step, run.pace_s, run.steps, not run.running)
 
 
-def prediction_note(ghost: Ghost, time_s: float, run_id: int | None) -> Note:
-    """What a run was predicted to hold, to be recorded with it."""
-    text = f"Predicted to hold {format_bytes(ghost.highest)} at its peak."
-    details = {"ghost": ghost.thinned(RECORDED_COLUMNS).to_json()}
-    return Note(time_s=time_s, run_id=run_id, topic=Topic.PREDICTED, text=text, details=details)
+def prediction_note(ghost: Ghost, time_s: float, run_id: int | None, step: StepTime | None = None) -> Note:
+    """What a run was predicted to hold, and how long a step to take, to be recorded with it."""
+    text = f"Predicted to hold {format_bytes(ghost.highest)} at its peak"
+    details: dict[str, Any] = {"ghost": ghost.thinned(RECORDED_COLUMNS).to_json()}
+    if step is not None:
+        text = f"{text}, and to take {about_text(step)} a step"
+        details["step"] = {**step.to_dict(), "words": about_text(step)}
+    return Note(time_s=time_s, run_id=run_id, topic=Topic.PREDICTED, text=f"{text}.", details=details)
 
 
 def recorded_ghost(run: RunView) -> Ghost | None:

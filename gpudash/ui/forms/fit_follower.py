@@ -195,7 +195,8 @@ class FitFollower:
         # of each run anew, since on the CPU its process may hold something else by then
         if known is None or (known.run_id, known.ghost) != (run.run_id, answer.ghost):
             self._of_run = _OfRun(run.run_id, requested, Prediction(answer.estimate), answer.ghost)
-            self._session.emit(prediction_note(answer.ghost, self._session.clock(), run.run_id))
+            step = answer.times.get(answer.estimate.device)
+            self._session.emit(prediction_note(answer.ghost, self._session.clock(), run.run_id, step))
 
     def _is_of_form(self, run: RunView) -> bool:
         """Whether a run is of what is in the form."""

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from gpudash.speed.words import bound_text, gain_texts, short_text, span_text, step_text, time_lines, unknown_text
+from gpudash.speed.words import (
+    about_text,
+    bound_text,
+    gain_texts,
+    short_text,
+    span_text,
+    step_text,
+    time_lines,
+    unknown_text,
+)
 from gpudash.speed.work import Gain
 from tests.unit.speed.made_up_times import made_up_time
 
@@ -15,6 +24,7 @@ from tests.unit.speed.made_up_times import made_up_time
         (3.1e-6, "3.1 µs (2.6 to 3.8)"),
         (0.0021, "2.1 ms (1.8 to 2.6)"),
         (0.02, "20 ms (17 to 24)"),
+        (0.104, "104 ms (87 to 127)"),
         (0.31, "0.31 s (0.26 to 0.38)"),
         (31.0, "31 s (26 to 38)"),
         (400.0, "6 min 40 s (5 min 36 s to 8 min 08 s)"),
@@ -27,6 +37,7 @@ def test_a_time_and_its_interval_are_in_one_unit_with_the_digits_that_tell_them_
 def test_a_step_says_that_it_is_predicted_and_how_surely() -> None:
     assert step_text(made_up_time()) == "predicted 0.31 s a step (0.26 to 0.38)"
     assert short_text(made_up_time()) == "0.31 s"
+    assert about_text(made_up_time()) == "0.31 s ± 0.06"
 
 
 def test_what_holds_a_step_back_stands_within_a_sentence() -> None:
