@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
@@ -48,10 +49,26 @@ class Sized(NamedTuple):
         return cls(tuple(tensor.shape), tensor.stride(), tensor.dtype)
 
     @property
+    def whole(self) -> tuple[tuple[int, ...], str, int]:
+        """As `classify` has it."""
+        return self.size, str(self.dtype)[6:], self.dtype.itemsize
+
+    @property
     def held(self) -> tuple[tuple[int, ...], str, int]:
-        """As `classify` has it: what is expanded lies in memory once."""
-        held = tuple(1 if not step and size else size for size, step in zip(self.size, self.stride))
-        return held, str(self.dtype)[6:], self.dtype.itemsize
+        """As `classify` has it, where what is expanded lies in memory once."""
+        size = tuple(1 if not step and length else length for length, step in zip(self.size, self.stride))
+        return size, str(self.dtype)[6:], self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Of all its elements."""
+        return prod(self.size) * self.dtype.itemsize
+
+    @property
+    def held_bytes(self) -> int:
+        """Of those that lie in memory."""
+        size, _dtype, itemsize = self.held
+        return prod(size) * itemsize
 
     def like(self) -> torch.Tensor:
         """A tensor of these sizes, without bytes."""
@@ -87,13 +104,18 @@ class Call:
         given = dict(zip((argument.name for argument in schema.arguments), self._args))
         given.update(self._kwargs)
         scalars = {name: given[name] for name in SCALARS if name in given}
-        inputs = [one.held for one in _sizes(list(given.values()))]
+        flops = self._flops()
+        inputs = list(_sizes(list(given.values())))
         made = self._made
         # in place on lists of tensors, which torch gives back to nobody
         if made is None and name.startswith("_foreach_"):
             made = given["self"]
         outputs = [one.held for one in _sizes(made)]
-        found = classify(name, inputs, outputs, self._flops(), scalars)
+        found = classify(name, [one.whole if flops else one.held for one in inputs], outputs, flops, scalars)
+        if found is not None and flops:
+            # what is multiplied has all its sizes, and is read as often as it lies in memory
+            seen = sum(one.nbytes - one.held_bytes for one in inputs)
+            found = found._replace(read_bytes=max(0, found.read_bytes - seen))
         if found is None or found.dtype != "float32" or not found.flops or not _takes_tf32(name):
             return found
         return found._replace(dtype=TF32)
