@@ -57,7 +57,10 @@ def classify(
         outputs: every tensor that it gives back, in order.
         flops: a multiplication with its addition counted as two; counted here for products, convolutions and
             attention, so that 0 will do for them.
-        scalars: arguments by name that decide the kernel: ``groups`` of a convolution, ``is_causal`` of attention.
+        scalars: arguments by name that decide the kernel: of a convolution ``groups``, ``transposed`` and
+            ``channels_last``, the last true where its result lies in memory channel by channel within a position; of a
+            normalisation ``contiguous``, false where its input must be copied first, and of one over batches
+            ``training``.
         phase: see `Operation`.
     """
     if name in _FREE:
@@ -69,7 +72,7 @@ def classify(
     operation = _operation(name, reads, writes, flops, scalars or {})
     if operation.read_bytes + operation.written_bytes + operation.flops == 0:
         return None
-    return operation._replace(phase=phase)
+    return operation._replace(phase=phase, channels_last=bool((scalars or {}).get("channels_last", False)))
 
 
 def _operation(
@@ -91,7 +94,7 @@ def _operation(
         return _attention(name, reads, writes, backward=True)
     if name.startswith(("_foreach_", "_fused_adam", "_fused_sgd", "_fused_adagrad", "_amp_foreach_")):
         return _many_tensors(name, reads, writes)
-    return _by_bytes(name, reads, writes, flops)
+    return _by_bytes(name, reads, writes, flops, scalars)
 
 
 def _bytes(tensors: Iterable[Tensor]) -> int:
@@ -244,7 +247,10 @@ def _many_tensors(name: str, reads: list[Tensor], writes: list[Tensor]) -> Opera
     )
 
 
-def _by_bytes(name: str, reads: list[Tensor], writes: list[Tensor], flops: int) -> Operation:
+def _by_bytes(
+    name: str, reads: list[Tensor], writes: list[Tensor], flops: int, scalars: Mapping[str, Any]
+) -> Operation:
+    extra = 0
     plain = name.rstrip("_") if not name.startswith("__") else name.strip("_")
     kind = _KIND_OF.get(name) or _KIND_OF.get(plain) or _KIND_OF.get(plain.replace("_backward", "")) or UNKNOWN
     read_bytes = _bytes(reads)
@@ -256,9 +262,17 @@ def _by_bytes(name: str, reads: list[Tensor], writes: list[Tensor], flops: int) 
     elif plain in _PICK:
         # Only what is picked is read, and the indices.
         read_bytes = written_bytes + _bytes(reads[1:])
+    elif kind == NORMALISATION and scalars.get("contiguous") is False:
+        copied_bytes = _bytes(reads[:1])
+        read_bytes += copied_bytes
+        written_bytes += copied_bytes
+        extra = 1
     elif plain in _PUT_IN_PLACE and name.endswith("_"):
         read_bytes = 2 * _bytes(reads[1:])
         written_bytes = _bytes(reads[-1:])
+    if "batch_norm" in name and scalars.get("training"):
+        # The statistics, then the values.
+        extra = 1
     arithmetic = max([*reads, *writes], key=lambda tensor: prod(tensor.shape) * tensor.element_size)
     return Operation(
         name=name,
@@ -267,7 +281,7 @@ def _by_bytes(name: str, reads: list[Tensor], writes: list[Tensor], flops: int) 
         flops=flops,
         read_bytes=read_bytes,
         written_bytes=written_bytes,
-        launches=_LAUNCHES.get(plain, 1),
+        launches=_LAUNCHES.get(plain, 1) + extra,
     )
 
 
@@ -412,8 +426,8 @@ _KIND_OF = {name: kind for kind, names in _NAMES.items() for name in names.split
 
 _WRITE_ONLY = _words(
     "zero fill zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full scalar_tensor arange "
-    "linspace logspace eye rand randn randint rand_like randn_like randint_like normal uniform random bernoulli exponential "
-    "geometric cauchy log_normal"
+    "linspace logspace eye rand randn randint rand_like randn_like randint_like normal uniform random bernoulli "
+    "exponential geometric cauchy log_normal"
 )
 """Read nothing, also where a tensor is among their arguments."""
 
@@ -421,10 +435,11 @@ _PICK = _words("embedding index index_select gather take _unsafe_index masked_se
 _PUT_IN_PLACE = _words("index_put _index_put_impl scatter scatter_add scatter_reduce index_add index_copy")
 
 _LAUNCHES = {
-    # Statistics, then the values; backward the sums, then the gradient (aten/src/ATen/native/cuda/Normalization.cuh).
-    "native_batch_norm": 2,
-    "_native_batch_norm_legit": 2,
+    # Backward the sums, then the gradient (aten/src/ATen/native/cuda/Normalization.cuh).
+    "_batch_norm_with_update": 2,
     "native_batch_norm_backward": 2,
+    "cudnn_batch_norm_backward": 2,
+    "batch_norm_backward": 2,
     # The gradient, then those of weight and bias (layer_norm_kernel.cu).
     "native_layer_norm_backward": 2,
     "_fused_rms_norm_backward": 2,

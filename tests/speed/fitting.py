@@ -1,0 +1,139 @@
+"""Constants of `gpudash.speed.constants` from measured steps: least squares of logarithms, held near what is known."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpudash.devices.card_performance import CARD_PERFORMANCE, CardPerformance
+from gpudash.speed.columns import Columns
+from gpudash.speed.constants import Constants
+from gpudash.speed.kernels import kernel_times
+from gpudash.speed.prediction import joined
+from gpudash.speed.work import StepWork
+from tests.speed.tables import Row
+
+Floats = NDArray[np.float64]
+
+HELD_WITHIN = 0.35
+"""How far, as a logarithm, a constant may usually be from where it starts: a prior's standard deviation."""
+
+USUAL_ERROR = 0.08
+"""Of a step, as a logarithm, against which that is weighed."""
+
+HOSTS = ("rtx3090", "rtx4090")
+"""The computers of the fit's cards, whose time to start an operation nobody published: it is fitted, and not kept."""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Measured steps on one card, as columns."""
+
+    card: CardPerformance
+    host: int
+    columns: Columns
+    begins: NDArray[np.int64]
+    taken_s: Floats
+    operations: Floats
+    rows: tuple[Row, ...]
+
+    def predicted_s(self, constants: Constants, operation_s: float) -> Floats:
+        """How long each is predicted to take."""
+        device = np.add.reduceat(
+            kernel_times(self.columns, self.card, constants).together * self.columns.count, self.begins
+        )
+        return joined(device + constants.start, self.operations * operation_s)
+
+
+def steps_of(rows: Sequence[Row], works: dict[object, StepWork], key: object) -> list[Steps]:
+    """By card."""
+    by_card: defaultdict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        if key(row) in works:  # type: ignore[operator]
+            by_card[row.table.card].append(row)
+    found = []
+    for card, its_rows in by_card.items():
+        operations = []
+        counts: list[int] = []
+        begins = []
+        for row in its_rows:
+            begins.append(len(operations))
+            work = works[key(row)]  # type: ignore[operator]
+            operations += list(work.operations)
+            counts += list(work.operations.values())
+        totals = [sum(works[key(row)].operations.values()) for row in its_rows]  # type: ignore[operator]
+        found.append(
+            Steps(
+                card=CARD_PERFORMANCE[card],
+                host=HOSTS.index(card) if card in HOSTS else 0,
+                columns=Columns.of(operations, counts),
+                begins=np.array(begins),
+                taken_s=np.array([row.step_s for row in its_rows]),
+                operations=np.array(totals, dtype=np.float64),
+                rows=tuple(its_rows),
+            )
+        )
+    return found
+
+
+def errors(steps: Sequence[Steps], constants: Constants, operation_s: Sequence[float]) -> Floats:
+    """Logarithms of predicted over taken, of all steps."""
+    return np.concatenate(
+        [np.log(each.predicted_s(constants, operation_s[each.host]) / each.taken_s) for each in steps]
+    )
+
+
+def fit(
+    steps: Sequence[Steps], start: Constants, names: Sequence[str], operation_s: Sequence[float], turns: int = 25
+) -> tuple[Constants, list[float]]:
+    """``names`` of the constants, and the hosts' times, by Levenberg and Marquardt with weights after Huber."""
+    begin = np.log([*(getattr(start, name) for name in names), *operation_s])
+
+    def unpacked(values: Floats) -> tuple[Constants, list[float]]:
+        numbers = np.exp(values)
+        given = {name: float(number) for name, number in zip(names, numbers, strict=False)}
+        return replace(start, **given), [float(number) for number in numbers[len(names) :]]
+
+    def residual(values: Floats) -> Floats:
+        return errors(steps, *unpacked(values)) / USUAL_ERROR
+
+    def cost(values: Floats) -> float:
+        size = np.abs(residual(values))
+        huber = np.where(size < 1.5, size**2 / 2, 1.5 * size - 1.125).sum()
+        return float(huber + (((values - begin) / HELD_WITHIN) ** 2).sum() / 2)
+
+    values = begin.copy()
+    damping = 1.0
+    lowest = cost(values)
+    for _ in range(turns):
+        off = residual(values)
+        weight = np.minimum(1.5 / np.maximum(np.abs(off), 1e-9), 1.0)
+        jacobian = np.empty((len(off), len(values)))
+        for index in range(len(values)):
+            moved = values.copy()
+            moved[index] += 0.02
+            jacobian[:, index] = (residual(moved) - off) / 0.02
+        normal = jacobian.T @ (jacobian * weight[:, None]) + np.eye(len(values)) / HELD_WITHIN**2
+        gradient = jacobian.T @ (weight * off) + (values - begin) / HELD_WITHIN**2
+        improved = False
+        for _ in range(6):
+            tried = values - np.linalg.solve(normal + damping * np.diag(np.diag(normal)), gradient)
+            now = cost(tried)
+            if now < lowest:
+                values, improved = tried, lowest - now > 1e-3
+                lowest = now
+                damping /= 3
+                break
+            damping *= 3
+        if not improved:
+            break
+    return unpacked(values)
+
+
+def fitted_names(known: Sequence[str]) -> list[str]:
+    """All constants but those that no data speak of."""
+    return [field.name for field in fields(Constants) if field.name not in known]
