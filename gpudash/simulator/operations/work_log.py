@@ -26,8 +26,11 @@ MOST_SEGMENTS = 16
 MOST_CALLS = 2_000_000
 """Calls of a step that are written down: 16 MB of a list."""
 
-SCALARS = ("groups", "transposed", "is_causal")
+SCALARS = ("groups", "transposed", "is_causal", "training")
 """Arguments by which `classify` knows a kernel."""
+
+FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
+"""How images and volumes lie channel by channel within a position, by the dimensions of a batch of them."""
 
 TF32 = "tf32"
 """Arithmetic of float32 on tensor cores, where torch's settings allow it."""
@@ -70,6 +73,14 @@ class Sized(NamedTuple):
         size, _dtype, itemsize = self.held
         return prod(size) * itemsize
 
+    @property
+    def is_channels_last(self) -> bool:
+        """Whether it is an image that lies so."""
+        like = self.like()
+        if len(self.size) not in FORMATS or like.is_contiguous():
+            return False
+        return like.is_contiguous(memory_format=FORMATS[len(self.size)])
+
     def like(self) -> torch.Tensor:
         """A tensor of these sizes, without bytes."""
         return torch.empty_strided(self.size, self.stride, dtype=self.dtype, device="meta")
@@ -103,14 +114,19 @@ class Call:
         name = schema.name.partition("::")[2]
         given = dict(zip((argument.name for argument in schema.arguments), self._args))
         given.update(self._kwargs)
-        scalars = {name: given[name] for name in SCALARS if name in given}
         flops = self._flops()
         inputs = list(_sizes(list(given.values())))
         made = self._made
         # in place on lists of tensors, which torch gives back to nobody
         if made is None and name.startswith("_foreach_"):
             made = given["self"]
-        outputs = [one.held for one in _sizes(made)]
+        results = list(_sizes(made))
+        scalars = {name: given[name] for name in SCALARS if name in given}
+        if "conv" in name:
+            scalars["channels_last"] = any(one.is_channels_last for one in (*inputs, *results))
+        if inputs:
+            scalars["contiguous"] = inputs[0].like().is_contiguous()
+        outputs = [one.held for one in results]
         found = classify(name, [one.whole if flops else one.held for one in inputs], outputs, flops, scalars)
         if found is not None and flops:
             # what is multiplied has all its sizes, and is read as often as it lies in memory
