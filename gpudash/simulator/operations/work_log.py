@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
@@ -25,8 +26,11 @@ MOST_SEGMENTS = 16
 MOST_CALLS = 2_000_000
 """Calls of a step that are written down: 16 MB of a list."""
 
-SCALARS = ("groups", "transposed", "is_causal")
+SCALARS = ("groups", "transposed", "is_causal", "training")
 """Arguments by which `classify` knows a kernel."""
+
+FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
+"""How images and volumes lie channel by channel within a position, by the dimensions of a batch of them."""
 
 TF32 = "tf32"
 """Arithmetic of float32 on tensor cores, where torch's settings allow it."""
@@ -48,10 +52,34 @@ class Sized(NamedTuple):
         return cls(tuple(tensor.shape), tensor.stride(), tensor.dtype)
 
     @property
+    def whole(self) -> tuple[tuple[int, ...], str, int]:
+        """As `classify` has it."""
+        return self.size, str(self.dtype)[6:], self.dtype.itemsize
+
+    @property
     def held(self) -> tuple[tuple[int, ...], str, int]:
-        """As `classify` has it: what is expanded lies in memory once."""
-        held = tuple(1 if not step and size else size for size, step in zip(self.size, self.stride))
-        return held, str(self.dtype)[6:], self.dtype.itemsize
+        """As `classify` has it, where what is expanded lies in memory once."""
+        size = tuple(1 if not step and length else length for length, step in zip(self.size, self.stride))
+        return size, str(self.dtype)[6:], self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Of all its elements."""
+        return prod(self.size) * self.dtype.itemsize
+
+    @property
+    def held_bytes(self) -> int:
+        """Of those that lie in memory."""
+        size, _dtype, itemsize = self.held
+        return prod(size) * itemsize
+
+    @property
+    def is_channels_last(self) -> bool:
+        """Whether it is an image that lies so."""
+        like = self.like()
+        if len(self.size) not in FORMATS or like.is_contiguous():
+            return False
+        return like.is_contiguous(memory_format=FORMATS[len(self.size)])
 
     def like(self) -> torch.Tensor:
         """A tensor of these sizes, without bytes."""
@@ -86,14 +114,27 @@ class Call:
         name = schema.name.partition("::")[2]
         given = dict(zip((argument.name for argument in schema.arguments), self._args))
         given.update(self._kwargs)
-        scalars = {name: given[name] for name in SCALARS if name in given}
-        inputs = [one.held for one in _sizes(list(given.values()))]
+        flops = self._flops()
+        inputs = list(_sizes(list(given.values())))
         made = self._made
         # in place on lists of tensors, which torch gives back to nobody
         if made is None and name.startswith("_foreach_"):
             made = given["self"]
-        outputs = [one.held for one in _sizes(made)]
-        found = classify(name, inputs, outputs, self._flops(), scalars)
+        results = list(_sizes(made))
+        scalars = {name: given[name] for name in SCALARS if name in given}
+        if "conv" in name:
+            scalars["channels_last"] = any(one.is_channels_last for one in (*inputs, *results))
+        if inputs:
+            scalars["contiguous"] = inputs[0].like().is_contiguous()
+        outputs = [one.held for one in results]
+        found = classify(name, [one.whole if flops else one.held for one in inputs], outputs, flops, scalars)
+        if found is not None and flops:
+            # what is multiplied has all its sizes, and is read as often as it lies in memory
+            seen = sum(one.nbytes - one.held_bytes for one in inputs)
+            found = found._replace(read_bytes=max(0, found.read_bytes - seen))
+        # the host goes over the tensors of a list one by one, whatever the device does
+        if found is not None and name.startswith(("_foreach_", "_fused_")) and isinstance(given["self"], tuple):
+            found = found._replace(shape=(len(given["self"]),))
         if found is None or found.dtype != "float32" or not found.flops or not _takes_tf32(name):
             return found
         return found._replace(dtype=TF32)
@@ -103,7 +144,8 @@ class Call:
         kwargs = {name: _as_tensors(value) for name, value in self._kwargs.items()}
         try:
             return call_flops(self._operation, args, kwargs, _as_tensors(self._made))
-        except Exception:  # torch's formulas take for granted what its own kernels are given
+        # torch's formulas take for granted what its own kernels are given
+        except (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError):
             return 0
 
 
