@@ -29,8 +29,8 @@ class CardPerformance:
     """What the data sheet of a card says. Rates a second.
 
     Attributes:
-        flops: peak by kind of arithmetic, dense: "float32", "tf32", "float16" and "bfloat16"; the last three on tensor
-            cores with sums in fp32, as torch asks for. A kind that the card does not have is missing.
+        flops: peak by kind of arithmetic, dense: "float32", "tf32", "float16", "bfloat16" and "float8"; all but the
+            first on tensor cores with sums in fp32, as torch asks for. A kind that the card does not have is missing.
         bytes_per_s: of its memory.
         l2_bytes: of its second-level cache.
         multiprocessors: how many.
@@ -98,8 +98,13 @@ def _card(
 
 
 def _tensor(float32: float, tf32: float, half: float) -> dict[str, float]:
-    """Of Ampere and later, whose tensor cores do both formats of 16 bits at one rate."""
+    """Of Ampere, whose tensor cores do both formats of 16 bits at one rate."""
     return {"float32": float32, "tf32": tf32, "float16": half, "bfloat16": half}
+
+
+def _tensor8(float32: float, tf32: float, half: float) -> dict[str, float]:
+    """Of Ada, Hopper and Blackwell, which do 8 bits at twice that rate (tables of the same white papers)."""
+    return {**_tensor(float32, tf32, half), "float8": 2 * half}
 
 
 _HOPPER = "NVIDIA H100 Tensor Core GPU Architecture white paper 1.04, table 2 and appendix A"
@@ -124,7 +129,7 @@ def _laptop(name: str) -> str:
 CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     "b200": _card(
         "NVIDIA HGX B200 data sheet (dense is half of what it says with sparsity); clock and L2 as drivers report them",
-        tflops=_tensor(75, 1125, 2250),
+        tflops=_tensor8(75, 1125, 2250),
         gb_per_s=7700,
         l2_mib=126.5,
         multiprocessors=148,
@@ -135,7 +140,7 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     ),
     "h200": _card(
         f"NVIDIA H200 data sheet; {_HOPPER}",
-        tflops=_tensor(66.9, 494.7, 989.4),
+        tflops=_tensor8(66.9, 494.7, 989.4),
         gb_per_s=4800,
         l2_mib=50,
         multiprocessors=132,
@@ -146,7 +151,7 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     ),
     "h100": _card(
         _HOPPER,
-        tflops=_tensor(66.9, 494.7, 989.4),
+        tflops=_tensor8(66.9, 494.7, 989.4),
         gb_per_s=3352,
         l2_mib=50,
         multiprocessors=132,
@@ -157,7 +162,7 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     ),
     "h100-pcie": _card(
         _HOPPER,
-        tflops=_tensor(51.2, 378, 756),
+        tflops=_tensor8(51.2, 378, 756),
         gb_per_s=2039,
         l2_mib=50,
         multiprocessors=114,
@@ -190,7 +195,7 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     ),
     "l40s": _card(
         "NVIDIA L40S data sheet",
-        tflops=_tensor(91.6, 183, 362),
+        tflops=_tensor8(91.6, 183, 362),
         gb_per_s=864,
         l2_mib=96,
         multiprocessors=142,
@@ -200,7 +205,7 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     ),
     "l40": _card(
         "NVIDIA L40 data sheet",
-        tflops=_tensor(90.5, 90.5, 181),
+        tflops=_tensor8(90.5, 90.5, 181),
         gb_per_s=864,
         l2_mib=96,
         multiprocessors=142,
@@ -210,7 +215,7 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     ),
     "l4": _card(
         "NVIDIA L4 data sheet (dense is half of what it says with sparsity)",
-        tflops=_tensor(30.3, 60.5, 121),
+        tflops=_tensor8(30.3, 60.5, 121),
         gb_per_s=300,
         l2_mib=48,
         multiprocessors=58,
@@ -251,7 +256,7 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     ),
     "rtx6000-ada": _card(
         "NVIDIA RTX 6000 Ada Generation data sheet; NVIDIA Ada GPU Architecture white paper 2.02 (full AD102)",
-        tflops=_tensor(91.1, 182.1, 364.2),
+        tflops=_tensor8(91.1, 182.1, 364.2),
         gb_per_s=960,
         l2_mib=96,
         multiprocessors=142,
@@ -261,7 +266,7 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     ),
     "rtx-pro-6000": _card(
         _PRO_BLACKWELL,
-        tflops=_tensor(126.0, 251.9, 503.8),
+        tflops=_tensor8(126.0, 251.9, 503.8),
         gb_per_s=1792,
         l2_mib=128,
         multiprocessors=188,
@@ -272,7 +277,7 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     "rtx-pro-6000-maxq": _card(
         "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition data sheet (110 TFLOPS, 3511 AI TOPS, of which the "
         "others follow)",
-        tflops=_tensor(109.7, 219.4, 438.9),
+        tflops=_tensor8(109.7, 219.4, 438.9),
         gb_per_s=1792,
         l2_mib=128,
         multiprocessors=188,
@@ -326,7 +331,7 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     ),
     "rtx5090": _card(
         _GEFORCE_BLACKWELL,
-        tflops=_tensor(104.8, 104.8, 209.5),
+        tflops=_tensor8(104.8, 104.8, 209.5),
         gb_per_s=1792,
         l2_mib=96,
         multiprocessors=170,
@@ -336,7 +341,7 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     ),
     "rtx5080": _card(
         _GEFORCE_BLACKWELL,
-        tflops=_tensor(56.3, 56.3, 112.6),
+        tflops=_tensor8(56.3, 56.3, 112.6),
         gb_per_s=960,
         l2_mib=64,
         multiprocessors=84,
@@ -346,7 +351,7 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     ),
     "rtx5070ti": _card(
         _GEFORCE_BLACKWELL,
-        tflops=_tensor(43.9, 43.9, 87.9),
+        tflops=_tensor8(43.9, 43.9, 87.9),
         gb_per_s=896,
         l2_mib=48,
         multiprocessors=70,
@@ -356,7 +361,7 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     ),
     "rtx4090": _card(
         _ADA,
-        tflops=_tensor(82.6, 82.6, 165.2),
+        tflops=_tensor8(82.6, 82.6, 165.2),
         gb_per_s=1008,
         l2_mib=72,
         multiprocessors=128,
@@ -366,7 +371,7 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     ),
     "rtx4080": _card(
         _ADA,
-        tflops=_tensor(48.7, 48.7, 97.5),
+        tflops=_tensor8(48.7, 48.7, 97.5),
         gb_per_s=716.8,
         l2_mib=64,
         multiprocessors=76,
@@ -376,7 +381,7 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     ),
     "rtx4070ti": _card(
         _ADA,
-        tflops=_tensor(40.1, 40.1, 80.2),
+        tflops=_tensor8(40.1, 40.1, 80.2),
         gb_per_s=504,
         l2_mib=48,
         multiprocessors=60,
@@ -386,7 +391,7 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     ),
     "rtx4070": _card(
         "NVIDIA's comparison of GeForce cards (RTX 4070); peaks by cores and clock as in the Ada white paper",
-        tflops=_tensor(29.1, 29.1, 58.3),
+        tflops=_tensor8(29.1, 29.1, 58.3),
         gb_per_s=504,
         l2_mib=36,
         multiprocessors=46,
@@ -396,7 +401,7 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     ),
     "rtx4060ti-16gb": _card(
         "NVIDIA's comparison of GeForce cards (RTX 4060 Ti 16 GB); peaks by cores and clock as in the Ada white paper",
-        tflops=_tensor(22.1, 22.1, 44.1),
+        tflops=_tensor8(22.1, 22.1, 44.1),
         gb_per_s=288,
         l2_mib=32,
         multiprocessors=34,
@@ -406,7 +411,7 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     ),
     "rtx4060": _card(
         "NVIDIA's comparison of GeForce cards (RTX 4060); peaks by cores and clock as in the Ada white paper",
-        tflops=_tensor(15.1, 15.1, 30.2),
+        tflops=_tensor8(15.1, 15.1, 30.2),
         gb_per_s=272,
         l2_mib=24,
         multiprocessors=24,
@@ -478,7 +483,7 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     ),
     "rtx4090-laptop": _card(
         _laptop("RTX 4090 Laptop"),
-        tflops=_tensor(39.7, 39.7, 79.4),
+        tflops=_tensor8(39.7, 39.7, 79.4),
         gb_per_s=576,
         l2_mib=64,
         multiprocessors=76,
@@ -488,7 +493,7 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     ),
     "rtx4070-laptop": _card(
         _laptop("RTX 4070 Laptop"),
-        tflops=_tensor(20.0, 20.0, 40.1),
+        tflops=_tensor8(20.0, 20.0, 40.1),
         gb_per_s=256,
         l2_mib=32,
         multiprocessors=36,
@@ -498,7 +503,7 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     ),
     "rtx4060-laptop": _card(
         _laptop("RTX 4060 Laptop"),
-        tflops=_tensor(14.6, 14.6, 29.1),
+        tflops=_tensor8(14.6, 14.6, 29.1),
         gb_per_s=256,
         l2_mib=32,
         multiprocessors=24,

@@ -43,6 +43,7 @@ class OwnCard(BaseModel):
     tf32_tflops: float | None = Field(None, ge=0, le=100_000, allow_inf_nan=False)
     float16_tflops: float | None = Field(None, ge=0, le=100_000, allow_inf_nan=False)
     bfloat16_tflops: float | None = Field(None, ge=0, le=100_000, allow_inf_nan=False)
+    float8_tflops: float | None = Field(None, ge=0, le=100_000, allow_inf_nan=False)
     l2_mib: float | None = Field(None, gt=0, le=10_000, allow_inf_nan=False)
     multiprocessors: int | None = Field(None, gt=0, le=10_000)
     clock_mhz: float | None = Field(None, gt=0, le=10_000, allow_inf_nan=False)
@@ -61,7 +62,7 @@ class OwnCard(BaseModel):
         lender_key, lent = self._nearest()
         guessed = []
         flops = {"float32": self.float32_tflops * TERA}
-        for kind in ("tf32", "float16", "bfloat16"):
+        for kind in ("tf32", "float16", "bfloat16", "float8"):
             said = getattr(self, f"{kind}_tflops")
             if said is None and kind in lent.flops:
                 guessed.append("flops")

@@ -51,6 +51,9 @@ def test_tensor_cores_do_what_their_architecture_has_and_faster_the_shorter_the_
         assert flops["bfloat16"] == flops["float16"]
         assert flops["float32"] <= flops["tf32"] * 1.001
         assert flops["tf32"] * 2 == pytest.approx(flops["float16"], rel=0.02)
+    if gpu.capability >= (8, 9):
+        kinds.add("float8")
+        assert flops["float8"] == 2 * flops["float16"]
     assert set(flops) == kinds
 
 
