@@ -38,7 +38,8 @@ SPREAD = 1.35
 than those fitted on."""
 
 WIDE_SPREAD = 1.6
-"""The same where the card's figures are guessed, or weights are stored in formats that have to be unpacked."""
+"""The same where the card's figures are guessed, weights are stored in formats that have to be unpacked, or several
+cards share the model."""
 
 
 @dataclass(frozen=True)
@@ -185,9 +186,6 @@ def serving_time(work: ServedWork, card: CardPerformance, users: int, prompt: in
     step = generating(work, card, users, middle)
     # As many prompts have to be read as answers are finished.
     whole_s = reading(work, card, users, prompt).total_s + answer * step.total_s
-    spread = SPREAD
-    if card.derived or work.unpacked:
-        spread = WIDE_SPREAD
     alone = reading(work, card, 1, prompt).total_s
     first = alone
     if users > 1:
@@ -201,9 +199,20 @@ def serving_time(work: ServedWork, card: CardPerformance, users: int, prompt: in
         alone_first_token_s=alone,
         alone_tokens_per_s=1 / generating(work, card, 1, middle).total_s,
         bound=step.bound,
-        spread=spread,
+        spread=spread_of(work, card),
         source=f"{card.source}; constants fitted on TensorRT-LLM's published GPT-J rows (December 2023)",
     )
+
+
+def spread_of(work: ServedWork, card: CardPerformance) -> float:
+    """The factor by which the interval goes from each figure, either way.
+
+    That of several cards was widened after the blind rows: the table's release read the keys of heads in groups once
+    for each head of queries, which no later one does.
+    """
+    if card.derived or work.unpacked or work.ranks > 1:
+        return WIDE_SPREAD
+    return SPREAD
 
 
 def generating(work: ServedWork, card: CardPerformance, requests: int, length: float) -> _Parts:

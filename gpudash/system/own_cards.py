@@ -126,6 +126,21 @@ def own_cards_file() -> Path:
     return data_folder() / "cards.toml"
 
 
+def own_cards() -> OwnCards:
+    """The cards of `own_cards_file`, none where there is no such file.
+
+    Raises:
+        ValueError: one sentence, when it cannot be read.
+    """
+    path = own_cards_file()
+    try:
+        return read_own_cards(path)
+    except FileNotFoundError:
+        return OwnCards({}, {})
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}.") from None
+
+
 def read_own_cards(path: Path) -> OwnCards:
     """The cards of a file.
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpudash.devices.card_performance import CARD_PERFORMANCE
-from gpudash.speed.serving import SPREAD, WIDE_SPREAD, ServedWork, generating, reading, serving_time
+from gpudash.speed.serving import ServedWork, generating, reading, serving_time, spread_of
 
 BLIND = Path(__file__).parent / "blind"
 
@@ -114,7 +114,7 @@ def _row(table: str, row: dict[str, str]) -> Row:
     card = CARD_PERFORMANCE[row["card"]]
     work = work_of(row["model"], row["precision"], int(row["gpus"]))
     measured = float(row["throughput"])
-    spread = WIDE_SPREAD if work.unpacked else SPREAD
+    spread = spread_of(work, card)
     if row["mode"] == "decode":
         length = int(row["size"])
         predicted = 1 / generating(work, card, 1, length / 2).total_s

@@ -16,11 +16,12 @@ from gpudash.memory.predicting.prediction import COMMUNICATION, CONTEXT, HELD_BA
 from gpudash.memory.predicting.rank_estimates import SPLIT
 from gpudash.memory.serving.plan import RANKS
 from gpudash.memory.serving.profiling import MARGIN_BYTES
-from gpudash.units import format_bytes, format_like
+from gpudash.units import format_bytes, format_duration, format_like, format_throughput
 
 if TYPE_CHECKING:
     from gpudash.drawing.ghost import Ghost
     from gpudash.memory.serving.plan import Service, ServingAnswer
+    from gpudash.speed.serving import ServingTime
 
 BAR_WIDTH = 60
 """Characters of the bar."""
@@ -188,13 +189,13 @@ def _alternatives(prediction: Prediction) -> Table:
     return table
 
 
-def print_serving(answer: ServingAnswer) -> None:
-    """The verdict, a bar over one card's memory, the figures, and what would serve as many as asked."""
+def print_serving(answer: ServingAnswer, time: ServingTime | None) -> None:
+    """The verdict, a bar over one card's memory, the figures, how fast, and what would serve as many as asked."""
     console, service = stdout(), answer.service
     coloured = console.color_system is not None
     console.print(Text.assemble(one_line(f"{answer.path} on {_cards(service)}: "), _verdict(answer)), soft_wrap=True)
     console.print(_of_a_card(service, coloured=coloured), soft_wrap=True)
-    for line in _served(answer):
+    for line in [*_served(answer), *_how_fast(time)]:
         console.print(line, soft_wrap=True)
     if answer.ways:
         console.print()
@@ -279,6 +280,27 @@ def _served(answer: ServingAnswer) -> list[str]:
     lines.append(
         f"weights by {source}; the KV cache may be off by {format_bytes(MARGIN_BYTES)}; as vLLM counts since 0.21"
     )
+    return lines
+
+
+def _how_fast(time: ServingTime | None) -> list[str]:
+    """What is predicted of a server's speed, in words that say so."""
+    if time is None:
+        return []
+
+    def between(value: float) -> str:
+        low, high = (format_throughput(each, "tokens") for each in (value / time.spread, value * time.spread))
+        return f"{format_throughput(value, 'tokens')} ({low} to {high})"
+
+    def after(seconds: float) -> str:
+        low, high = format_duration(seconds / time.spread), format_duration(seconds * time.spread)
+        return f"first token after {format_duration(seconds)} ({low} to {high})"
+
+    lines = [f"predicted, for prompts of {time.prompt:,} and answers of {time.answer:,} tokens, not measured:"]
+    if time.users > 1:
+        each = f"{between(time.tokens_per_s_user)} for each, {between(time.tokens_per_s)} in all"
+        lines.append(f"  {time.users:,} at a time: {after(time.first_token_s)}; {each}; bound by {time.bound}")
+    lines.append(f"  one alone: {after(time.alone_first_token_s)}; {between(time.alone_tokens_per_s)}")
     return lines
 
 
