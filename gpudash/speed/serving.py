@@ -102,6 +102,7 @@ class ServingTime:
         prompt: tokens of each that are read.
         answer: tokens of each that are generated.
         first_token_s: from a request's start to its first token, while the others generate.
+        together_first_token_s: the same of the last one, when all of them come at once.
         tokens_per_s: generated in all, new prompts between them.
         alone_first_token_s: the same of a request that is alone.
         alone_tokens_per_s: generated for a request that is alone.
@@ -114,6 +115,7 @@ class ServingTime:
     prompt: int
     answer: int
     first_token_s: float
+    together_first_token_s: float
     tokens_per_s: float
     alone_first_token_s: float
     alone_tokens_per_s: float
@@ -133,6 +135,7 @@ class ServingTime:
             document[name] = getattr(self, name)
         for name in (
             "first_token_s",
+            "together_first_token_s",
             "tokens_per_s_user",
             "tokens_per_s",
             "alone_first_token_s",
@@ -185,7 +188,8 @@ def serving_time(work: ServedWork, card: CardPerformance, users: int, prompt: in
     middle = prompt + answer / 2
     step = generating(work, card, users, middle)
     # As many prompts have to be read as answers are finished.
-    whole_s = reading(work, card, users, prompt).total_s + answer * step.total_s
+    together = reading(work, card, users, prompt).total_s
+    whole_s = together + answer * step.total_s
     alone = reading(work, card, 1, prompt).total_s
     first = alone
     if users > 1:
@@ -195,6 +199,7 @@ def serving_time(work: ServedWork, card: CardPerformance, users: int, prompt: in
         prompt=prompt,
         answer=answer,
         first_token_s=first,
+        together_first_token_s=together,
         tokens_per_s=users * answer / whole_s,
         alone_first_token_s=alone,
         alone_tokens_per_s=1 / generating(work, card, 1, middle).total_s,

@@ -42,6 +42,8 @@ SHAPES = {
     "llama-2-70b": Shape(68.98e9, 80, 8192, 1024, 8192),
     "falcon-180b": Shape(179.5e9, 80, 14848, 512, 14848),
     "llama-3-8b": Shape(8.03e9, 32, 4096, 1024, 4096),
+    "mistral-7b": Shape(7.25e9, 32, 4096, 1024, 4096),
+    "qwen2.5-0.5b": Shape(0.494e9, 24, 896, 128, 896),
     "llama-3-70b": Shape(70.55e9, 80, 8192, 1024, 8192),
 }
 
@@ -59,7 +61,7 @@ class Row:
 
     Attributes:
         table: its file.
-        what: "first token", "generating", "reading" or "both".
+        what: "first token", "generating", "a token", "reading" or "both".
         spread: of the predicted interval.
     """
 
@@ -86,6 +88,8 @@ def work_of(model: str, precision: str, ranks: int) -> ServedWork:
     shape = SHAPES[model]
     number = 2
     arithmetic = "float16"
+    if precision == "bfloat16":
+        arithmetic = "bfloat16"
     if precision == "fp8":
         number = 1
         arithmetic = "float8"
@@ -103,8 +107,8 @@ def work_of(model: str, precision: str, ranks: int) -> ServedWork:
 
 
 def rows() -> Iterator[Row]:
-    """Every row of both tables."""
-    for table in ("serving_tensorrt_llm", "serving_llama_cpp"):
+    """Every row of the tables."""
+    for table in ("serving_tensorrt_llm", "serving_llama_cpp", "serving_vllm"):
         with (BLIND / f"{table}.csv").open() as file:
             for row in csv.DictReader(file):
                 yield _row(table, row)
@@ -115,6 +119,14 @@ def _row(table: str, row: dict[str, str]) -> Row:
     work = work_of(row["model"], row["precision"], int(row["gpus"]))
     measured = float(row["throughput"])
     spread = spread_of(work, card)
+    if row["unit"] == "ms a token":
+        prompt, answer = map(int, row["size"].split("+"))
+        seconds = generating(work, card, int(row["batch"]), prompt + answer / 2).total_s
+        return Row(table, row["card"], row["model"], "a token", measured / 1e3, seconds, spread)
+    if row["mode"] == "first token":
+        prompt, answer = map(int, row["size"].split("+"))
+        seconds = serving_time(work, card, int(row["batch"]), prompt, answer).first_token_s
+        return Row(table, row["card"], row["model"], "first token", measured / 1e3, seconds, spread)
     if row["mode"] == "decode":
         length = int(row["size"])
         predicted = 1 / generating(work, card, 1, length / 2).total_s

@@ -299,7 +299,8 @@ def _how_fast(time: ServingTime | None) -> list[str]:
     lines = [f"predicted, for prompts of {time.prompt:,} and answers of {time.answer:,} tokens, not measured:"]
     if time.users > 1:
         each = f"{between(time.tokens_per_s_user)} for each, {between(time.tokens_per_s)} in all"
-        lines.append(f"  {time.users:,} at a time: {after(time.first_token_s)}; {each}; bound by {time.bound}")
+        first = f"{after(time.first_token_s)}, {format_duration(time.together_first_token_s)} when all ask at once"
+        lines.append(f"  {time.users:,} at a time: {first}; {each}; bound by {time.bound}")
     lines.append(f"  one alone: {after(time.alone_first_token_s)}; {between(time.alone_tokens_per_s)}")
     return lines
 

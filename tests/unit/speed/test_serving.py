@@ -46,6 +46,13 @@ def test_another_model_of_the_same_server_is_met_blind_on_all_three_cards() -> N
     assert sum(row.covered for row in found) == len(found) == 18
 
 
+def test_throughput_of_vllm_is_met_blind_for_one_to_forty_eight_requests() -> None:
+    found = [row for row in rows() if row.table == "serving_vllm" and row.what == "both"]
+    assert {row.card for row in found} == {"rtx4090", "l4"}
+    assert off(found) <= 0.1
+    assert sum(row.covered for row in found) == len(found) == 11
+
+
 def test_generating_alone_is_met_blind_on_eleven_cards_of_another_server() -> None:
     found = [row for row in rows() if row.what == "generating"]
     assert len({row.card for row in found}) == 11
@@ -59,7 +66,8 @@ def test_more_users_get_more_in_all_and_less_each(card: str, users: int, prompt:
     many = serving_time(LLAMA_8B, CARD_PERFORMANCE[card], users + 1, prompt, answer)
     assert many.tokens_per_s >= few.tokens_per_s * 0.999
     assert many.tokens_per_s_user <= few.tokens_per_s_user * 1.001
-    assert many.first_token_s >= few.first_token_s
+    assert many.first_token_s >= few.first_token_s >= few.alone_first_token_s
+    assert many.together_first_token_s >= few.together_first_token_s >= few.alone_first_token_s
     assert few.alone_tokens_per_s >= few.tokens_per_s_user
 
 
