@@ -20,8 +20,18 @@ TERA = 1e12
 GIGA = 1e9
 MIB = 2**20
 
-_LANE_BYTES_PER_S = {3: 8e9 * 128 / 130 / 8, 4: 16e9 * 128 / 130 / 8, 5: 32e9 * 128 / 130 / 8}
-"""Each way, by generation of PCI Express: transfers of one bit, of which 128 in 130 are data (PCI-SIG, 3.0 to 5.0)."""
+_LANE_BYTES_PER_S = {
+    1: 2.5e9 * 8 / 10 / 8,
+    2: 5e9 * 8 / 10 / 8,
+    3: 8e9 * 128 / 130 / 8,
+    4: 16e9 * 128 / 130 / 8,
+    5: 32e9 * 128 / 130 / 8,
+    6: 64e9 * 242 / 256 / 8,
+}
+"""Each way, by generation of PCI Express: transfers of one bit, of which 8 in 10 are data, since the third 128 in 130,
+in the sixth 242 in 256 (PCI-SIG)."""
+
+_LANES = (1, 2, 4, 8, 16)
 
 
 @dataclass(frozen=True)
@@ -65,7 +75,7 @@ def pcie_bytes_per_s(generation: int, lanes: int) -> float:
     Raises:
         ValueError: for a generation or a width that no card has.
     """
-    if generation not in _LANE_BYTES_PER_S or lanes not in (1, 2, 4, 8, 16):
+    if generation not in _LANE_BYTES_PER_S or lanes not in _LANES:
         raise ValueError(f"no card has a PCIe link of generation {generation} with {lanes} lanes")
     return _LANE_BYTES_PER_S[generation] * lanes
 
@@ -569,6 +579,36 @@ def performance_of(card: str, own: Mapping[str, CardPerformance] | None = None) 
     if known is None:
         return None
     return CARD_PERFORMANCE.get(known.key)
+
+
+def performance_in_machine(
+    product: str,
+    capability: tuple[int, int] | None = None,
+    multiprocessors: int | None = None,
+    pcie: tuple[int, int] | None = None,
+    own: Mapping[str, CardPerformance] | None = None,
+) -> CardPerformance | None:
+    """What a card that is there can do, by what its driver says of it; ``None`` for one of no known architecture.
+
+    Args:
+        product: its name as the driver has it.
+        capability: compute capability.
+        multiprocessors: how many it has; of a MIG instance those of the instance, whose name no data sheet has.
+        pcie: generation and lanes of its link in this machine, which may be less than the card's own.
+        own: cards of the user's, by name, which come first.
+    """
+    card = performance_of(product, own)
+    if card is None and capability is not None and multiprocessors:
+        card = guessed_performance(product, capability, multiprocessors)
+    if card is None or pcie is None or pcie[0] not in _LANE_BYTES_PER_S or pcie[1] not in _LANES:
+        return card
+    link = pcie_bytes_per_s(*pcie)
+    peer = card.peer_bytes_per_s
+    # Where cards have no link of their own they exchange over that to the host.
+    if peer == card.link_bytes_per_s:
+        peer = link
+    sure = tuple(name for name in card.guessed if name != "link_bytes_per_s")
+    return replace(card, link_bytes_per_s=link, peer_bytes_per_s=peer, guessed=sure)
 
 
 _GUESSED = ("flops", "bytes_per_s", "l2_bytes", "clock_hz", "link_bytes_per_s", "peer_bytes_per_s", "power_w")

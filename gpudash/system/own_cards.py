@@ -47,7 +47,7 @@ class OwnCard(BaseModel):
     l2_mib: float | None = Field(None, gt=0, le=10_000, allow_inf_nan=False)
     multiprocessors: int | None = Field(None, gt=0, le=10_000)
     clock_mhz: float | None = Field(None, gt=0, le=10_000, allow_inf_nan=False)
-    pcie_generation: int | None = Field(None, ge=3, le=5)
+    pcie_generation: int | None = Field(None, ge=1, le=6)
     pcie_lanes: int = Field(16, ge=1, le=16)
     nvlink_gb_per_s: float | None = Field(None, ge=0, le=10_000, allow_inf_nan=False)
     power_w: float | None = Field(None, gt=0, le=10_000, allow_inf_nan=False)
