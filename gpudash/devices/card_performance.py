@@ -127,7 +127,7 @@ _TURING = "NVIDIA Turing GPU Architecture white paper, appendices A and B"
 _VOLTA = "NVIDIA Tesla V100 GPU Architecture white paper 1.1, table 1"
 _LAPTOP = (
     "NVIDIA's comparison of GeForce laptops (cores, the highest boost clock and power that a maker may set); peaks are "
-    "those of the desktop's chip by cores and clock"
+    "those of the desktop's chip by cores and clock, L2 is that of the chip and not confirmed"
 )
 
 
@@ -141,7 +141,7 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
         "NVIDIA HGX B200 data sheet (dense is half of what it says with sparsity); clock and L2 as drivers report them",
         tflops=_tensor8(75, 1125, 2250),
         gb_per_s=7700,
-        l2_mib=126.5,
+        l2_mib=126,
         multiprocessors=148,
         mhz=1965,
         pcie=(5, 16),
@@ -149,10 +149,10 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
         watts=1000,
     ),
     "h200": _card(
-        f"NVIDIA H200 data sheet; {_HOPPER}",
+        f"NVIDIA H200 data sheet; {_HOPPER}; L2 as drivers report it",
         tflops=_tensor8(66.9, 494.7, 989.4),
         gb_per_s=4800,
-        l2_mib=50,
+        l2_mib=60,
         multiprocessors=132,
         mhz=1980,
         pcie=(5, 16),
@@ -461,10 +461,11 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
         watts=220,
     ),
     "rtx3060": _card(
-        "NVIDIA's comparison of GeForce cards (RTX 3060 12 GB); peaks by cores and clock as in the GA102 white paper",
+        "NVIDIA's comparison of GeForce cards (RTX 3060 12 GB); peaks by cores and clock as in the GA102 white paper; "
+        "L2 as drivers report it",
         tflops=_tensor(12.7, 12.7, 25.5),
         gb_per_s=360,
-        l2_mib=3,
+        l2_mib=2.25,
         multiprocessors=28,
         mhz=1777,
         pcie=(4, 16),
@@ -552,10 +553,10 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
         watts=115,
     ),
     "rtx3050-laptop": _card(
-        _laptop("RTX 3050 Laptop"),
+        _laptop("RTX 3050 Laptop").replace("that of the chip and not confirmed", "as drivers report it"),
         tflops=_tensor(7.1, 7.1, 14.3),
         gb_per_s=192,
-        l2_mib=2,
+        l2_mib=1.5,
         multiprocessors=16,
         mhz=1740,
         pcie=(4, 8),
