@@ -28,12 +28,10 @@ from gpudash.cli.terminal.output import (
     stdout,
 )
 from gpudash.cli.terminal.workload_flags import SpecHelp, WorkloadOptions, has_fields, no_workload, parsed_fields
-from gpudash.devices.card_performance import performance_of
 from gpudash.devices.known_gpus import KnownGpu, find
 from gpudash.devices.names import kind_of, size_of
 from gpudash.memory.serving.plan import ModelServer, ServerCard, ServerFlags, ServingAnswer
-from gpudash.memory.serving.served_model import KNOWN
-from gpudash.session.predicting.server_time import server_time
+from gpudash.session.predicting.server_time import server_times
 from gpudash.specs import ModelSpec, Spec, build, workloads
 from gpudash.specs.invalid import did_you_mean
 from gpudash.system.garbage import without_collection
@@ -44,7 +42,6 @@ from gpudash.units import format_bytes
 if TYPE_CHECKING:
     from gpudash.memory.predicting.estimate import Estimate
     from gpudash.session import Answer, Session
-    from gpudash.speed.serving import ServingTime
 
 READY_TIMEOUT_S = 20.0
 """Longest wait for the machine's first readings; a hanging driver is given up sooner."""
@@ -510,35 +507,16 @@ def estimate_serving(path: str, arguments: Sequence[str], options: "WorkloadOpti
             if (value := getattr(serving, name)) is not None and value < 1:
                 raise ValueError(f"--{name} {value} is less than 1.")
         answer = ServingAnswer(path, server, service, length, serving.users)
-        time = _server_time(answer, serving.answer)
+        times = server_times(answer, own_cards().performance, serving.answer)
     except ValueError as error:
         raise RequestError(str(error), SERVE_FLAGS) from None
     if as_json:
-        said = None
-        if time is not None:
-            said = time.to_dict()
-        print_json({**answer.to_json(), "time": said})
+        print_json(times.joined(answer.to_json()))
     else:
         from gpudash.cli.terminal.estimate_report import print_serving
 
-        print_serving(answer, time)
+        print_serving(answer, times)
     return Exit.FINISHED
-
-
-def _server_time(answer: ServingAnswer, tokens: int | None) -> "ServingTime | None":
-    """How fast the server is predicted to answer as many as it serves; ``None`` when it does not start, or what its
-    card or its model's matrices are is not known.
-
-    Raises:
-        ValueError: one sentence, for an answer that leaves no prompt, or a file of own cards that is none.
-    """
-    service = answer.service
-    card = performance_of(service.card.key or service.card.name, own_cards().performance)
-    length = min(answer.length, service.max_model_len)
-    if card is None or not answer.served or length < 2 or answer.server.model.family not in KNOWN:
-        return None
-    users = min(answer.users or answer.served, answer.served)
-    return server_time(answer.server.model, service, card, users, length, tokens)
 
 
 # An application of its own: the flags of a server overlap with those of a workload by other names.

@@ -2,16 +2,79 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from gpudash.devices.card_performance import CardPerformance
+from gpudash.devices.card_performance import CardPerformance, performance_of
 from gpudash.memory.serving.kv_cache import kv_number_bytes
-from gpudash.memory.serving.plan import Service
-from gpudash.memory.serving.served_model import DTYPES, FULL, STATE, Matrix, ServedModel, part
+from gpudash.memory.serving.plan import Service, ServingAnswer, Way
+from gpudash.memory.serving.served_model import DTYPES, FULL, KNOWN, STATE, Matrix, ServedModel, part
 from gpudash.speed.serving import ServedWork, ServingTime, serving_time
 
 USUAL_ANSWER = 0.25
 """Of a request's tokens, where nobody says how many are its answer."""
+
+
+@dataclass(frozen=True)
+class ServerTimes:
+    """How fast a server and what would serve more are predicted to answer; ``None`` of one that does not start, or of
+    which it is not known what its card can do, or how many matrices its model has.
+
+    Attributes:
+        asked: of the server that was asked for.
+        ways: in the order of `ServingAnswer.ways`.
+        cards: in the order of `ServingAnswer.cards`.
+    """
+
+    asked: ServingTime | None
+    ways: tuple[ServingTime | None, ...] = ()
+    cards: tuple[ServingTime | None, ...] = ()
+
+    def joined(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        """`ServingAnswer.to_json` with a ``time`` in it, and in each way and card."""
+        whole = {**document, "time": _said(self.asked)}
+        for name, times in (("ways", self.ways), ("cards_that_serve", self.cards)):
+            rows = zip(document[name], times, strict=True)
+            whole[name] = [{**row, "time": _said(time)} for row, time in rows]
+        return whole
+
+
+def _said(time: ServingTime | None) -> dict[str, Any] | None:
+    if time is None:
+        return None
+    return time.to_dict()
+
+
+def server_times(
+    answer: ServingAnswer, own: Mapping[str, CardPerformance], answer_tokens: int | None = None
+) -> ServerTimes:
+    """How fast a server, and each of what would serve more, answers as many as it serves of those asked for.
+
+    Args:
+        answer: what each takes.
+        own: cards of the user's, by name.
+        answer_tokens: of each request; ``None`` for a quarter.
+
+    Raises:
+        ValueError: one sentence, when an answer leaves no prompt.
+    """
+    model = answer.server.model
+
+    def of(service: Service, served: int, length: int) -> ServingTime | None:
+        card = performance_of(service.card.key or service.card.name, own)
+        if card is None or served < 1 or length < 2 or model.family not in KNOWN:
+            return None
+        return server_time(model, service, card, min(answer.users or served, served), length, answer_tokens)
+
+    def of_way(way: Way) -> ServingTime | None:
+        # A way may be shorter requests, of which such an answer leaves no prompt.
+        if answer_tokens is not None and answer_tokens >= way.length:
+            return None
+        return of(way.service, way.users, way.length)
+
+    asked = of(answer.service, answer.served, min(answer.length, answer.service.max_model_len))
+    return ServerTimes(asked, tuple(map(of_way, answer.ways)), tuple(map(of_way, answer.cards)))
 
 
 def server_time(

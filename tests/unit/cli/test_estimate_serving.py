@@ -133,3 +133,13 @@ def test_a_file_of_own_cards_that_is_none_is_said_with_its_line(
     (tmp_path / "cards.toml").write_text("[mine]\nmemory_gb_per_s = 'much'\n", encoding="utf-8")
     assert run(words(model, "--simulate", "h100")) == 2
     assert "cards.toml:2:1: mine: memory_gb_per_s: " in capsys.readouterr().err
+
+
+def test_what_would_serve_more_has_its_speed_beside_it(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = words(model, "--simulate", "rtx4090", "--users", "40", "--length", "8192", "--max-model-len", "8192")
+    found = document(capsys, asked)
+    speeds = {way["change"]: way["time"] for way in [*found["ways"], *found["cards_that_serve"]]}
+    assert all(time["predicted"] is True and time["users"] <= 40 for time in speeds.values())
+    assert speeds["H200"]["tokens_per_s"] > speeds["A100 80GB"]["tokens_per_s"]
+    assert run(asked) == 0
+    assert " tokens/s" in capsys.readouterr().out.split("enough")[1]
