@@ -32,9 +32,11 @@ from gpudash.cli.terminal.workload_flags import SpecHelp, WorkloadOptions, has_f
 from gpudash.devices.known_gpus import KnownGpu, find
 from gpudash.devices.names import kind_of, size_of
 from gpudash.memory.serving.plan import ModelServer, ServerCard, ServerFlags, ServingAnswer
+from gpudash.session.predicting.server_time import server_times
 from gpudash.specs import ModelSpec, Spec, TrainingSpec, build, workloads
 from gpudash.specs.invalid import did_you_mean
 from gpudash.system.garbage import without_collection
+from gpudash.system.own_cards import own_cards
 from gpudash.system.settings import load_settings
 from gpudash.units import format_bytes
 
@@ -500,6 +502,9 @@ class ServingOptions(ServerFlags):
     length: int | None = None
     """Tokens of each, prompt and answer; left out: the longest request."""
 
+    answer: int | None = None
+    """Tokens of the answer among them; left out: a quarter."""
+
 
 def is_serving(arguments: Sequence[str]) -> bool:
     """Whether what is left of a command line asks for a server."""
@@ -541,18 +546,19 @@ def estimate_serving(path: str, arguments: Sequence[str], options: "WorkloadOpti
         server = ModelServer(found.values, tensors)
         service = server.on(_card(options), serving)
         length = serving.length or service.max_model_len
-        for name in ("users", "length"):
+        for name in ("users", "length", "answer"):
             if (value := getattr(serving, name)) is not None and value < 1:
                 raise ValueError(f"--{name} {value} is less than 1.")
         answer = ServingAnswer(path, server, service, length, serving.users)
+        times = server_times(answer, own_cards().performance, serving.answer)
     except ValueError as error:
         raise RequestError(str(error), SERVE_FLAGS) from None
     if as_json:
-        print_json(answer.to_json())
+        print_json(times.joined(answer.to_json()))
     else:
         from gpudash.cli.terminal.estimate_report import print_serving
 
-        print_serving(answer)
+        print_serving(answer, times)
     return Exit.FINISHED
 
 

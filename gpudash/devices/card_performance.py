@@ -20,8 +20,18 @@ TERA = 1e12
 GIGA = 1e9
 MIB = 2**20
 
-_LANE_BYTES_PER_S = {3: 8e9 * 128 / 130 / 8, 4: 16e9 * 128 / 130 / 8, 5: 32e9 * 128 / 130 / 8}
-"""Each way, by generation of PCI Express: transfers of one bit, of which 128 in 130 are data (PCI-SIG, 3.0 to 5.0)."""
+_LANE_BYTES_PER_S = {
+    1: 2.5e9 * 8 / 10 / 8,
+    2: 5e9 * 8 / 10 / 8,
+    3: 8e9 * 128 / 130 / 8,
+    4: 16e9 * 128 / 130 / 8,
+    5: 32e9 * 128 / 130 / 8,
+    6: 64e9 * 242 / 256 / 8,
+}
+"""Each way, by generation of PCI Express: transfers of one bit, of which 8 in 10 are data, since the third 128 in 130,
+in the sixth 242 in 256 (PCI-SIG)."""
+
+_LANES = (1, 2, 4, 8, 16)
 
 
 @dataclass(frozen=True)
@@ -29,8 +39,8 @@ class CardPerformance:
     """What the data sheet of a card says. Rates a second.
 
     Attributes:
-        flops: peak by kind of arithmetic, dense: "float32", "tf32", "float16" and "bfloat16"; the last three on tensor
-            cores with sums in fp32, as torch asks for. A kind that the card does not have is missing.
+        flops: peak by kind of arithmetic, dense: "float32", "tf32", "float16", "bfloat16" and "float8"; all but the
+            first on tensor cores with sums in fp32, as torch asks for. A kind that the card does not have is missing.
         bytes_per_s: of its memory.
         l2_bytes: of its second-level cache.
         multiprocessors: how many.
@@ -65,7 +75,7 @@ def pcie_bytes_per_s(generation: int, lanes: int) -> float:
     Raises:
         ValueError: for a generation or a width that no card has.
     """
-    if generation not in _LANE_BYTES_PER_S or lanes not in (1, 2, 4, 8, 16):
+    if generation not in _LANE_BYTES_PER_S or lanes not in _LANES:
         raise ValueError(f"no card has a PCIe link of generation {generation} with {lanes} lanes")
     return _LANE_BYTES_PER_S[generation] * lanes
 
@@ -98,8 +108,13 @@ def _card(
 
 
 def _tensor(float32: float, tf32: float, half: float) -> dict[str, float]:
-    """Of Ampere and later, whose tensor cores do both formats of 16 bits at one rate."""
+    """Of Ampere, whose tensor cores do both formats of 16 bits at one rate."""
     return {"float32": float32, "tf32": tf32, "float16": half, "bfloat16": half}
+
+
+def _tensor8(float32: float, tf32: float, half: float) -> dict[str, float]:
+    """Of Ada, Hopper and Blackwell, which do 8 bits at twice that rate (tables of the same white papers)."""
+    return {**_tensor(float32, tf32, half), "float8": 2 * half}
 
 
 _HOPPER = "NVIDIA H100 Tensor Core GPU Architecture white paper 1.04, table 2 and appendix A"
@@ -112,7 +127,7 @@ _TURING = "NVIDIA Turing GPU Architecture white paper, appendices A and B"
 _VOLTA = "NVIDIA Tesla V100 GPU Architecture white paper 1.1, table 1"
 _LAPTOP = (
     "NVIDIA's comparison of GeForce laptops (cores, the highest boost clock and power that a maker may set); peaks are "
-    "those of the desktop's chip by cores and clock"
+    "those of the desktop's chip by cores and clock, L2 is that of the chip and not confirmed"
 )
 
 
@@ -124,9 +139,9 @@ def _laptop(name: str) -> str:
 CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     "b200": _card(
         "NVIDIA HGX B200 data sheet (dense is half of what it says with sparsity); clock and L2 as drivers report them",
-        tflops=_tensor(75, 1125, 2250),
+        tflops=_tensor8(75, 1125, 2250),
         gb_per_s=7700,
-        l2_mib=126.5,
+        l2_mib=126,
         multiprocessors=148,
         mhz=1965,
         pcie=(5, 16),
@@ -134,10 +149,10 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
         watts=1000,
     ),
     "h200": _card(
-        f"NVIDIA H200 data sheet; {_HOPPER}",
-        tflops=_tensor(66.9, 494.7, 989.4),
+        f"NVIDIA H200 data sheet; {_HOPPER}; L2 as drivers report it",
+        tflops=_tensor8(66.9, 494.7, 989.4),
         gb_per_s=4800,
-        l2_mib=50,
+        l2_mib=60,
         multiprocessors=132,
         mhz=1980,
         pcie=(5, 16),
@@ -146,7 +161,7 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     ),
     "h100": _card(
         _HOPPER,
-        tflops=_tensor(66.9, 494.7, 989.4),
+        tflops=_tensor8(66.9, 494.7, 989.4),
         gb_per_s=3352,
         l2_mib=50,
         multiprocessors=132,
@@ -157,7 +172,7 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     ),
     "h100-pcie": _card(
         _HOPPER,
-        tflops=_tensor(51.2, 378, 756),
+        tflops=_tensor8(51.2, 378, 756),
         gb_per_s=2039,
         l2_mib=50,
         multiprocessors=114,
@@ -190,7 +205,7 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     ),
     "l40s": _card(
         "NVIDIA L40S data sheet",
-        tflops=_tensor(91.6, 183, 362),
+        tflops=_tensor8(91.6, 183, 362),
         gb_per_s=864,
         l2_mib=96,
         multiprocessors=142,
@@ -200,7 +215,7 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     ),
     "l40": _card(
         "NVIDIA L40 data sheet",
-        tflops=_tensor(90.5, 90.5, 181),
+        tflops=_tensor8(90.5, 90.5, 181),
         gb_per_s=864,
         l2_mib=96,
         multiprocessors=142,
@@ -210,7 +225,7 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     ),
     "l4": _card(
         "NVIDIA L4 data sheet (dense is half of what it says with sparsity)",
-        tflops=_tensor(30.3, 60.5, 121),
+        tflops=_tensor8(30.3, 60.5, 121),
         gb_per_s=300,
         l2_mib=48,
         multiprocessors=58,
@@ -251,7 +266,7 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     ),
     "rtx6000-ada": _card(
         "NVIDIA RTX 6000 Ada Generation data sheet; NVIDIA Ada GPU Architecture white paper 2.02 (full AD102)",
-        tflops=_tensor(91.1, 182.1, 364.2),
+        tflops=_tensor8(91.1, 182.1, 364.2),
         gb_per_s=960,
         l2_mib=96,
         multiprocessors=142,
@@ -261,7 +276,7 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     ),
     "rtx-pro-6000": _card(
         _PRO_BLACKWELL,
-        tflops=_tensor(126.0, 251.9, 503.8),
+        tflops=_tensor8(126.0, 251.9, 503.8),
         gb_per_s=1792,
         l2_mib=128,
         multiprocessors=188,
@@ -272,7 +287,7 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     "rtx-pro-6000-maxq": _card(
         "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition data sheet (110 TFLOPS, 3511 AI TOPS, of which the "
         "others follow)",
-        tflops=_tensor(109.7, 219.4, 438.9),
+        tflops=_tensor8(109.7, 219.4, 438.9),
         gb_per_s=1792,
         l2_mib=128,
         multiprocessors=188,
@@ -326,7 +341,7 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     ),
     "rtx5090": _card(
         _GEFORCE_BLACKWELL,
-        tflops=_tensor(104.8, 104.8, 209.5),
+        tflops=_tensor8(104.8, 104.8, 209.5),
         gb_per_s=1792,
         l2_mib=96,
         multiprocessors=170,
@@ -336,7 +351,7 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     ),
     "rtx5080": _card(
         _GEFORCE_BLACKWELL,
-        tflops=_tensor(56.3, 56.3, 112.6),
+        tflops=_tensor8(56.3, 56.3, 112.6),
         gb_per_s=960,
         l2_mib=64,
         multiprocessors=84,
@@ -346,7 +361,7 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     ),
     "rtx5070ti": _card(
         _GEFORCE_BLACKWELL,
-        tflops=_tensor(43.9, 43.9, 87.9),
+        tflops=_tensor8(43.9, 43.9, 87.9),
         gb_per_s=896,
         l2_mib=48,
         multiprocessors=70,
@@ -356,7 +371,7 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     ),
     "rtx4090": _card(
         _ADA,
-        tflops=_tensor(82.6, 82.6, 165.2),
+        tflops=_tensor8(82.6, 82.6, 165.2),
         gb_per_s=1008,
         l2_mib=72,
         multiprocessors=128,
@@ -366,7 +381,7 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     ),
     "rtx4080": _card(
         _ADA,
-        tflops=_tensor(48.7, 48.7, 97.5),
+        tflops=_tensor8(48.7, 48.7, 97.5),
         gb_per_s=716.8,
         l2_mib=64,
         multiprocessors=76,
@@ -376,7 +391,7 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     ),
     "rtx4070ti": _card(
         _ADA,
-        tflops=_tensor(40.1, 40.1, 80.2),
+        tflops=_tensor8(40.1, 40.1, 80.2),
         gb_per_s=504,
         l2_mib=48,
         multiprocessors=60,
@@ -386,7 +401,7 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     ),
     "rtx4070": _card(
         "NVIDIA's comparison of GeForce cards (RTX 4070); peaks by cores and clock as in the Ada white paper",
-        tflops=_tensor(29.1, 29.1, 58.3),
+        tflops=_tensor8(29.1, 29.1, 58.3),
         gb_per_s=504,
         l2_mib=36,
         multiprocessors=46,
@@ -396,7 +411,7 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     ),
     "rtx4060ti-16gb": _card(
         "NVIDIA's comparison of GeForce cards (RTX 4060 Ti 16 GB); peaks by cores and clock as in the Ada white paper",
-        tflops=_tensor(22.1, 22.1, 44.1),
+        tflops=_tensor8(22.1, 22.1, 44.1),
         gb_per_s=288,
         l2_mib=32,
         multiprocessors=34,
@@ -406,7 +421,7 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     ),
     "rtx4060": _card(
         "NVIDIA's comparison of GeForce cards (RTX 4060); peaks by cores and clock as in the Ada white paper",
-        tflops=_tensor(15.1, 15.1, 30.2),
+        tflops=_tensor8(15.1, 15.1, 30.2),
         gb_per_s=272,
         l2_mib=24,
         multiprocessors=24,
@@ -446,10 +461,11 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
         watts=220,
     ),
     "rtx3060": _card(
-        "NVIDIA's comparison of GeForce cards (RTX 3060 12 GB); peaks by cores and clock as in the GA102 white paper",
+        "NVIDIA's comparison of GeForce cards (RTX 3060 12 GB); peaks by cores and clock as in the GA102 white paper; "
+        "L2 as drivers report it",
         tflops=_tensor(12.7, 12.7, 25.5),
         gb_per_s=360,
-        l2_mib=3,
+        l2_mib=2.25,
         multiprocessors=28,
         mhz=1777,
         pcie=(4, 16),
@@ -478,7 +494,7 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     ),
     "rtx4090-laptop": _card(
         _laptop("RTX 4090 Laptop"),
-        tflops=_tensor(39.7, 39.7, 79.4),
+        tflops=_tensor8(39.7, 39.7, 79.4),
         gb_per_s=576,
         l2_mib=64,
         multiprocessors=76,
@@ -488,7 +504,7 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     ),
     "rtx4070-laptop": _card(
         _laptop("RTX 4070 Laptop"),
-        tflops=_tensor(20.0, 20.0, 40.1),
+        tflops=_tensor8(20.0, 20.0, 40.1),
         gb_per_s=256,
         l2_mib=32,
         multiprocessors=36,
@@ -498,7 +514,7 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
     ),
     "rtx4060-laptop": _card(
         _laptop("RTX 4060 Laptop"),
-        tflops=_tensor(14.6, 14.6, 29.1),
+        tflops=_tensor8(14.6, 14.6, 29.1),
         gb_per_s=256,
         l2_mib=32,
         multiprocessors=24,
@@ -537,10 +553,10 @@ CARD_PERFORMANCE: Mapping[str, CardPerformance] = {
         watts=115,
     ),
     "rtx3050-laptop": _card(
-        _laptop("RTX 3050 Laptop"),
+        _laptop("RTX 3050 Laptop").replace("that of the chip and not confirmed", "as drivers report it"),
         tflops=_tensor(7.1, 7.1, 14.3),
         gb_per_s=192,
-        l2_mib=2,
+        l2_mib=1.5,
         multiprocessors=16,
         mhz=1740,
         pcie=(4, 8),
@@ -564,6 +580,36 @@ def performance_of(card: str, own: Mapping[str, CardPerformance] | None = None) 
     if known is None:
         return None
     return CARD_PERFORMANCE.get(known.key)
+
+
+def performance_in_machine(
+    product: str,
+    capability: tuple[int, int] | None = None,
+    multiprocessors: int | None = None,
+    pcie: tuple[int, int] | None = None,
+    own: Mapping[str, CardPerformance] | None = None,
+) -> CardPerformance | None:
+    """What a card that is there can do, by what its driver says of it; ``None`` for one of no known architecture.
+
+    Args:
+        product: its name as the driver has it.
+        capability: compute capability.
+        multiprocessors: how many it has; of a MIG instance those of the instance, whose name no data sheet has.
+        pcie: generation and lanes of its link in this machine, which may be less than the card's own.
+        own: cards of the user's, by name, which come first.
+    """
+    card = performance_of(product, own)
+    if card is None and capability is not None and multiprocessors:
+        card = guessed_performance(product, capability, multiprocessors)
+    if card is None or pcie is None or pcie[0] not in _LANE_BYTES_PER_S or pcie[1] not in _LANES:
+        return card
+    link = pcie_bytes_per_s(*pcie)
+    peer = card.peer_bytes_per_s
+    # Where cards have no link of their own they exchange over that to the host.
+    if peer == card.link_bytes_per_s:
+        peer = link
+    sure = tuple(name for name in card.guessed if name != "link_bytes_per_s")
+    return replace(card, link_bytes_per_s=link, peer_bytes_per_s=peer, guessed=sure)
 
 
 _GUESSED = ("flops", "bytes_per_s", "l2_bytes", "clock_hz", "link_bytes_per_s", "peer_bytes_per_s", "power_w")

@@ -43,10 +43,11 @@ class OwnCard(BaseModel):
     tf32_tflops: float | None = Field(None, ge=0, le=100_000, allow_inf_nan=False)
     float16_tflops: float | None = Field(None, ge=0, le=100_000, allow_inf_nan=False)
     bfloat16_tflops: float | None = Field(None, ge=0, le=100_000, allow_inf_nan=False)
+    float8_tflops: float | None = Field(None, ge=0, le=100_000, allow_inf_nan=False)
     l2_mib: float | None = Field(None, gt=0, le=10_000, allow_inf_nan=False)
     multiprocessors: int | None = Field(None, gt=0, le=10_000)
     clock_mhz: float | None = Field(None, gt=0, le=10_000, allow_inf_nan=False)
-    pcie_generation: int | None = Field(None, ge=3, le=5)
+    pcie_generation: int | None = Field(None, ge=1, le=6)
     pcie_lanes: int = Field(16, ge=1, le=16)
     nvlink_gb_per_s: float | None = Field(None, ge=0, le=10_000, allow_inf_nan=False)
     power_w: float | None = Field(None, gt=0, le=10_000, allow_inf_nan=False)
@@ -61,7 +62,7 @@ class OwnCard(BaseModel):
         lender_key, lent = self._nearest()
         guessed = []
         flops = {"float32": self.float32_tflops * TERA}
-        for kind in ("tf32", "float16", "bfloat16"):
+        for kind in ("tf32", "float16", "bfloat16", "float8"):
             said = getattr(self, f"{kind}_tflops")
             if said is None and kind in lent.flops:
                 guessed.append("flops")
@@ -123,6 +124,21 @@ class OwnCards:
 def own_cards_file() -> Path:
     """Where cards are looked for unless a file is named."""
     return data_folder() / "cards.toml"
+
+
+def own_cards() -> OwnCards:
+    """The cards of `own_cards_file`, none where there is no such file.
+
+    Raises:
+        ValueError: one sentence, when it cannot be read.
+    """
+    path = own_cards_file()
+    try:
+        return read_own_cards(path)
+    except FileNotFoundError:
+        return OwnCards({}, {})
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}.") from None
 
 
 def read_own_cards(path: Path) -> OwnCards:

@@ -19,6 +19,7 @@ float32_tflops = 56.3
 tf32_tflops = 56.3
 float16_tflops = 112.6
 bfloat16_tflops = 112.6
+float8_tflops = 225.2
 l2_mib = 64
 multiprocessors = 84
 clock_mhz = 2617
@@ -61,7 +62,7 @@ def test_what_a_file_leaves_out_is_lent_by_the_nearest_card_and_counts_as_guesse
 
 
 def test_a_kind_of_arithmetic_that_a_card_lacks_is_said_with_0(tmp_path: Path) -> None:
-    text = f"[old]\n{LEAST}tf32_tflops = 0\nbfloat16_tflops = 0\nfloat16_tflops = 60\n"
+    text = f"[old]\n{LEAST}tf32_tflops = 0\nbfloat16_tflops = 0\nfloat8_tflops = 0\nfloat16_tflops = 60\n"
     card = read(tmp_path, text).performance["old"]
     assert set(card.flops) == {"float32", "float16"}
     assert "flops" not in card.guessed
