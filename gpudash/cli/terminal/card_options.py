@@ -6,19 +6,21 @@ Annotations are evaluated, as in `gpudash.cli.terminal.flags`.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from gpudash.cli.terminal.flags import Simulated
 from gpudash.cli.terminal.output import RequestError
-from gpudash.devices.names import SimulatedCard, simulated_product
+from gpudash.devices.known_gpus import KnownGpu
+from gpudash.devices.names import SimulatedCard, parse_simulated, simulated_product
 from gpudash.devices.simulated_cards import card_label, exact_text
+from gpudash.memory.predicting.architecture import Architecture
 from gpudash.memory.predicting.card_text import NOT_ANSWERED
 from gpudash.speed.offers import STEPS_WITHOUT_EPOCHS, CardOffer, Order, in_order
 from gpudash.speed.prices import Prices
 from gpudash.system.foreign_files import read_regular_text
+from gpudash.system.own_cards import OwnCards, own_cards, own_cards_file
 
 if TYPE_CHECKING:
     from gpudash.memory.predicting.estimate import CardEstimate
@@ -32,13 +34,52 @@ CARDS = Parameter(group="Other cards, and money")
 CARDS_FORM = "Write for example: --cards rtx3060,rtx4090,h100 --price rtx4090=0.44/h"
 
 
+def _asked_cards(_type: Any, tokens: Any) -> list[SimulatedCard]:
+    own = own_cards()
+    return [_own_card(part, own) or parse_simulated(part) for token in tokens for part in token.value.split(",")]
+
+
+def _own_card(text: str, own: OwnCards) -> KnownGpu | None:
+    """A card of the user's own by its name; ``None`` when there is none.
+
+    Raises:
+        ValueError: one sentence, when its file does not say how much memory it has.
+    """
+    name = next((name for name in own.performance if name.casefold() == text.strip().casefold()), None)
+    if name is None:
+        return None
+    size = own.total_bytes.get(name)
+    if size is None:
+        raise ValueError(f'{own_cards_file()} does not say the memory of {name}; add memory = "24GiB" to it.')
+    usual = Architecture()
+    return KnownGpu(
+        name, name, name, size, usual.capability, own.performance[name].multiprocessors, str(own_cards_file())
+    )
+
+
+AskedCards = Annotated[
+    list[SimulatedCard],
+    Parameter(
+        converter=_asked_cards,
+        metavar="GPU|SIZE",
+        show_default=False,
+        negative="",
+        allow_leading_hyphen=True,
+        n_tokens=1,
+        json_list=False,
+    ),
+]
+"""Cards that are asked about; a flag that may be repeated."""
+
+
 @Parameter(name="*")
 @dataclass(kw_only=True)
 class CardOptions:
     """What is asked of other cards than the one in question."""
 
-    cards: Annotated[Simulated, CARDS] = field(default_factory=list)
-    """Answer for these cards as well: names with commas between them (rtx3060,rtx4090,h100), or sizes."""
+    cards: Annotated[AskedCards, CARDS] = field(default_factory=list)
+    """Answer for these cards as well: names with commas between them (rtx3060,rtx4090,h100), sizes, or cards of your
+    own."""
 
     price: Annotated[list[str], Parameter(negative="", metavar="CARD=PRICE/h"), CARDS] = field(default_factory=list)
     """What an hour of a card costs (rtx4090=0.44/h, or h100=2.49EUR/h). May be repeated."""
@@ -93,10 +134,10 @@ class CardOptions:
     def _prices(self) -> Prices:
         try:
             if self.prices is None:
-                return Prices.parse(self.price)
+                return Prices.parse(self.price, own_cards().performance)
             if self.price:
                 raise RequestError("--price and --prices are given together.", "Leave one of them out.")
-            return Prices.read(read_regular_text(self.prices, LARGEST_FILE_BYTES))
+            return Prices.read(read_regular_text(self.prices, LARGEST_FILE_BYTES), own_cards().performance)
         except OSError as error:
             raise RequestError(f"{self.prices} cannot be read: {error.strerror or error}.") from None
         except ValueError as error:
@@ -146,10 +187,10 @@ class CardTable:
     def _offer(
         self, card: SimulatedCard, answer: "CardEstimate | None", time: "StepTime | None", steps: int
     ) -> CardOffer:
-        from gpudash.session.predicting.step_times import performance_of, reason_for
+        from gpudash.session.predicting.step_times import performance_on, reason_for
 
         product = simulated_product(card)
-        performance = performance_of(product)
+        performance = performance_on("sim:0", product, Architecture())
         offer = CardOffer(exact_text(card), card_label(exact_text(card)), time=time, steps=steps)
         reasons = []
         if time is None and performance is None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from gpudash.memory.predicting.estimate import CardEstimate, Estimate
+from gpudash.memory.predicting.estimate import CardEstimate, Estimate, Target
 from gpudash.session.child_process import ChildProcess, Waker
 from gpudash.session.predicting.step_times import times_on
 from gpudash.speed.work import StepWork
@@ -74,9 +74,9 @@ def _times(request: Mapping[str, Any], estimate: Estimate) -> Mapping[str, StepT
     """How long a step is predicted to take, as of `Answer.times`."""
     if estimate.work is None:
         return {}
-    target = request["target"]
-    asked = {str(card["key"]): str(card["target"]["product"]) for card in request.get("cards", ())}
-    return times_on(estimate.work, {**asked, str(target["device"]): str(target["product"])})
+    target = Target.from_json(request["target"])
+    asked = {str(card["key"]): Target.from_json(card["target"]) for card in request.get("cards", ())}
+    return times_on(estimate.work, {**asked, target.device: target})
 
 
 def _work(message: Mapping[str, Any]) -> StepWork | None:
@@ -86,7 +86,7 @@ def _work(message: Mapping[str, Any]) -> StepWork | None:
     return StepWork.from_dict(message["work"])
 
 
-def _ghost(message: Mapping[str, Any], estimate: Estimate) -> Ghost | None:
+def _ghost(message: Mapping[str, Any], estimate: Estimate, request: Mapping[str, Any]) -> Ghost | None:
     """The run's memory as a drawing, made here and not by the window's thread."""
     if not message.get("timeline"):
         return None
@@ -94,7 +94,7 @@ def _ghost(message: Mapping[str, Any], estimate: Estimate) -> Ghost | None:
     from gpudash.memory.predicting.memory_timeline import MemoryTimeline
     from gpudash.session.predicting.ghosts import ghost_of
 
-    return ghost_of(MemoryTimeline.from_json(message["timeline"]), estimate)
+    return ghost_of(MemoryTimeline.from_json(message["timeline"]), estimate, Target.from_json(request["target"]))
 
 
 @dataclass(frozen=True)
@@ -415,7 +415,7 @@ class Estimator:
                 child.work = _work(message) or child.work
                 read = _reader().validate_python(message.get("estimate"))
                 estimate = replace(read, torch=child.torch, work=child.work)
-                child.take_drawing(_ghost(message, estimate), estimate)
+                child.take_drawing(_ghost(message, estimate, request.message), estimate)
                 child.cards = _cards(message) or child.cards
                 # What a step does is the same of all answers to a request: its times are worked out once.
                 child.times = child.times or _times(request.message, estimate)

@@ -18,7 +18,7 @@ from gpudash.memory.allocator.trace import (
     WEIGHTS,
     WORKSPACE,
 )
-from gpudash.memory.predicting.estimate import Estimate
+from gpudash.memory.predicting.estimate import Estimate, Target
 from gpudash.memory.predicting.memory_timeline import PHASES, MemoryTimeline
 from gpudash.memory.predicting.prediction import CONTEXT, HELD_BACK
 from gpudash.session.predicting.step_times import stage_seconds
@@ -81,8 +81,12 @@ def recorded_ghost(run: RunView) -> Ghost | None:
     return None
 
 
-def ghost_of(timeline: MemoryTimeline, estimate: Estimate) -> Ghost:
-    """The drawing of what a run holds, of which ``estimate`` was predicted."""
+def ghost_of(timeline: MemoryTimeline, estimate: Estimate, target: Target | None = None) -> Ghost:
+    """The drawing of what a run holds, of which ``estimate`` was predicted.
+
+    Args:
+        target: where; its stages are as wide as they are predicted to take there. Without one time is left out.
+    """
     level = np.ones(len(timeline.changes))
     allocated = timeline.allocated()
     inside = np.sum([*allocated.values(), level * 0], axis=0)
@@ -102,6 +106,7 @@ def ghost_of(timeline: MemoryTimeline, estimate: Estimate) -> Ghost:
         capacity=estimate.capacity_bytes,
         limit=limit,
     )
-    ghost = replace(ghost, stage_seconds=stage_seconds(estimate.work, estimate.product))
+    if target is not None:
+        ghost = replace(ghost, stage_seconds=stage_seconds(estimate.work, target))
     ghost.prepare()
     return ghost

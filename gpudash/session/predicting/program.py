@@ -208,12 +208,13 @@ def judge_program(question: ProgramQuestion, found: FollowedRun, followed_on: Ar
         from gpudash.session.predicting.ghosts import ghost_of
 
         fullest = max(range(len(judged)), key=lambda place: judged[place].needed_bytes or 0)
-        ghost = ghost_of(timeline_of(traces[fullest], places[fullest], judged[fullest]), judged[fullest])
+        place = places[fullest]
+        ghost = ghost_of(timeline_of(traces[fullest], place, judged[fullest]), judged[fullest], place)
     on_cards: Mapping[str, CardEstimate] = {}
     if len(judged) == 1:
         on_cards = _on_cards(question, traces[0], followed_on)
-    products = {card.key: card.target.product for card in question.cards}
-    times = times_on(estimate.work, {**products, estimate.device: question.target.product})
+    asked = {card.key: card.target for card in question.cards}
+    times = times_on(estimate.work, {**asked, estimate.device: question.target})
     return ProgramAnswer(estimate, ghost=ghost, cards=on_cards, times=times)
 
 

@@ -22,7 +22,8 @@ from gpudash.simulator.device.simulated_gpu import CONTEXT_BYTES
 from gpudash.specs import Spec
 from gpudash.speed.prediction import predict
 from gpudash.speed.words import bound_text, span_text
-from gpudash.speed.work import HostSpeed, StepTime, StepWork
+from gpudash.speed.work import StepTime, StepWork
+from gpudash.workloads.predicting.host_speed import known_host_speed
 
 COMMAND = (sys.executable, "-m", "gpudash.workloads.predicting.estimate_process")
 
@@ -83,7 +84,7 @@ def card_step(spec: Spec, card: KnownGpu) -> CardStep:
     if not answer.get("work"):
         return CardStep(fits, spare, problem="What a step does was not written down.")
     work = StepWork.from_dict(answer["work"])
-    return CardStep(fits, spare, predict(work, performance, HostSpeed()))
+    return CardStep(fits, spare, predict(work, performance, known_host_speed()))
 
 
 def _question(spec: Spec, card: KnownGpu) -> dict[str, Any]:
