@@ -36,7 +36,7 @@ def kernel_times(columns: Columns, card: CardPerformance, constants: Constants) 
     share = np.array([getattr(c, name) for name in RATES])[columns.rate]
     moved = columns.bytes.copy()
     arithmetic = np.zeros_like(moved)
-    peak = tensor_peak(card)[columns.dtype]
+    peak = tensor_peak(card, c)[columns.dtype]
     kinds = columns.kind
 
     product = kinds == kind_index(PRODUCT)
@@ -68,6 +68,8 @@ def kernel_times(columns: Columns, card: CardPerformance, constants: Constants) 
         rate = np.where(last, c.depthwise_channels_last, c.depthwise)
         rate = rate * np.where(columns.backward[depthwise], c.backward_depthwise, 1.0)
         # On cuda's cores, whatever the dtype: tensor cores have nothing to share between channels.
+        wide = np.where(last, c.depthwise_wide_channels_last, c.depthwise_wide)
+        rate = rate / np.where(columns.shape[depthwise, 4] > 25, wide, 1.0)
         arithmetic[depthwise] = columns.flops[depthwise] / (card.flops["float32"] * rate)
         share[depthwise] = np.where(last, c.depthwise_bandwidth_channels_last, c.depthwise_bandwidth)
 
@@ -75,19 +77,26 @@ def kernel_times(columns: Columns, card: CardPerformance, constants: Constants) 
     if attention.any():
         arithmetic[attention] = _attention(columns, attention, peak, card, c)
 
+    resized = (columns.rate == RATES.index("resize")) & (columns.shape[:, 0] > 1)
+    if resized.any():
+        # One thread for each position of the result goes over all images and channels (UpSampleBilinear2d.cu).
+        planes, positions = columns.shape[resized, :2].T
+        rounds = np.ceil(positions / (card.multiprocessors * 1024))
+        arithmetic[resized] = np.maximum(arithmetic[resized], planes * rounds * c.plane)
+
     # What fits into the cache and was just written need not come from memory: less so the more of the cache it takes.
-    found = 1 / (1 + (columns.bytes / (c.l2 * card.l2_bytes)) ** 2)
+    found = 1 / (1 + (columns.bytes / (c.l2 * card.l2_bytes)) ** c.l2_fall)
     memory = moved / (card.bytes_per_s * share) * (1 - found * (1 - 1 / c.l2_rate))
     return KernelTimes(arithmetic, memory, columns.launches * c.launch, c.overlap)
 
 
-def tensor_peak(card: CardPerformance) -> Floats:
+def tensor_peak(card: CardPerformance, c: Constants) -> Floats:
     """Products' FLOPs a second, by `DTYPES`, that the card keeps up within its power."""
     # Torch's default is "highest": products in fp32 do not use TF32.
     fp32 = card.flops["float32"]
     half = card.flops.get("float16", fp32)
     brain = card.flops.get("bfloat16", fp32)
-    kept = _kept(card)
+    kept = _kept(card, c)
     tf32 = card.flops.get("tf32", fp32)
     return np.array([fp32, max(half * kept, fp32), max(brain * kept, fp32), max(tf32 * kept, fp32), fp32 / 32])
 
@@ -96,12 +105,12 @@ _BASE_W = 0.2
 """Share of the board's power that fans, memory and leakage take."""
 
 
-def _kept(card: CardPerformance) -> float:
-    """Share of the tensor cores' peak that the board's power allows.
+def _kept(card: CardPerformance, c: Constants) -> float:
+    """Share of the tensor cores' peak that their feeding and the board's power allow.
 
     A FLOP on tensor cores costs energy by the chip's process: about 1.8 pJ at 12 nm (no bfloat16: Volta, Turing),
-    1.3 pJ at 8 nm (GA10x, of little L2), 1.05 pJ at 7 nm (A100, of a low clock), 0.75 pJ at 5 nm and below. Not
-    fitted: chosen so that cards known for it come out as they are (L4 at half of its peak, T4 at less than half, A10
+    1.3 pJ at 8 nm (GA10x, of little L2), 1.05 pJ at 7 nm (A100, of a low clock), 0.75 pJ at 5 nm, and 0.45 pJ on
+    Blackwell's data centre cards (of HBM3e). Not fitted: chosen so that cards known for it come out as they are (L4 at half of its peak, T4 at less than half, A10
     at three quarters, H100 at three quarters, A100 unharmed).
     """
     half = card.flops.get("float16", card.flops["float32"])
@@ -111,9 +120,14 @@ def _kept(card: CardPerformance) -> float:
         joule = 1.3e-12
     elif card.clock_hz < 1.5e9:
         joule = 1.05e-12
+    elif card.bytes_per_s > 6e12:
+        joule = 0.45e-12
     else:
         joule = 0.75e-12
-    return min(card.power_w * (1 - _BASE_W) / (half * joule), 1.0)
+    fed = 1.0
+    if half > 3 * card.flops["float32"]:
+        fed = c.full_rate
+    return min(card.power_w * (1 - _BASE_W) / (half * joule), fed)
 
 
 _TILES = ((256, 128, "large_tile"), (128, 128, ""), (64, 64, "small_tile"))
