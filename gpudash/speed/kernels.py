@@ -110,8 +110,8 @@ def _kept(card: CardPerformance, c: Constants) -> float:
 
     A FLOP on tensor cores costs energy by the chip's process: about 1.8 pJ at 12 nm (no bfloat16: Volta, Turing),
     1.3 pJ at 8 nm (GA10x, of little L2), 1.05 pJ at 7 nm (A100, of a low clock), 0.75 pJ at 5 nm, and 0.45 pJ on
-    Blackwell's data centre cards (of HBM3e). Not fitted: chosen so that cards known for it come out as they are (L4 at half of its peak, T4 at less than half, A10
-    at three quarters, H100 at three quarters, A100 unharmed).
+    Blackwell's data centre cards (of HBM3e). Not fitted: chosen so that cards known for it come out as they are (L4 at
+    less than two thirds of its peak, T4 at less than half, A10 and H100 at three quarters, A100 unharmed).
     """
     half = card.flops.get("float16", card.flops["float32"])
     if "bfloat16" not in card.flops:

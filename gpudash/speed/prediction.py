@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp, sqrt
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from gpudash.devices.card_performance import CardPerformance
 from gpudash.speed.changes import Change, changes
 from gpudash.speed.columns import Columns, columns_of
-from gpudash.speed.constants import Constants, constants, spread
+from gpudash.speed.constants import Constants, Spread, constants, spread
 from gpudash.speed.kernels import KernelTimes, kernel_times
 from gpudash.speed.work import BOUNDS, KINDS, UNKNOWN, Gain, HostSpeed, StepTime, StepWork
 
@@ -30,13 +29,13 @@ def predict(work: StepWork, card: CardPerformance, host: HostSpeed) -> StepTime:
     median_s = step.seconds()
     by_kind = step.by_kind()
     unknown = int(columns.count[columns.kind == KINDS.index(UNKNOWN)].sum())
-    low, high = _interval(step, by_kind, card, host)
-    bound = step.bound()
+    known = spread()
+    further = _further(step, card, host, known)
     return StepTime(
         median_s=median_s,
-        low_s=median_s * exp(low),
-        high_s=median_s * exp(high),
-        bound=bound,
+        low_s=median_s * exp(-sqrt(known.low**2 + further)),
+        high_s=median_s * exp(sqrt(known.high**2 + further)),
+        bound=step.bound(),
         by_kind=by_kind,
         host_s=step.host_s,
         device_s=step.device_s,
@@ -47,7 +46,7 @@ def predict(work: StepWork, card: CardPerformance, host: HostSpeed) -> StepTime:
         items=work.items,
         unit=work.unit,
         gains=_gains(work, columns, card, host, step, c),
-        source=spread().source,
+        source=known.source,
     )
 
 
@@ -163,25 +162,22 @@ def _exchange(work: StepWork, card: CardPerformance, c: Constants) -> tuple[floa
     return passes * work.exchanged_bytes / rate + buckets * start_s, passes * last_bytes / rate + start_s
 
 
-def _interval(step: _Step, by_kind: Mapping[str, float], card: CardPerformance, host: HostSpeed) -> tuple[float, float]:
-    """Logarithms of the bounds over the median: independent doubts add up as squares."""
-    known = spread()
-    total = max(sum(by_kind.values()), 1e-12)
+def _further(step: _Step, card: CardPerformance, host: HostSpeed, known: Spread) -> float:
+    """Doubts beside those of the steps that were measured, as a sum of squares: they are independent."""
+    kernels = step.kernels.together * step.columns.count
+    total = max(float(kernels.sum()), 1e-12)
     median_s = step.seconds()
-    doubts = [known.kinds.get(kind, 0.0) * seconds / total for kind, seconds in by_kind.items()]
-    backward = float((step.kernels.together * step.columns.backward_phase) @ step.columns.count)
-    doubts.append(known.training * backward / total)
+    doubts = [known.kinds.get(kind, 0.0) * seconds / total for kind, seconds in step.by_kind().items()]
+    doubts.append(known.training * float(kernels[step.columns.backward_phase].sum()) / total)
     if (card.multiprocessors, card.bytes_per_s) not in known.seen:
         doubts.append(known.unseen_card)
-    if getattr(card, "derived", False):
+    if card.derived:
         doubts.append(known.guessed_card)
-    # The host's share counts by how much the step would change with it.
-    host_weight = min((step.host_s / median_s) ** 8, 1.0)
+    # The host's speed counts by how much the step would change with it.
     host_doubt = known.host if host.source.startswith("measured") else known.usual_host
-    doubts.append(host_doubt * host_weight)
+    doubts.append(host_doubt * min((step.host_s / median_s) ** 8, 1.0))
     doubts.append(known.copies * (step.copy_s + step.communication_s) / median_s)
-    further = sum(doubt**2 for doubt in doubts)
-    return -sqrt(known.low**2 + further), sqrt(known.high**2 + further)
+    return sum(doubt**2 for doubt in doubts)
 
 
 def _gains(
