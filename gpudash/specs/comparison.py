@@ -29,6 +29,9 @@ ONE_MEASURED = "{card} is predicted, beside a CPU that is measured; write cpu,{c
 PREDICTED_CARDS = ("rtx3060", "rtx4090", "l4", "a100-80gb", "h100")
 """Cards that are offered beside a CPU; any other known one may be named."""
 
+PREDICTED_CARD = "rtx4090"
+"""The one that is looked at first where there is no GPU."""
+
 _DEVICE = re.compile(r"cpu|(cuda|sim):\d{1,3}")
 
 COMMON = ("seed", "threads")

@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QComboBox, QHBoxLayout, QInputDialog, QLabel, QLin
 from gpudash.devices.known_gpus import find
 from gpudash.devices.names import SIMULATED, Device, short_product, simulated_text
 from gpudash.specs import ModelSpec, Spec, TrainingSpec, workloads
-from gpudash.specs.comparison import COMMON, PREDICTED_CARDS, SIMULATED_SPEED, ComparisonSpec, compared
+from gpudash.specs.comparison import COMMON, PREDICTED_CARD, PREDICTED_CARDS, SIMULATED_SPEED, ComparisonSpec, compared
 from gpudash.ui.forms.model_form import ModelForm
 from gpudash.ui.forms.parallel_form import RANK_FIELDS, ParallelForm
 from gpudash.ui.forms.spec_form import SpecForm
@@ -182,6 +182,8 @@ class ComparisonForm(SpecForm):
             return
         self._offered = offered
         before = self.first.currentData(), self.second.currentData()
+        if preferred == "cpu":
+            preferred = PREDICTED_CARD  # without a GPU there is nothing to measure beside the CPU
         for choice, kept, wanted in zip((self.first, self.second), before, ("cpu", preferred), strict=True):
             with QSignalBlocker(choice):
                 choice.clear()
