@@ -14,6 +14,7 @@ from cyclopts import App, CycloptsError, Parameter
 from cyclopts.validators import Number
 
 from gpudash.cli.terminal.budget import Budget, BudgetOptions
+from gpudash.cli.terminal.card_options import CardOptions, CardTable
 from gpudash.cli.terminal.interruption import Interruption, interruptible
 from gpudash.cli.terminal.output import (
     DEVICES,
@@ -31,9 +32,11 @@ from gpudash.cli.terminal.workload_flags import SpecHelp, WorkloadOptions, has_f
 from gpudash.devices.known_gpus import KnownGpu, find
 from gpudash.devices.names import kind_of, size_of
 from gpudash.memory.serving.plan import ModelServer, ServerCard, ServerFlags, ServingAnswer
-from gpudash.specs import ModelSpec, Spec, build, workloads
+from gpudash.session.predicting.server_time import server_times
+from gpudash.specs import ModelSpec, Spec, TrainingSpec, build, workloads
 from gpudash.specs.invalid import did_you_mean
 from gpudash.system.garbage import without_collection
+from gpudash.system.own_cards import own_cards
 from gpudash.system.settings import load_settings
 from gpudash.units import format_bytes
 
@@ -63,7 +66,7 @@ SERVE_FLAGS = "The guide's page on serving lists the flags."
 
 @Parameter(name="*")
 @dataclass(kw_only=True)
-class EstimateOptions(WorkloadOptions, BudgetOptions):
+class EstimateOptions(WorkloadOptions, BudgetOptions, CardOptions):
     """What belongs to the command rather than to the workload."""
 
     alternatives: bool = True
@@ -186,6 +189,7 @@ def _estimate_callable(
             memory_cap=options.memory_cap,
             python=program,
             timeline=draws_curve(options),
+            cards=options.cards or None,
         )
 
     return execute(callable, ask, options)
@@ -205,6 +209,7 @@ def _estimate_model(
         raise RequestError("--model is given together with --callable.", "Name one of them.")
     if is_serving(arguments):
         options.refuse_budget("A server takes what it is given")
+        options.refuse_cards("A server's answer names the cards that would do")
         return estimate_serving(path, arguments, options, as_json=options.json)
     given = {**parsed_fields(ModelSpec, [_renamed(word) for word in arguments]), "path": path}
     return _predicted(ModelSpec, given, options, _program(python))
@@ -253,9 +258,17 @@ def _predicted(
             memory_cap=options.memory_cap,
             python=python,
             timeline=draws_curve(options),
+            cards=options.cards or None,
         )
 
-    return execute(whole.name, ask, options, whole.own_device)
+    return execute(whole.name, ask, options, whole.own_device, _epoch_steps(whole))
+
+
+def _epoch_steps(spec: Spec) -> int | None:
+    """Steps of an epoch of a workload; ``None`` where it has none."""
+    if isinstance(spec, TrainingSpec) and spec.mode == "train":
+        return spec.batches_per_epoch
+    return None
 
 
 def draws_curve(options: EstimateOptions) -> bool:
@@ -263,7 +276,13 @@ def draws_curve(options: EstimateOptions) -> bool:
     return not options.json and stdout().is_terminal
 
 
-def execute(workload: str, ask: Ask, options: EstimateOptions, own_device: str | None = None) -> int:
+def execute(
+    workload: str,
+    ask: Ask,
+    options: EstimateOptions,
+    own_device: str | None = None,
+    epoch_steps: int | None = None,
+) -> int:
     """Predict, and print the prediction or why there is none; the exit code.
 
     Args:
@@ -271,17 +290,33 @@ def execute(workload: str, ask: Ask, options: EstimateOptions, own_device: str |
         ask: asks the session.
         options: of the command.
         own_device: where the run takes place by its own fields, unless a device is given.
+        epoch_steps: of an epoch by its own fields; ``None`` where there is none.
 
     Raises:
         RequestError: when the request was wrong or interrupted.
     """
-    budget = options.budget()
+    held_against = HeldAgainst(options.budget(), options.card_table(), options.epoch_steps or epoch_steps)
     answer, device, joined = predict(ask, options, own_device)
-    return conclude(workload, answer, device, options, budget, joined=joined)
+    return conclude(workload, answer, device, options, held_against, joined=joined)
+
+
+@dataclass(frozen=True)
+class HeldAgainst:
+    """What a prediction is held against, read before it is made, so that a wrong flag costs no time.
+
+    Attributes:
+        budget: what it may come to.
+        cards: that are asked about beside its own.
+        epoch_steps: steps of an epoch; ``None`` where that is not known.
+    """
+
+    budget: Budget
+    cards: CardTable
+    epoch_steps: int | None = None
 
 
 def conclude(
-    workload: str, answer: "Answer", device: str, options: EstimateOptions, budget: Budget, *, joined: bool
+    workload: str, answer: "Answer", device: str, options: EstimateOptions, held_against: HeldAgainst, *, joined: bool
 ) -> int:
     """Print an answer; the exit code.
 
@@ -290,7 +325,7 @@ def conclude(
         answer: of the session.
         device: that it is for.
         options: of the command.
-        budget: what it may come to.
+        held_against: what it may come to, and the cards that are asked about.
         joined: whether every thread has ended.
 
     Raises:
@@ -312,26 +347,36 @@ def conclude(
     # Judged before anything is printed: a baseline that lacks the workload is a wrong request, and prints no half
     # answer.
     try:
-        judged = budget.judge(estimate)
+        judged = held_against.budget.judge(estimate)
     except RequestError as error:
         error.joined = joined
         raise
+    time = answer.times.get(estimate.device)
+    offers = held_against.cards.offers(answer.cards, answer.times, held_against.epoch_steps)
     if options.json:
         document = {**estimate.to_json(), "simulated": kind_of(device) == "sim", **judged.to_json()}
+        document |= {"time": None if time is None else time.to_dict(), "epoch_steps": held_against.epoch_steps}
+        document["cards"] = [offer.to_dict() for offer in offers]
         cap = None
         if options.memory_cap is not None:
             cap = options.memory_cap.allowed_bytes(estimate.capacity_bytes)
         print_json({**document, "memory_cap_bytes": cap, "warnings": warnings})
     else:
         from gpudash.cli.terminal.estimate_report import print_estimate
+        from gpudash.cli.terminal.time_report import print_offers, print_time
 
         shown_cap = None
         if options.memory_cap is not None:
             shown_cap = str(options.memory_cap)
         print_estimate(estimate, shown_cap, answer.ghost)
+        if time is not None:
+            print_time(time, held_against.epoch_steps)
+        if offers:
+            print_offers(offers, held_against.cards.prices, by_epoch=held_against.epoch_steps is not None)
         judged.print_changes()
-    for text in (*warnings, *judged.sentences):
-        print_notice(text)
+    for text in (*warnings, held_against.cards.remark, *judged.sentences):
+        if text:
+            print_notice(text)
     return leave(Exit.FAILED if judged.beyond else Exit.FINISHED, joined)
 
 
@@ -457,6 +502,9 @@ class ServingOptions(ServerFlags):
     length: int | None = None
     """Tokens of each, prompt and answer; left out: the longest request."""
 
+    answer: int | None = None
+    """Tokens of the answer among them; left out: a quarter."""
+
 
 def is_serving(arguments: Sequence[str]) -> bool:
     """Whether what is left of a command line asks for a server."""
@@ -498,18 +546,19 @@ def estimate_serving(path: str, arguments: Sequence[str], options: "WorkloadOpti
         server = ModelServer(found.values, tensors)
         service = server.on(_card(options), serving)
         length = serving.length or service.max_model_len
-        for name in ("users", "length"):
+        for name in ("users", "length", "answer"):
             if (value := getattr(serving, name)) is not None and value < 1:
                 raise ValueError(f"--{name} {value} is less than 1.")
         answer = ServingAnswer(path, server, service, length, serving.users)
+        times = server_times(answer, own_cards().performance, serving.answer)
     except ValueError as error:
         raise RequestError(str(error), SERVE_FLAGS) from None
     if as_json:
-        print_json(answer.to_json())
+        print_json(times.joined(answer.to_json()))
     else:
         from gpudash.cli.terminal.estimate_report import print_serving
 
-        print_serving(answer)
+        print_serving(answer, times)
     return Exit.FINISHED
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from gpudash.cli.estimate import FOLLOWED_STEPS, PROGRAM_FORM, EstimateOptions, conclude, wait_until_ready
+from gpudash.cli.estimate import FOLLOWED_STEPS, PROGRAM_FORM, EstimateOptions, HeldAgainst, conclude, wait_until_ready
 from gpudash.cli.terminal.interruption import interruptible
 from gpudash.cli.terminal.output import RequestError, RequestInterruptedError, print_notice, refused
 from gpudash.specs.invalid import did_you_mean
@@ -18,7 +18,21 @@ if TYPE_CHECKING:
     from gpudash.session import Session
 
 
-FLAGS = ("--simulate", "--device", "--steps", "--time-limit", "--let-it-write", "--max", "--memory-cap", "--json")
+FLAGS = (
+    "--simulate",
+    "--device",
+    "--steps",
+    "--time-limit",
+    "--let-it-write",
+    "--max",
+    "--memory-cap",
+    "--cards",
+    "--price",
+    "--prices",
+    "--sort",
+    "--epoch-steps",
+    "--json",
+)
 """Flags that are meant where one is mistyped."""
 
 
@@ -74,7 +88,7 @@ def _predict(command: Sequence[str], steps: int, options: EstimateOptions, *, le
     from gpudash.session.predicting.attempt import script_name
     from gpudash.session.predicting.program import ProgramQuestion, predict_program
 
-    budget = options.budget()
+    held_against = HeldAgainst(options.budget(), options.card_table(), options.epoch_steps)
     settings, notices = load_settings()
     session = Session(settings, notices=notices, simulation=options.simulation())
     for text in notices:
@@ -88,6 +102,7 @@ def _predict(command: Sequence[str], steps: int, options: EstimateOptions, *, le
             if device == "cpu" and options.device is None:
                 device = "sim:0"  # the one that is offered where there is no GPU
             targets = _targets(session, device, options)
+            cards = session.estimates.card_requests(device, options.cards) if options.cards else []
         except ValueError as error:
             failure = refused(error)
         except RequestError as error:
@@ -103,6 +118,7 @@ def _predict(command: Sequence[str], steps: int, options: EstimateOptions, *, le
                 time_limit_s=options.time_limit,
                 lets_write=lets_write,
                 alternatives=options.alternatives,
+                cards=cards,
             )
             try:
                 found = predict_program(question, lambda: bool(interruption.requested), print_notice)
@@ -113,8 +129,8 @@ def _predict(command: Sequence[str], steps: int, options: EstimateOptions, *, le
     if failure is not None:
         failure.joined = joined
         raise failure
-    answer = Answer(0, found.estimate, found.problem, final=True)
-    return conclude(script_name(command), answer, device, options, budget, joined=joined)
+    answer = Answer(0, found.estimate, found.problem, final=True, cards=found.cards, times=found.times)
+    return conclude(script_name(command), answer, device, options, held_against, joined=joined)
 
 
 def _targets(session: "Session", device: str, options: EstimateOptions) -> "list[Target]":

@@ -1,13 +1,14 @@
 """A predicted run's memory as ribbons upon one another, before anything has run: data and shape, without a painter.
 
-The horizontal place of a request is its number: how long each takes is not known. A panel shows a stretch of them;
-`GhostPanel.columns` thins it to columns of pixels so that no peak is lost, however many requests there are.
+The horizontal place of a request is its number, and within a step whose stages' times are predicted its share of its
+stage: how long each takes by itself is not known. A panel shows a stretch of them; `GhostPanel.columns` thins it to
+columns of pixels so that no peak is lost, however many requests there are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -55,6 +56,7 @@ class Ghost:
         top: the ribbon up to which memory is in use and not only kept: its edge is the line of what is allocated.
         capacity: bytes of the device; ``None`` where that is not known.
         limit: bytes beyond which the run does not fit; ``None`` where that is not known.
+        stage_seconds: how long a step is predicted to be in the stages of each name; empty where that is not known.
     """
 
     names: tuple[str, ...]
@@ -63,6 +65,7 @@ class Ghost:
     top: int = -1
     capacity: float | None = None
     limit: float | None = None
+    stage_seconds: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -102,7 +105,7 @@ class Ghost:
         if not edges:
             return self
         marks = tuple((new[min(at, self.requests)], step, name) for at, step, name in self.marks)
-        return Ghost(self.names, np.concatenate(edges, axis=1), marks, self.top, self.capacity, self.limit)
+        return replace(self, edges=np.concatenate(edges, axis=1), marks=marks)
 
     def to_json(self) -> dict[str, Any]:
         """All of it in plain values, whole bytes; `from_json` reads it."""
@@ -113,6 +116,8 @@ class Ghost:
             "top": self.top,
             "capacity": self.capacity,
             "limit": self.limit,
+            "stage_seconds": dict(self.stage_seconds),
+            "predicted": True,
         }
 
     @classmethod
@@ -130,12 +135,15 @@ class Ghost:
         top = int(written["top"])
         if not -len(edges) <= top < len(edges) or any(not 0 <= at <= edges.shape[1] for at, _, _ in marks):
             raise ValueError("no place in it")
-        return cls(names, edges, marks, top, written.get("capacity"), written.get("limit"))
+        seconds = {str(name): float(time) for name, time in written.get("stage_seconds", {}).items()}
+        if any(not 0 <= time < np.inf for time in seconds.values()):
+            raise ValueError("no times in it")
+        return cls(names, edges, marks, top, written.get("capacity"), written.get("limit"), seconds)
 
     def above(self, name: str, size: float) -> Ghost:
         """The same upon a level ribbon of ``size`` bytes, which is called ``name``."""
         edges = np.concatenate((np.full((1, self.requests), size), self.edges + size))
-        return Ghost((name, *self.names), edges, self.marks, self.top + 1, self.capacity, self.limit)
+        return replace(self, names=(name, *self.names), edges=edges, top=self.top + 1)
 
     @property
     def requests(self) -> int:
@@ -199,7 +207,8 @@ class Ghost:
         if not step or len(own) < 2:
             return self.whole
         behind = min((at for at, of, _ in starts if of > step), default=self.requests)
-        return GhostPanel(self, own[0][0], behind, _stages(own, behind), step)
+        corners = _in_time(own, behind, self.stage_seconds)
+        return GhostPanel(self, own[0][0], behind, _moved(_stages(own, behind), corners), step, corners)
 
     @cached_property
     def _panels(self) -> dict[int, GhostPanel]:
@@ -294,6 +303,8 @@ class GhostPanel:
         first, behind: the requests.
         stages: what it is divided into.
         step: its number; 0 for the whole run.
+        corners: where its width is shared out by predicted time: how many of its requests lie before, as a share of
+            them, and the share of the width there, from (0, 0) to (1, 1); empty where all requests are as wide.
     """
 
     ghost: Ghost
@@ -301,20 +312,55 @@ class GhostPanel:
     behind: int
     stages: tuple[Stretch, ...]
     step: int
+    corners: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def seconds(self) -> float | None:
+        """Predicted, from the left end to the right; ``None`` where its width is no time."""
+        if not self.corners:
+            return None
+        return sum(self.ghost.stage_seconds.values())
 
     def share_of(self, request: int) -> float:
         """Where a request is, 0 to 1 of the width."""
-        return (request + 0.5 - self.first) / max(1, self.behind - self.first)
+        return _at((request + 0.5 - self.first) / max(1, self.behind - self.first), self.corners)
 
     def columns(self, count: int) -> RibbonColumns:
         """Thin it to ``count`` columns: each shows the moment at which the most is in use, and of those the most held.
 
         What lasts from the column before counts too: a request whose memory stays is not over at the column's edge.
         """
-        edges = _thinned(self.fine, self.ghost.top, count)
+        edges = self._columns(count)
         # NaN before the first column makes it one at which something changes.
         firsts = np.flatnonzero(np.any(np.diff(edges, axis=1, prepend=np.nan) != 0, axis=0))
         return RibbonColumns(edges, firsts)
+
+    def _columns(self, count: int) -> Floats:
+        fine = self.fine
+        top = self.ghost.top
+        if not self.corners:
+            return _thinned(fine, top, count)
+        pieces: list[Floats] = []
+        first = 0
+        filled = 0
+        for requests, width in self.corners[1:]:
+            behind = round(requests * fine.shape[1])
+            until = round(width * count)
+            # A stretch without a column or without a request is drawn with the one that follows.
+            if until > filled and behind > first:
+                pieces.append(_thinned(fine[:, first:behind], top, until - filled))
+                first = behind
+                filled = until
+        # The last one has no follower: what is left of it joins the column before.
+        if first < fine.shape[1] and pieces:
+            left = _thinned(fine[:, first:], top, 1)
+            if left[top, 0] > pieces[-1][top, -1]:
+                pieces[-1][:, -1] = left[:, 0]
+        if filled < count and pieces:
+            pieces.append(np.repeat(pieces[-1][:, -1:], count - filled, axis=1))
+        if not pieces:
+            return _thinned(fine, top, count)
+        return np.concatenate(pieces, axis=1)
 
     @cached_property
     def fine(self) -> Floats:
@@ -356,6 +402,45 @@ def _highest(values: Floats, count: int) -> Indices:
     higher = (values[carried[full]] > most) & (begins[:-1][full] > 0)
     found[full] = np.where(higher, carried[full], best)
     return found
+
+
+LEAST_STAGE = 0.02
+"""Share of a step's width that a stage has at least: an optimizer of a microsecond is seen, and what it holds."""
+
+
+def _in_time(
+    begun: Sequence[tuple[int, str]], behind: int, seconds: Mapping[str, float]
+) -> tuple[tuple[float, float], ...]:
+    """`GhostPanel.corners` of a step that begins its stages so; empty where the time of none is known.
+
+    A stage that comes several times, as forward passes of an accumulation do, shares its time out by its requests.
+    """
+    first = begun[0][0]
+    ends = [at for at, _ in begun[1:]] + [behind]
+    lengths = [end - at for (at, _), end in zip(begun, ends, strict=True)]
+    names = [name for _, name in begun]
+    requests = {name: sum(length for length, of in zip(lengths, names, strict=True) if of == name) for name in names}
+    whole = sum(seconds.get(name, 0.0) for name in requests)
+    if not whole or not all(requests.values()):
+        return ()
+    shares = [
+        seconds.get(name, 0.0) / whole * length / requests[name] for name, length in zip(names, lengths, strict=True)
+    ]
+    widths = np.maximum(shares, LEAST_STAGE)
+    right = np.cumsum(widths) / widths.sum()
+    return ((0.0, 0.0), *(((end - first) / (behind - first), float(x)) for end, x in zip(ends, right, strict=True)))
+
+
+def _at(share: float, corners: Sequence[tuple[float, float]]) -> float:
+    """The share of the width at a share of the requests."""
+    if not corners:
+        return share
+    requests, widths = zip(*corners, strict=True)
+    return float(np.interp(share, requests, widths))
+
+
+def _moved(stages: Sequence[Stretch], corners: Sequence[tuple[float, float]]) -> tuple[Stretch, ...]:
+    return tuple(Stretch(stage.name, _at(stage.start, corners), _at(stage.end, corners)) for stage in stages)
 
 
 def _stages(begun: Sequence[tuple[int, str]], behind: int) -> tuple[Stretch, ...]:

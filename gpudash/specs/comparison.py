@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from pydantic import ValidationError, model_validator
 
+from gpudash.devices.known_gpus import KnownGpu, find
 from gpudash.specs.base import Presets, Spec, field
 from gpudash.specs.invalid import invalid_fields
 
@@ -20,8 +21,16 @@ NOT_COMPARED = {
 
 SIMULATED_SPEED = (
     "{device} is simulated: its arithmetic is done on the CPU, so its speed is no GPU's and is not compared; "
-    "gpudash estimate tells what fits its memory"
+    "name a card in its place, as in cpu,rtx4090: the CPU is measured and the card predicted"
 )
+
+ONE_MEASURED = "{card} is predicted, beside a CPU that is measured; write cpu,{card}"
+
+PREDICTED_CARDS = ("rtx3060", "rtx4090", "l4", "a100-80gb", "h100")
+"""Cards that are offered beside a CPU; any other known one may be named."""
+
+PREDICTED_CARD = "rtx4090"
+"""The one that is looked at first where there is no GPU."""
 
 _DEVICE = re.compile(r"cpu|(cuda|sim):\d{1,3}")
 
@@ -44,7 +53,11 @@ class ComparisonSpec(Spec):
     }
 
     workload: str = field("training", "What runs on both devices; its own fields apply as well")
-    devices: str = field("cpu,cuda:0", "The two devices, A,B: the figure is how many times as fast B is as A")
+    devices: str = field(
+        "cpu,cuda:0",
+        "The two devices, A,B: the figure is how many times as fast B is as A; cpu,rtx4090: the CPU is measured, and a "
+        "card that is not here predicted",
+    )
     confidence: float = field(0.99, "Confidence of the interval around the speedup", more="measuring", ge=0.5, le=0.999)
     half_width: float = field(
         0.02,
@@ -60,8 +73,7 @@ class ComparisonSpec(Spec):
     @model_validator(mode="after")
     def _can_be_compared(self) -> ComparisonSpec:
         chosen = spec_of(self.workload)
-        names = self.pair
-        for name in names:
+        for name in self.measured:
             if name.startswith("sim"):
                 raise ValueError(f"devices: {SIMULATED_SPEED.format(device=name)}")
         stray = [name for name in self.fields if name in COMMON]
@@ -86,12 +98,32 @@ class ComparisonSpec(Spec):
             ValueError: one sentence, when `devices` does not name two.
         """
         names = tuple(part.strip() for part in self.devices.split(","))
-        wrong = next((name for name in names if not _DEVICE.fullmatch(name)), None)
+        wrong = next((name for name in names if not _DEVICE.fullmatch(name) and find(name) is None), None)
         if wrong is not None:
-            raise ValueError(f"devices: {wrong!r} is not a device; write cpu,cuda:0")
+            raise ValueError(f"devices: {wrong!r} is not a device; write cpu,cuda:0, or a card as in cpu,rtx4090")
         if len(names) != 2:
             raise ValueError(f"devices: {self.devices!r}: two are compared, not {len(names)}; write cpu,cuda:0")
         return names[0], names[1]
+
+    @property
+    def card(self) -> KnownGpu | None:
+        """The card that is predicted beside the CPU, which is measured; ``None`` where both devices are measured.
+
+        Raises:
+            ValueError: one sentence, when no CPU stands beside it, and as `pair`.
+        """
+        pair = self.pair
+        cards = [card for name in pair if not _DEVICE.fullmatch(name) and (card := find(name)) is not None]
+        if cards and "cpu" not in pair:
+            raise ValueError(f"devices: {ONE_MEASURED.format(card=cards[0].key)}")
+        return next(iter(cards), None)
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """The devices on which the workload runs."""
+        if self.card is not None:
+            return ("cpu",)
+        return self.pair
 
     @property
     def chosen(self) -> Spec:
@@ -100,10 +132,10 @@ class ComparisonSpec(Spec):
 
     @property
     def own_device(self) -> str | None:
-        first, second = self.pair
-        if second != "cpu":
-            return second
-        return first
+        gpus = [name for name in self.measured if name != "cpu"]
+        if not gpus:
+            return "cpu"
+        return gpus[-1]
 
     @property
     def predicted(self) -> Spec:
@@ -111,15 +143,15 @@ class ComparisonSpec(Spec):
 
     def problems(self, device: str) -> list[str]:
         found = super().problems(device)
-        pair = self.pair
-        if device not in pair:
-            found.append(f"--device {device}: a comparison runs on {' and '.join(pair)}; leave --device out")
-        for name in dict.fromkeys(pair):
+        measured = self.measured
+        if device not in measured:
+            found.append(f"--device {device}: a comparison runs on {' and '.join(measured)}; leave --device out")
+        for name in dict.fromkeys(measured):
             found += [problem for problem in self.chosen.problems(name) if problem not in found]
         return found
 
     def cautions(self, device: str) -> list[str]:
-        found = [caution for name in dict.fromkeys(self.pair) for caution in self.chosen.cautions(name)]
+        found = [caution for name in dict.fromkeys(self.measured) for caution in self.chosen.cautions(name)]
         return list(dict.fromkeys(found))
 
 

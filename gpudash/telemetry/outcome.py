@@ -13,6 +13,7 @@ from typing import Any
 from gpudash.devices.names import shown_devices, shown_name
 from gpudash.drawing.axes import Style, Unit
 from gpudash.telemetry.explanation import Explanation
+from gpudash.telemetry.records import Topic
 from gpudash.telemetry.runs import WATCH, RunView, whose_peak
 from gpudash.units import (
     NOT_REPORTED,
@@ -46,14 +47,33 @@ LEFT_OUT = "left out"
 
 def outcome_rows(result: Mapping[str, Any]) -> list[Row]:
     """The result of any workload, most telling first; keys without wording are left to the JSON document."""
-    rows = [
-        row
-        for rows_of in (_stop, comparison_rows, prediction_rows, _pipeline, _transfer, _figures, _device_peaks)
-        for row in _sensible(rows_of, result)
-    ]
+    compared = (comparison_rows, predicted_rows)
+    kinds = (_stop, *compared, prediction_rows, _pipeline, _transfer, _figures, _device_peaks)
+    rows = [row for rows_of in kinds for row in _sensible(rows_of, result)]
     if "remark" in result:
         return [*rows, ("remark", str(result["remark"]))]
     return rows
+
+
+FEWEST_STEPS = 4
+"""Steps of a run from which on it is said how long one took: the first is warm-up, and two or three say little."""
+
+
+def predicted_step(run: RunView) -> Iterator[Row]:
+    """How long a step was predicted to take on the run's device, beside how long it took.
+
+    Nothing of a simulated card, whose steps the CPU computes.
+    """
+    if run.simulated or run.running:
+        return
+    took = run.step_times.median_s()
+    if took is None or run.step < FEWEST_STEPS:
+        return
+    for note in reversed(run.notes):
+        step = note.details.get("step") if note.topic == Topic.PREDICTED else None
+        if isinstance(step, Mapping) and isinstance(step.get("words"), str):
+            yield "time of a step", f"predicted {step['words']}, took {format_duration(took)}"
+            return
 
 
 def run_figures(run: RunView) -> list[Row]:
@@ -90,7 +110,9 @@ def is_put_forward(run: RunView) -> bool:
     """Whether a run's result says more than its plots: why it failed, or when it finished a figure of its own."""
     if run.status != "finished":
         return run.status in ("failed", "out_of_memory")
-    return is_comparison(run.result) or any(_sensible(lambda result: _main_figures(run, result), run.result))
+    if is_comparison(run.result) or is_predicted_comparison(run.result):
+        return True
+    return any(_sensible(lambda result: _main_figures(run, result), run.result))
 
 
 def _main_figures(run: RunView, result: Mapping[str, Any]) -> Iterator[Row]:
@@ -465,6 +487,27 @@ def comparison_rows(result: Mapping[str, Any]) -> Iterator[Sequence[str]]:
     yield "compared", str(result["what"])
     for note in result.get("notes", ()):
         yield "note", str(note)
+
+
+def is_predicted_comparison(result: Mapping[str, Any]) -> bool:
+    """Whether ``result`` is that of a comparison of a CPU, which was measured, with a card, which is predicted."""
+    return result.get("predicted") is True and result.keys() >= {"verdict", "headline", "measured", "card"}
+
+
+def predicted_rows(result: Mapping[str, Any]) -> Iterator[Row]:
+    """What a measured CPU and a predicted card come to, the verdict first."""
+    if not is_predicted_comparison(result):
+        return
+    yield "verdict", str(result["verdict"])
+    side = result["measured"]
+    card = result["card"]
+    yield f"{side['label']}, a step, measured", f"{format_duration(side['step_seconds'])} = {shares_text(side)}"
+    yield f"{side['label']}, peak memory, measured", memory_text(side)
+    time = card["time"]
+    if time is not None:
+        low, high = (format_duration(time[key]) for key in ("low_s", "high_s"))
+        yield f"{card['name']}, a step, predicted", f"{format_duration(time['median_s'])} ({low} to {high})"
+    yield "compared", str(result["what"])
 
 
 def ratio_text(found: Mapping[str, Any]) -> str:

@@ -196,6 +196,16 @@ class StepTimes:
         """Session times, ascending, and the numbers of the steps that ended then."""
         return np.array(self._times, np.float64), np.array(self._steps, np.float64)
 
+    def median_s(self) -> float | None:
+        """Seconds from one step's end to the next, of half of them no more; without the first, which is warm-up.
+        ``None`` before the third step.
+        """
+        times, steps = self.known()
+        if len(times) < 3:
+            return None
+        # Thinned or lost ones leave gaps of several steps, each of which is their mean.
+        return float(np.median(np.diff(times[1:]) / np.diff(steps[1:])))
+
 
 @dataclass(slots=True)
 class StageView:

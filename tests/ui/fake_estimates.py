@@ -10,6 +10,7 @@ from gpudash.memory.predicting.estimate import CardEstimate, Estimate, Target
 from gpudash.session import Answer
 from gpudash.session.predicting.estimator import Problem
 from gpudash.specs import Spec
+from gpudash.speed.work import StepTime
 from gpudash.units import GIB
 
 
@@ -57,10 +58,12 @@ class FakeEstimates:
         ghost: Ghost | None = None,
         remedies: Mapping[int, Ghost] | None = None,
         cards: Sequence[CardEstimate] = (),
+        times: Mapping[str, StepTime] | None = None,
     ) -> None:
         """Answer the newest question."""
         known = {card.key: card for card in cards}
-        self.answer = Answer(len(self.questions), estimate, None, final, ghost, remedies or {}, known)
+        number = len(self.questions)
+        self.answer = Answer(number, estimate, None, final, ghost, remedies or {}, known, times or {})
 
     def fail(self, message: str, remedy: str = "") -> None:
         """Answer that nothing can be predicted."""

@@ -19,7 +19,7 @@ from gpudash.session.predicting.estimator import Problem
 from gpudash.system.settings import Settings, load_settings
 from gpudash.telemetry.records import Sample
 from gpudash.ui.colours import DARK
-from gpudash.ui.dashboard.card_chips import OFFERED, CardChip, CardChooser
+from gpudash.ui.dashboard.card_chips import OFFERED, CardChip, CardChooser, ChipContent
 from gpudash.ui.forms.run_progress import WATCH
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB, MIB
@@ -28,6 +28,7 @@ from tests.ui.clock import Clock
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.estimates import FITS
 from tests.ui.fake_session import FakeSession
+from tests.unit.speed.made_up_times import made_up_time
 
 NEEDED = 10 * GIB
 
@@ -95,6 +96,36 @@ def test_every_chip_answers_the_form_in_sign_words_and_figures(window: MainWindo
     assert said(window, "l4") == ("–", "no answer", "fp8 layers need one step.")
     assert chip(window, "rtx4060").accessibleName() == "Simulated RTX 4060, 7.75 GiB"
     assert chip(window, "rtx4060").accessibleDescription() == "does not fit, 3.1 GiB short, up to batch ≈ 11"
+
+
+def test_a_chip_says_how_long_a_step_is_predicted_to_take_where_the_run_fits(
+    window: MainWindow, session: FakeSession
+) -> None:
+    times = {"rtx4090": made_up_time(), "rtx4060": made_up_time(), "sim:0": made_up_time(median_s=0.9)}
+    session.estimates.report(FITS, cards=ANSWERS, times=times)
+    settle(window)
+    content = chip(window, "rtx4090").content
+    assert content.last_line(lambda text: True) == ("up to batch ≈ 36", "0.31 s · 206 images/s")
+    assert "predicted 0.31 s a step (0.26 to 0.38), 206 images/s, compute-bound" in chip(window, "rtx4090").toolTip()
+    assert chip(window, "rtx4060").content.last_line(lambda text: True) == ("up to batch ≈ 11", "")
+    assert "predicted 0.31 s" not in chip(window, "rtx4060").toolTip()
+
+
+@pytest.mark.parametrize(
+    ("room", "shown"),
+    [
+        (60, ("up to batch ≈ 36", "0.31 s · 206 images/s")),
+        (38, ("batch ≈ 36", "0.31 s · 206 images/s")),
+        (24, ("batch ≈ 36", "0.31 s")),
+        (12, ("0.31 s", "")),
+    ],
+)
+def test_a_narrow_chip_keeps_the_time_of_a_step_longest(room: int, shown: tuple[str, str]) -> None:
+    card = find("rtx4090")
+    assert card is not None
+    known = replace(KNOWN, times={"rtx4090": made_up_time()})
+    content = ChipContent(card, known.of("rtx4090"))
+    assert content.last_line(lambda text: len(text) <= room) == shown
 
 
 def test_all_cards_are_asked_about_with_the_one_question_of_the_form(

@@ -145,11 +145,19 @@ def test_any_two_devices_are_compared_whatever_device_was_chosen_for_other_workl
         assert form.errors() == {} and panel.device_name == measured
 
 
-def test_where_there_is_no_gpu_the_cpu_is_compared_with_itself(qtbot: QtBot) -> None:
+def test_where_there_is_no_gpu_the_cpu_is_compared_with_a_card_that_is_predicted(qtbot: QtBot) -> None:
     panel = WorkloadPanel()
     qtbot.addWidget(panel)
     panel.set_devices([CPU, SIM], "cpu")
     panel.workload.setCurrentIndex(panel.workload.findData("comparison"))
     spec = panel.spec()
     assert isinstance(spec, ComparisonSpec)
-    assert spec.devices == "cpu,cpu"
+    assert (spec.devices, spec.own_device, panel.device_name) == ("cpu,rtx4090", "cpu", "cpu")
+    assert panel.ready
+
+
+def test_cards_that_are_not_here_are_offered_second_and_say_that_they_are_predicted(form: ComparisonForm) -> None:
+    choose(form.second, "h100")
+    assert spec_of(form).card is not None
+    assert form.second.currentText() == "H100 80GB, predicted"
+    assert form.first.findData("h100") < 0

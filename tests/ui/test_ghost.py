@@ -39,6 +39,7 @@ from tests.ui.conftest import OpenWindow, settle
 from tests.ui.estimates import FITS, SHORT
 from tests.ui.fake_session import FakeSession, gpu
 from tests.ui.plots.test_vectors import CORNER
+from tests.unit.speed.made_up_times import made_up_time
 
 STAGES = ("forward", "backward", "optimizer")
 MARKS = (
@@ -124,6 +125,26 @@ def test_stages_peak_and_capacity_are_said_beside_it(window: MainWindow, session
     found = words(answered(window, session))
     assert {"forward", "backward", "optimizer", "steps 1 to 2 of 300", "peak 3.00 GiB · 5.00 GiB spare"} <= set(found)
     assert "↑ capacity 8.00 GiB" in found, "an axis up to it would leave the ribbons little height"
+
+
+def test_where_its_time_is_predicted_a_step_is_drawn_in_that_and_says_so(
+    window: MainWindow, session: FakeSession, clock: Clock
+) -> None:
+    plain = words(answered(window, session))
+    assert any("stages by requests, not by time" in text for text in plain)
+    seconds = {"forward": 0.1, "backward": 0.19, "optimizer": 0.02}
+    ask_again(window, clock)
+    timed = replace(ghost(3 * GIB), stage_seconds=seconds)
+    session.estimates.report(FITTING, ghost=timed, times={"cuda:0": made_up_time()})
+    settle(window)
+    said = words(memory(window))
+    assert "one step, as from step 2 on, in predicted time: 0.31 s (0.26 to 0.38)" in said
+    assert {"forward, 100 ms", "backward, 190 ms"} <= set(said)
+    step, place, _ = memory(window).canvas.ghost.drawn[0]
+    assert [stage.end for stage in step.stages] == pytest.approx([10 / 31, 29 / 31, 1.0])
+    assert place.width() > 0
+    view = memory(window).ghost
+    assert view is not None and "a step is predicted to take 0.31 s (0.26 to 0.38)" in view.description
 
 
 def test_a_run_that_does_not_fit_says_by_how_much_on_an_axis_beyond_the_capacity(

@@ -24,6 +24,11 @@ from gpudash.specs import ComparisonSpec, MatmulSpec, PipelineSpec, Spec, Traini
         ({"devices": "cpu,gpu"}, "--devices 'gpu' is not a device"),
         ({"devices": "cpu,sim:0"}, "--devices sim:0 is simulated: its arithmetic is done on the CPU"),
         ({"devices": "sim:1,cuda:0"}, "--devices sim:1 is simulated"),
+        (
+            {"devices": "cuda:0,rtx4090"},
+            "--devices rtx4090 is predicted, beside a CPU that is measured; write cpu,rtx4090",
+        ),
+        ({"devices": "rtx4090,h100"}, "--devices rtx4090 is predicted, beside a CPU"),
         ({"fields": {"batch": 0}}, "--batch 0: at least 1"),
         ({"fields": {"colour": 1}}, "--colour there is no such field"),
         ({"fields": {"seed": 1}}, "--seed 1: give it to the comparison, for both devices"),
@@ -55,6 +60,14 @@ def test_seed_and_threads_hold_for_the_workload_on_both_devices() -> None:
 )
 def test_the_run_counts_as_one_of_the_gpu(devices: str, own: str) -> None:
     assert ComparisonSpec(devices=devices).own_device == own
+
+
+def test_a_card_that_is_not_here_is_predicted_beside_the_cpu_which_alone_runs() -> None:
+    spec = ComparisonSpec(devices="cpu,RTX 4090")
+    assert spec.card is not None
+    assert (spec.card.key, spec.measured, spec.own_device) == ("rtx4090", ("cpu",), "cpu")
+    assert spec.problems("cpu") == []
+    assert ComparisonSpec(devices="cpu,cuda:0").card is None
 
 
 def test_another_device_than_the_two_is_refused() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from array import array
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -66,6 +67,49 @@ def test_of_several_moments_that_hold_the_most_the_peak_is_the_first_of_the_last
     }
     found = Ghost.of(ribbons, ((0, 1, "forward"), (3, 2, "forward"), (6, 2, "optimizer")))
     assert (found.peak_at, found.parts, found.one_step.step) == (4, {"activations": 8, "temporary": 1}, 2)
+
+
+def timed(**seconds: float) -> Ghost:
+    return replace(ghost(0, 0, 3, 9, 2, 0, 3, 9, 2, 0), stage_seconds=seconds)
+
+
+def test_a_step_whose_stages_times_are_predicted_is_as_wide_as_they_take() -> None:
+    step = timed(forward=0.1, backward=0.3).one_step
+    assert step.seconds == pytest.approx(0.4)
+    assert [stage.name for stage in step.stages] == ["forward", "backward"]
+    assert [stage.end for stage in step.stages] == pytest.approx([0.25, 1.0])
+    assert step.share_of(7) == pytest.approx(0.1875)
+    assert step.columns(8).edges[-1].tolist() == [13, 19, 12, 12, 12, 12, 10, 10]
+    assert ghost(0, 0, 3, 9, 2, 0, 3, 9, 2, 0).one_step.seconds is None
+
+
+def test_a_stage_of_no_time_is_still_seen() -> None:
+    step = timed(forward=0.4, backward=0.0).one_step
+    assert 0.015 < step.stages[1].end - step.stages[1].start < 0.025
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3, 7, 50, 541])
+def test_however_its_width_is_shared_out_the_highest_of_a_step_is_shown_in_as_many_columns(columns: int) -> None:
+    for seconds in (
+        {"forward": 1.0, "backward": 1e-9},
+        {"forward": 1e-9, "backward": 1.0},
+        {"forward": 1, "backward": 2},
+    ):
+        step = timed(**seconds).one_step
+        shown = step.columns(columns).edges
+        assert shown.shape[1] == columns
+        assert shown[-1].max() == 19
+
+
+def test_the_predicted_times_of_a_ghost_are_recorded_with_it_as_predicted() -> None:
+    found = timed(forward=0.1, backward=0.3)
+    written = json.loads(json.dumps(found.thinned(4).to_json()))
+    assert written["predicted"] is True
+    assert Ghost.from_json(written).stage_seconds == {"forward": 0.1, "backward": 0.3}
+    del written["stage_seconds"]
+    assert Ghost.from_json(written).stage_seconds == {}
+    with pytest.raises(ValueError, match="times"):
+        Ghost.from_json({**written, "stage_seconds": {"forward": -1}})
 
 
 @pytest.mark.parametrize("requests", [1, 2, 290, 541, 5310])

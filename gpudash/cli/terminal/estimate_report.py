@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rich.table import Column, Table
@@ -16,11 +16,13 @@ from gpudash.memory.predicting.prediction import COMMUNICATION, CONTEXT, HELD_BA
 from gpudash.memory.predicting.rank_estimates import SPLIT
 from gpudash.memory.serving.plan import RANKS
 from gpudash.memory.serving.profiling import MARGIN_BYTES
-from gpudash.units import format_bytes, format_like
+from gpudash.units import format_bytes, format_duration, format_like, format_throughput
 
 if TYPE_CHECKING:
     from gpudash.drawing.ghost import Ghost
     from gpudash.memory.serving.plan import Service, ServingAnswer
+    from gpudash.session.predicting.server_time import ServerTimes
+    from gpudash.speed.serving import ServingTime
 
 BAR_WIDTH = 60
 """Characters of the bar."""
@@ -188,20 +190,20 @@ def _alternatives(prediction: Prediction) -> Table:
     return table
 
 
-def print_serving(answer: ServingAnswer) -> None:
-    """The verdict, a bar over one card's memory, the figures, and what would serve as many as asked."""
+def print_serving(answer: ServingAnswer, times: ServerTimes) -> None:
+    """The verdict, a bar over one card's memory, the figures, how fast, and what would serve as many as asked."""
     console, service = stdout(), answer.service
     coloured = console.color_system is not None
     console.print(Text.assemble(one_line(f"{answer.path} on {_cards(service)}: "), _verdict(answer)), soft_wrap=True)
     console.print(_of_a_card(service, coloured=coloured), soft_wrap=True)
-    for line in _served(answer):
+    for line in [*_served(answer), *_how_fast(times.asked)]:
         console.print(line, soft_wrap=True)
     if answer.ways:
         console.print()
-        print_table(_alternatives_table("change", answer), console)
+        print_table(_alternatives_table("change", answer, times.ways), console)
     if answer.cards:
         console.print()
-        print_table(_alternatives_table("card", answer), console)
+        print_table(_alternatives_table("card", answer, times.cards), console)
     elif answer.ways or not answer.enough:
         console.print(f"No card known by name serves them, {RANKS[-1]} in one machine at the most.")
 
@@ -282,9 +284,39 @@ def _served(answer: ServingAnswer) -> list[str]:
     return lines
 
 
-def _alternatives_table(title: str, answer: ServingAnswer) -> Table:
-    table = plain_table(Column(title, overflow="fold"), *numbers("KV cache", "requests", "of tokens"), "enough")
-    for way in answer.ways if title == "change" else answer.cards[:MOST_CARDS]:
+def _how_fast(time: ServingTime | None) -> list[str]:
+    """What is predicted of a server's speed, in words that say so."""
+    if time is None:
+        return []
+
+    def between(value: float) -> str:
+        low, high = (format_throughput(each, "tokens") for each in (value / time.spread, value * time.spread))
+        return f"{format_throughput(value, 'tokens')} ({low} to {high})"
+
+    def after(seconds: float) -> str:
+        low, high = format_duration(seconds / time.spread), format_duration(seconds * time.spread)
+        return f"first token after {format_duration(seconds)} ({low} to {high})"
+
+    lines = [f"predicted, for prompts of {time.prompt:,} and answers of {time.answer:,} tokens, not measured:"]
+    if time.users > 1:
+        each = f"{between(time.tokens_per_s_user)} for each, {between(time.tokens_per_s)} in all"
+        first = f"{after(time.first_token_s)}, {format_duration(time.together_first_token_s)} when all ask at once"
+        lines.append(f"  {time.users:,} at a time: {first}; {each}; bound by {time.bound}")
+    lines.append(f"  one alone: {after(time.alone_first_token_s)}; {between(time.alone_tokens_per_s)}")
+    return lines
+
+
+def _alternatives_table(title: str, answer: ServingAnswer, times: Sequence[ServingTime | None]) -> Table:
+    table = plain_table(
+        Column(title, overflow="fold"),
+        *numbers("KV cache", "requests", "of tokens"),
+        "enough",
+        *numbers("predicted"),
+    )
+    ways = answer.cards[:MOST_CARDS]
+    if title == "change":
+        ways = answer.ways
+    for way, time in zip(ways, times, strict=False):
         ranks, left = way.service.flags.tensor_parallel, way.service.kv_bytes
         if title == "change" or ranks == 1:
             name = way.change
@@ -298,5 +330,8 @@ def _alternatives_table(title: str, answer: ServingAnswer) -> Table:
             enough = Text("yes", style="green")
         else:
             enough = Text("no", style="red")
-        table.add_row(name, text, f"{way.users:,}", f"{way.length:,}", enough)
+        speed = ""
+        if time is not None:
+            speed = format_throughput(time.tokens_per_s, "tokens")
+        table.add_row(name, text, f"{way.users:,}", f"{way.length:,}", enough, speed)
     return table

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
+
+from gpudash.speed.work import StepWork
 
 CATEGORIES = ("weights", "gradients", "optimizer state", "activations", "inputs", "temporary", "workspace")
 """What a block was for; the order in which a bar shows them."""
@@ -40,6 +43,7 @@ class Trace:
         followed: steps that were dry-run; 0 for a run that was not, or that has none.
         streams: block → stream it was asked on; those that are not here were on the default one, 0.
         addresses_fall: of the torch that made it, see `device_memory.addresses_fall`.
+        count_work: says what one step does beside asking for memory, see `work`; ``None`` where that was not followed.
     """
 
     events: array[int] = field(default_factory=lambda: array("q"))
@@ -49,6 +53,24 @@ class Trace:
     followed: int = 0
     streams: dict[int, int] = field(default_factory=dict)
     addresses_fall: bool = False
+    count_work: Callable[[], StepWork | None] | None = field(default=None, compare=False, repr=False)
+
+    @cached_property
+    def work(self) -> StepWork | None:
+        """What one step does; worked out at the first time, for few of the traces of a search are asked for it."""
+        if self.count_work is None:
+            return None
+        return self.count_work()
+
+    def counting(self, **facts: Any) -> Trace:
+        """The same, with what is known of its step: fields of `StepWork`."""
+
+        def count() -> StepWork | None:
+            if self.work is None:
+                return None
+            return replace(self.work, **facts)
+
+        return replace(self, count_work=count)
 
     @property
     def steps(self) -> int:
@@ -71,7 +93,9 @@ class Trace:
 
     def to_json(self) -> dict[str, Any]:
         """As another process can read it, see `from_json`."""
+        work = self.work
         return {
+            "work": None if work is None else work.to_dict(),
             "events": self.events.tolist(),
             "sizes": self.sizes.tolist(),
             "categories": [CATEGORIES.index(category) for category in self.categories],
@@ -96,6 +120,7 @@ class Trace:
             written["followed"],
             dict(written["streams"]),
             written["addresses_fall"],
+            _reading(written.get("work")),
         )
 
     def without(self, category: str) -> Trace:
@@ -106,6 +131,12 @@ class Trace:
             if kind == category:
                 sizes[number] = 0
         return replace(self, sizes=sizes)
+
+
+def _reading(work: Mapping[str, Any] | None) -> Callable[[], StepWork] | None:
+    if work is None:
+        return None
+    return lambda: StepWork.from_dict(work)
 
 
 def between(first: Trace, other: Trace, share: float) -> Trace | None:
@@ -121,7 +152,7 @@ def between(first: Trace, other: Trace, share: float) -> Trace | None:
     if first.events != other.events or first.categories != other.categories or first.streams != other.streams:
         return None
     sizes = array("q", (round(one + share * (two - one)) for one, two in zip(first.sizes, other.sizes, strict=True)))
-    return replace(first, sizes=sizes)
+    return replace(first, sizes=sizes, count_work=None)
 
 
 def repeated(trace: Trace, steps: int) -> Trace:
@@ -170,4 +201,4 @@ def repeated(trace: Trace, steps: int) -> Trace:
             elif -event in previous and previous[-event] < len(blocks_of[-1]):
                 events.append(-blocks_of[-1][previous[-event]])
         blocks_of.append(fresh)
-    return Trace(events, sizes, categories, marks, trace.followed, streams, trace.addresses_fall)
+    return replace(trace, events=events, sizes=sizes, categories=categories, marks=marks, streams=streams)

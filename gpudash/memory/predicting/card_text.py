@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gpudash.memory.predicting.estimate import CardEstimate
+from gpudash.speed.words import bound_text, rate_text, step_text
+from gpudash.speed.work import StepTime
 from gpudash.units import GIB, format_bytes
 
 Standing = Literal["fits", "uncertain", "short", "refused", "asking", "stale", "unasked"]
@@ -37,6 +39,7 @@ class CardsAnswer:
     Attributes:
         known: the answers to what is asked now, by the cards' keys.
         before: those to the question before it.
+        times: of a step of what is asked now, by the same keys.
         asked: whether anything is asked.
         awaited: whether more is to come.
         reason: why nothing can be said; "" where something can.
@@ -47,6 +50,7 @@ class CardsAnswer:
     requested: bool = False
     awaited: bool = False
     reason: str = ""
+    times: Mapping[str, StepTime] = field(default_factory=dict)
 
     def of(self, key: str) -> CardText:
         """What is known of one card."""
@@ -55,7 +59,12 @@ class CardsAnswer:
         if not self.requested:
             return CardText("unasked")
         if found is not None:
-            return CardText(_standing(found), found, reason=found.reason)
+            standing = _standing(found)
+            time = None
+            # Where it does not fit, no step is ever taken.
+            if standing in ("fits", "uncertain"):
+                time = self.times.get(key)
+            return CardText(standing, found, found.reason, time)
         if self.awaited:
             return CardText("asking", earlier)
         if earlier is not None and not self.reason:
@@ -71,11 +80,13 @@ class CardText:
         standing: what.
         estimate: the answer, or the one to the question before; ``None`` without one.
         reason: why there is none.
+        time: of a step; ``None`` where it is not known.
     """
 
     standing: Standing
     estimate: CardEstimate | None = None
     reason: str = ""
+    time: StepTime | None = None
 
     @property
     def sign(self) -> str:
@@ -85,18 +96,15 @@ class CardText:
     @property
     def size(self) -> str:
         """What is spare or short: "12.8 GiB"; "" where that is not known."""
-        spare = self._spare
-        if spare is None:
+        if self._spare is None:
             return ""
-        if abs(spare) >= GIB / 10:
-            return f"{abs(spare) / GIB:.1f} GiB"
-        return format_bytes(abs(spare))
+        return _size_text(self._spare)
 
     @property
     def verdict(self) -> str:
         """The verdict in words: "12.8 GiB spare", "3.1 GiB short", "no answer"."""
         if self._spare is not None:
-            return f"{self.size} {'short' if self._spare < 0 else 'spare'}"
+            return spare_text(self._spare)
         if self.estimate is not None and self.estimate.fills_memory:
             return FILLS
         if self.standing in ("asking", "unasked"):
@@ -137,6 +145,8 @@ class CardText:
         """All of it for who hears it or points at it."""
         meaning = {"fits": "fits", "uncertain": "may fit", "short": "does not fit", "stale": "not for these values"}
         parts = [meaning.get(self.standing, ""), self.verdict, self.detail]
+        if self.time is not None:
+            parts += [step_text(self.time), rate_text(self.time), bound_text(self.time)]
         return ", ".join(dict.fromkeys(part for part in parts if part))
 
     @property
@@ -145,6 +155,19 @@ class CardText:
         if found is None:
             return None
         return found.spare_bytes
+
+
+def spare_text(spare: int) -> str:
+    """What is spare, or short where it is below 0: "12.8 GiB spare"."""
+    if spare < 0:
+        return f"{_size_text(spare)} short"
+    return f"{_size_text(spare)} spare"
+
+
+def _size_text(spare: int) -> str:
+    if abs(spare) >= GIB / 10:
+        return f"{abs(spare) / GIB:.1f} GiB"
+    return format_bytes(abs(spare))
 
 
 def _roughly(size: int) -> int:

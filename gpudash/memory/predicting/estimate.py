@@ -21,6 +21,7 @@ from gpudash.memory.predicting.fit import (
     reads_its_share,
     run_on,
 )
+from gpudash.speed.work import StepWork
 from gpudash.telemetry.explanation import RunChange
 from gpudash.units import format_bytes
 
@@ -274,6 +275,8 @@ class Estimate(DeviceEstimate):
         by_line: what the lines of a program had allocated that is there at the peak with room to spare, most first; for
             a program that is run as it is.
         remark: what of such a program was not followed, a sentence without a full stop; "" for nothing.
+        work: what one step does on a device of the kind, from which its time is worked out; ``None`` where that was not
+            followed. Of ranks that of one of them.
     """
 
     workload: str = field(kw_only=True)
@@ -302,6 +305,7 @@ class Estimate(DeviceEstimate):
     torch: str = ""
     by_line: Mapping[str, int] = field(default_factory=dict)
     remark: str = ""
+    work: StepWork | None = None
 
     @property
     def has_room(self) -> bool:
@@ -309,8 +313,10 @@ class Estimate(DeviceEstimate):
         return self.fits is True and not self.released_bytes
 
     def to_json(self) -> dict[str, Any]:
-        """As ``gpudash estimate --json`` prints it."""
-        return {**asdict(self), "needed_bytes": self.needed_bytes}
+        """As ``gpudash estimate --json`` prints it: without the work, which is for those who predict times."""
+        document = asdict(replace(self, work=None))
+        del document["work"]
+        return {**document, "needed_bytes": self.needed_bytes}
 
 
 @dataclass(frozen=True)

@@ -143,6 +143,7 @@ class Estimates:
         memory_cap: MemoryCap | None = None,
         python: str = sys.executable,
         timeline: bool = False,
+        cards: Sequence[SimulatedCard] | None = None,
     ) -> int:
         """Ask what the function ``package.module:function`` takes, which is given a device and returns its step.
 
@@ -150,7 +151,7 @@ class Estimates:
             name: of the function.
             steps: how many are followed.
             as_cuda: whether the code calls the device cuda, and finds it as that.
-            device, alternatives, time_limit_s, memory_cap, timeline: as of `ask`.
+            device, alternatives, time_limit_s, memory_cap, timeline, cards: as of `ask`.
             python: the Python that has the function's libraries, torch among them; this one unless given.
 
         Raises:
@@ -162,6 +163,7 @@ class Estimates:
             "as_cuda": as_cuda,
             "alternatives": alternatives,
             "timeline": timeline,
+            **self._cards(device, cards),
         }
         return self._ask(message, device, time_limit_s, memory_cap, command=(*OWN_CODE_COMMAND, python))
 

@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from gpudash.memory.predicting.estimate import CardEstimate, Estimate
+from gpudash.memory.predicting.estimate import CardEstimate, Estimate, Target
 from gpudash.session.child_process import ChildProcess, Waker
+from gpudash.session.predicting.step_times import times_on
+from gpudash.speed.work import StepWork
 from gpudash.system.processes import TORCH_IMPORT_S
 
 if TYPE_CHECKING:
     from gpudash.drawing.ghost import Ghost
+    from gpudash.speed.work import StepTime
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +70,23 @@ def _cards(message: Mapping[str, Any]) -> Mapping[str, CardEstimate]:
     return {card.key: card for card in _card_reader().validate_python(message["cards"])}
 
 
-def _ghost(message: Mapping[str, Any], estimate: Estimate) -> Ghost | None:
+def _times(request: Mapping[str, Any], estimate: Estimate) -> Mapping[str, StepTime]:
+    """How long a step is predicted to take, as of `Answer.times`."""
+    if estimate.work is None:
+        return {}
+    target = Target.from_json(request["target"])
+    asked = {str(card["key"]): Target.from_json(card["target"]) for card in request.get("cards", ())}
+    return times_on(estimate.work, {**asked, target.device: target})
+
+
+def _work(message: Mapping[str, Any]) -> StepWork | None:
+    """What one step does, which comes with one of the estimates of a request."""
+    if not message.get("work"):
+        return None
+    return StepWork.from_dict(message["work"])
+
+
+def _ghost(message: Mapping[str, Any], estimate: Estimate, request: Mapping[str, Any]) -> Ghost | None:
     """The run's memory as a drawing, made here and not by the window's thread."""
     if not message.get("timeline"):
         return None
@@ -75,7 +94,7 @@ def _ghost(message: Mapping[str, Any], estimate: Estimate) -> Ghost | None:
     from gpudash.memory.predicting.memory_timeline import MemoryTimeline
     from gpudash.session.predicting.ghosts import ghost_of
 
-    return ghost_of(MemoryTimeline.from_json(message["timeline"]), estimate)
+    return ghost_of(MemoryTimeline.from_json(message["timeline"]), estimate, Target.from_json(request["target"]))
 
 
 @dataclass(frozen=True)
@@ -105,6 +124,8 @@ class Answer:
         ghost: the run's memory as a drawing, where that was asked for and could be told.
         remedies: the same of the run with a change, by the change's place among the estimate's alternatives.
         cards: what is known of the cards that were asked about beside it, by their keys.
+        times: how long a step is predicted to take, by the name of the device in question and by the cards' keys; of
+            those of which that can be said.
     """
 
     id: int
@@ -114,6 +135,7 @@ class Answer:
     ghost: Ghost | None = None
     remedies: Mapping[int, Ghost] = field(default_factory=dict)
     cards: Mapping[str, CardEstimate] = field(default_factory=dict)
+    times: Mapping[str, StepTime] = field(default_factory=dict)
 
 
 @dataclass
@@ -143,6 +165,8 @@ class _Child:
     ghost: Ghost | None = None
     remedies: Mapping[int, Ghost] = field(default_factory=dict)
     cards: Mapping[str, CardEstimate] = field(default_factory=dict)
+    times: Mapping[str, StepTime] = field(default_factory=dict)
+    work: StepWork | None = None
 
     def take_drawing(self, drawn: Ghost | None, estimate: Estimate) -> None:
         """Keep what came with an estimate: of the run itself, or of the last change that was tried."""
@@ -309,6 +333,8 @@ class Estimator:
         child.ghost = None
         child.remedies = {}
         child.cards = {}
+        child.times = {}
+        child.work = None
         child.request, child.until, child.at_most_until = request, now + request.limit_s, now + request.longest_s
         child.process.send(request.message)
 
@@ -386,15 +412,21 @@ class Estimator:
             estimate = None
             if not error:
                 # The estimate says with which torch it was made: another Python may have another.
-                estimate = replace(_reader().validate_python(message.get("estimate")), torch=child.torch)
-                child.take_drawing(_ghost(message, estimate), estimate)
+                child.work = _work(message) or child.work
+                read = _reader().validate_python(message.get("estimate"))
+                estimate = replace(read, torch=child.torch, work=child.work)
+                child.take_drawing(_ghost(message, estimate, request.message), estimate)
                 child.cards = _cards(message) or child.cards
+                # What a step does is the same of all answers to a request: its times are worked out once.
+                child.times = child.times or _times(request.message, estimate)
         except (ValidationError, TypeError, KeyError, ValueError) as wrong:
             problem, estimate = Problem("crashed", f"The prediction could not be read ({type(wrong).__name__})."), None
         if problem is not None:
             self._fail(request, problem)
         else:
-            self._report(Answer(request.id, estimate, None, final, child.ghost, child.remedies, child.cards))
+            self._report(
+                Answer(request.id, estimate, None, final, child.ghost, child.remedies, child.cards, child.times)
+            )
 
     def _lost(self, child: _Child) -> None:
         """The process has ended without being asked to."""

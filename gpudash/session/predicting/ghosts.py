@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -16,9 +18,12 @@ from gpudash.memory.allocator.trace import (
     WEIGHTS,
     WORKSPACE,
 )
-from gpudash.memory.predicting.estimate import Estimate
+from gpudash.memory.predicting.estimate import Estimate, Target
 from gpudash.memory.predicting.memory_timeline import PHASES, MemoryTimeline
 from gpudash.memory.predicting.prediction import CONTEXT, HELD_BACK
+from gpudash.session.predicting.step_times import stage_seconds
+from gpudash.speed.words import about_text
+from gpudash.speed.work import StepTime
 from gpudash.telemetry.records import STEP_METRICS, Note, Topic
 from gpudash.telemetry.runs import RunView
 from gpudash.telemetry.store import Store
@@ -57,11 +62,14 @@ def in_time(ghost: Ghost, run: RunView, store: Store, span: tuple[float, float])
     return RunningGhost(ghost, run.began_s, ended, run.step, run.pace_s, run.steps, not run.running)
 
 
-def prediction_note(ghost: Ghost, time_s: float, run_id: int | None) -> Note:
-    """What a run was predicted to hold, to be recorded with it."""
-    text = f"Predicted to hold {format_bytes(ghost.highest)} at its peak."
-    details = {"ghost": ghost.thinned(RECORDED_COLUMNS).to_json()}
-    return Note(time_s=time_s, run_id=run_id, topic=Topic.PREDICTED, text=text, details=details)
+def prediction_note(ghost: Ghost, time_s: float, run_id: int | None, step: StepTime | None = None) -> Note:
+    """What a run was predicted to hold, and how long a step to take, to be recorded with it."""
+    text = f"Predicted to hold {format_bytes(ghost.highest)} at its peak"
+    details: dict[str, Any] = {"ghost": ghost.thinned(RECORDED_COLUMNS).to_json()}
+    if step is not None:
+        text = f"{text}, and to take {about_text(step)} a step"
+        details["step"] = {**step.to_dict(), "words": about_text(step)}
+    return Note(time_s=time_s, run_id=run_id, topic=Topic.PREDICTED, text=f"{text}.", details=details)
 
 
 def recorded_ghost(run: RunView) -> Ghost | None:
@@ -73,8 +81,12 @@ def recorded_ghost(run: RunView) -> Ghost | None:
     return None
 
 
-def ghost_of(timeline: MemoryTimeline, estimate: Estimate) -> Ghost:
-    """The drawing of what a run holds, of which ``estimate`` was predicted."""
+def ghost_of(timeline: MemoryTimeline, estimate: Estimate, target: Target | None = None) -> Ghost:
+    """The drawing of what a run holds, of which ``estimate`` was predicted.
+
+    Args:
+        target: where; its stages are as wide as they are predicted to take there. Without one time is left out.
+    """
     level = np.ones(len(timeline.changes))
     allocated = timeline.allocated()
     inside = np.sum([*allocated.values(), level * 0], axis=0)
@@ -94,5 +106,7 @@ def ghost_of(timeline: MemoryTimeline, estimate: Estimate) -> Ghost:
         capacity=estimate.capacity_bytes,
         limit=limit,
     )
+    if target is not None:
+        ghost = replace(ghost, stage_seconds=stage_seconds(estimate.work, target))
     ghost.prepare()
     return ghost

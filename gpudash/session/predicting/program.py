@@ -26,7 +26,9 @@ from gpudash.session.predicting.attempt import (
     script_name,
 )
 from gpudash.session.predicting.estimator import Problem
+from gpudash.session.predicting.step_times import times_on
 from gpudash.session.watching.request import WatchRequest, check_request
+from gpudash.speed.work import StepTime
 from gpudash.workloads.predicting.card_fits import BORROWED_RATIO
 from gpudash.workloads.predicting.device_fit import unchanged
 
@@ -84,12 +86,14 @@ class ProgramAnswer:
         problem: why there is no estimate.
         ghost: what it holds, as a drawing; of several cards the one of which it needs most.
         cards: what is known of the cards that were asked about beside its own, by their keys.
+        times: as of `Answer.times`.
     """
 
     estimate: Estimate | None = None
     problem: Problem | None = None
     ghost: Ghost | None = None
     cards: Mapping[str, CardEstimate] = field(default_factory=dict)
+    times: Mapping[str, StepTime] = field(default_factory=dict)
 
 
 def predict_program(
@@ -181,7 +185,8 @@ def judge_program(question: ProgramQuestion, found: FollowedRun, followed_on: Ar
         one = judge(trace, place, name)
         if question.alternatives and place.room_bytes is not None and not one.has_room:
             one = replace(one, alternatives=tuple(unchanged(partial(_same, trace), place, one, ())))
-        judged.append(replace(one, by_line=dict(card["lines"]), assumptions=tuple(answer["assumptions"])))
+        one = replace(one, by_line=dict(card["lines"]), assumptions=tuple(answer["assumptions"]), work=trace.work)
+        judged.append(one)
     what = EACH_CARD
     if len(ranked) > 1:
         what = EACH
@@ -203,11 +208,14 @@ def judge_program(question: ProgramQuestion, found: FollowedRun, followed_on: Ar
         from gpudash.session.predicting.ghosts import ghost_of
 
         fullest = max(range(len(judged)), key=lambda place: judged[place].needed_bytes or 0)
-        ghost = ghost_of(timeline_of(traces[fullest], places[fullest], judged[fullest]), judged[fullest])
+        place = places[fullest]
+        ghost = ghost_of(timeline_of(traces[fullest], place, judged[fullest]), judged[fullest], place)
     on_cards: Mapping[str, CardEstimate] = {}
     if len(judged) == 1:
         on_cards = _on_cards(question, traces[0], followed_on)
-    return ProgramAnswer(estimate, ghost=ghost, cards=on_cards)
+    asked = {card.key: card.target for card in question.cards}
+    times = times_on(estimate.work, {**asked, estimate.device: question.target})
+    return ProgramAnswer(estimate, ghost=ghost, cards=on_cards, times=times)
 
 
 def _on_cards(question: ProgramQuestion, trace: Trace, followed_on: Architecture) -> dict[str, CardEstimate]:

@@ -187,7 +187,13 @@ class ScriptPredictions:
             found = ProgramAnswer(problem=Problem("crashed", message, "Help > Log has the details."))
         if found is not None:
             self._answers[key] = Answer(
-                next(self._numbers), found.estimate, found.problem, final=True, ghost=found.ghost, cards=found.cards
+                next(self._numbers),
+                found.estimate,
+                found.problem,
+                final=True,
+                ghost=found.ghost,
+                cards=found.cards,
+                times=found.times,
             )
         with self._lock:
             self._thread = self.following = None

@@ -33,7 +33,7 @@ from gpudash.session.report.drawing import figure, predicted, read
 from gpudash.specs import workloads
 from gpudash.telemetry.explanation import Explanation
 from gpudash.telemetry.export.writing import OnProgress, atomically
-from gpudash.telemetry.outcome import STAGE_COLUMNS, outcome_rows, stage_cells
+from gpudash.telemetry.outcome import STAGE_COLUMNS, outcome_rows, predicted_step, stage_cells
 from gpudash.telemetry.plots import (
     CurveSpec,
     PlotSpec,
@@ -370,7 +370,7 @@ def _figures(replay: Replay, run: RunView) -> Iterator[tuple[str, str]]:
     ):
         if size is not None:
             yield text, format_pair(size, memory.capacity_bytes) if memory.capacity_bytes else format_bytes(size)
-    for row in outcome_rows(run.result):
+    for row in (*predicted_step(run), *outcome_rows(run.result)):
         yield str(row[0]), str(row[1])
 
 

@@ -16,7 +16,7 @@ from gpudash.simulator.device import autograd, probe
 from gpudash.simulator.device.device_module import DeviceModule
 from gpudash.simulator.device.naming import DEVICE, device_of, naming
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
-from gpudash.simulator.device.storage import kernel_library
+from gpudash.simulator.device.storage import PINNED, kernel_library
 from gpudash.simulator.faults import hands_on
 from gpudash.simulator.operations import (
     attention,
@@ -117,9 +117,6 @@ def _tried(backend: Backend) -> str | None:
     return probe.tried()
 
 
-_PINNED = "_sim_pinned"
-"""Attribute of the storages of the host that were pinned."""
-
 NOT_SHARED = "A tensor of a simulated GPU cannot be shared with another process; share tensor.cpu()."
 
 _CpuGenerator = torch._C.Generator
@@ -212,12 +209,12 @@ def _unless_simulated(original: Any, sentence: str) -> Any:
 def _pin_memory(tensor: torch.Tensor, _device: torch.device | None = None) -> torch.Tensor:
     """A copy that counts as pinned; the host's memory is no faster for a simulated GPU when it is."""
     made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).copy_(tensor)
-    setattr(made.untyped_storage(), _PINNED, True)
+    setattr(made.untyped_storage(), PINNED, True)
     return made
 
 
 def _is_pinned(tensor: torch.Tensor, _device: torch.device | None = None) -> bool:
-    return getattr(tensor.untyped_storage(), _PINNED, False)
+    return getattr(tensor.untyped_storage(), PINNED, False)
 
 
 class _AnyGenerator(type(_CpuGenerator)):  # type: ignore[misc]  # a base that is worked out

@@ -421,8 +421,9 @@ class DeviceModule(MemoryModule):
         """Nothing: no memory is shared with other processes."""
 
     def synchronize(self, device: DeviceLike = None) -> None:
-        """Nothing: operations are over when their call returns."""
+        """Nothing to wait for: operations are over when their call returns."""
         self.index_of(device)
+        self._engine.note_wait()
 
     def current_stream(self, device: DeviceLike = None) -> _Stream:
         """The stream in use on ``device``."""

@@ -40,6 +40,9 @@ BACKED = "_sim_storage"
 RELEASED = "_sim_let_go"
 """Attribute of a simulated storage that has let go of its block: the bytes of the host that hold its contents."""
 
+PINNED = "_sim_pinned"
+"""Attribute of the storages of the host that were pinned."""
+
 WITHOUT_NUMBERS = "_sim_without_numbers"
 """Attribute of host storages whose content was not computed."""
 

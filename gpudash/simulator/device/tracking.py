@@ -27,6 +27,7 @@ from gpudash.simulator.device import autograd
 from gpudash.simulator.device.naming import DEVICE, device_of
 from gpudash.simulator.device.storage import unwrapped
 from gpudash.simulator.operations.operations import Engine
+from gpudash.simulator.operations.work_log import PASSES, Stepped, WorkLog
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 
@@ -72,17 +73,19 @@ class Tracker:
     Args:
         engine: runs the operations.
         stacks: whether each allocation's stack is kept.
+        log: is told of phases and steps.
 
     Attributes:
-        step: number of the present step; whoever knows sets it.
+        step: number of the present step; whoever knows sets it, and with that begins it.
         stage: name of what the program is doing, set from outside.
         finished: whether what happens from now on is of no interest; see `finish`.
         on_roots: called when it is known what weights, gradients and optimizer state are: as a model begins to work, at
             the end of a backward pass and of an optimizer's step.
     """
 
-    def __init__(self, engine: Engine, *, stacks: bool = True) -> None:
-        self.step = 0
+    def __init__(self, engine: Engine, *, stacks: bool = True, log: WorkLog | None = None) -> None:
+        self._step = 0
+        self._log = log
         self.stage = ""
         self.finished = False
         self.on_roots: Callable[[], None] | None = None
@@ -95,6 +98,19 @@ class Tracker:
         self._backward = 0
         self._optimizing = False
         self._handles: list[Any] = []
+
+    @property
+    def step(self) -> int:
+        """Number of the present step."""
+        return self._step
+
+    @step.setter
+    def step(self, number: int) -> None:
+        if self._log is not None and number > 1:
+            self._log.end_step()
+        elif self._log is not None:
+            self._log.begin_steps()
+        self._step = number
 
     @property
     def phase(self) -> str:
@@ -132,11 +148,27 @@ class Tracker:
         for card in self._engine.cards:
             card.tagger = None
 
-    def finish(self) -> None:
-        """Say that what happens from now on, the letting go of everything, is of no interest."""
+    def end_pass(self) -> None:
+        """Say that a forward pass of a program without optimizers is over: there it is what a step is elsewhere."""
+        if self._log is not None:
+            self._log.end_step(PASSES)
+
+    def divide_steps(self) -> None:
+        """Say that what was one step until now was a whole training, whose steps are its optimizer's."""
+        if self._log is not None:
+            self._log.divide_by_optimizer()
+
+    def finish(self, *, whole: bool = True) -> None:
+        """Say that what happens from now on, the letting go of everything, is of no interest.
+
+        Args:
+            whole: whether the present step has been taken to its end.
+        """
         if self.on_roots is not None:
             self.on_roots()
         self.finished = True
+        if self._log is not None:
+            self._log.finish(whole=whole)
 
     def categories(self) -> dict[tuple[int, int], str]:
         """(card, address) → category of what belongs to a module or an optimizer that has been at work."""
@@ -196,6 +228,7 @@ class Tracker:
             # a checkpointed layer runs forward within the backward pass, and belongs to that
             if not self._backward:
                 self._forward = True
+                self._note_phase()
         self._running.append(type(module).__name__)
 
     def _leave(self, _module: nn.Module, _args: Any, _result: Any) -> None:
@@ -209,6 +242,7 @@ class Tracker:
         else:
             self._backward -= 1
         self._forward = False
+        self._note_phase()
         if not self._backward and self.on_roots is not None:
             self.on_roots()
 
@@ -216,11 +250,19 @@ class Tracker:
         self._optimizers.add(optimizer)
         self._optimizing = True
         self._forward = False
+        self._note_phase()
 
-    def _optimizer_ends(self, _optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+    def _optimizer_ends(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
         if self.on_roots is not None:
             self.on_roots()
         self._optimizing = False
+        self._note_phase()
+        if self._log is not None:
+            self._log.note(Stepped(id(optimizer)))
+
+    def _note_phase(self) -> None:
+        if self._log is not None:
+            self._log.note_phase(self.phase)
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -18,7 +19,7 @@ from gpudash.memory.predicting.architecture import Architecture
 from gpudash.simulator.device.backend import Backend, register
 from gpudash.simulator.device.naming import DEVICE
 from gpudash.simulator.device.simulated_gpu import A100, SimulatedGpu
-from gpudash.simulator.device.storage import KEY, kernel_library
+from gpudash.simulator.device.storage import KEY, PINNED, kernel_library
 from gpudash.simulator.device.tracking import BACKWARD, FORWARD, Tracker
 from gpudash.simulator.dry_run.host_tensors import HostCopy
 from gpudash.simulator.dry_run.missing_numbers import (
@@ -29,6 +30,7 @@ from gpudash.simulator.dry_run.missing_numbers import (
     show_sizes_only,
 )
 from gpudash.simulator.operations.kernels import passed_through
+from gpudash.simulator.operations.work_log import WorkLog
 
 ENDLESS = 2**50
 """Capacity of the card of a dry run, in bytes: whether it fits is found out afterwards."""
@@ -243,7 +245,8 @@ class DryRun:
             engine.integers = KnownIntegers(engine.storages, assume)
         self.put_cards(architectures, capacity)
         # No stacks: a dry run needs no lines, and walking stacks takes time at each allocation.
-        tracker = Tracker(engine, stacks=False)
+        log = engine.work_log = WorkLog()
+        tracker = Tracker(engine, stacks=False, log=log)
         recorders = [RequestRecorder(self.backend, tracker, index) for index in range(len(architectures))]
 
         def classify() -> None:
@@ -268,12 +271,14 @@ class DryRun:
             for recorder in recorders:
                 recorder.stop()
             tracker.stop()
+            engine.work_log = None
         for index, recorder in enumerate(recorders):
             if not recorder.trace.events:
                 raise LeftTheDeviceError(
                     f"Nothing was allocated on {DEVICE}:{index}; the code has to use the device it is given."
                 )
-        return [recorder.trace for recorder in recorders]
+        # of a model that is split each trace has the work of all cards: one waits for the other
+        return [replace(recorder.trace, count_work=log.work) for recorder in recorders]
 
     def put_cards(self, architectures: Sequence[Architecture], capacity: int | None = None) -> None:
         """Put cards in place of the present ones; the arguments are those of `record_each`."""
@@ -287,6 +292,7 @@ class DryRun:
         if not target.is_meta:
             return self.backend.engine.copy(source, target)
         if source.device.type == DEVICE:  # to the host; what it passes through on the card is left at once
+            self.backend.engine.note_copy(source, target, non_blocking=non_blocking)
             self.backend.engine.room(passed_through(source, target, non_blocking), source.device.index)
         return target
 
@@ -323,7 +329,8 @@ def _copied(tensor: torch.Tensor, **options: Any) -> torch.Tensor:
 
 
 def _pinned(tensor: torch.Tensor, _device: torch.device | None = None) -> torch.Tensor:
-    """What has no numbers need not be pinned."""
+    """What has no numbers need not be pinned; it counts as pinned."""
+    setattr(tensor.untyped_storage(), PINNED, True)
     return tensor
 
 

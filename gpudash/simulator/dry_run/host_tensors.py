@@ -15,7 +15,7 @@ import torch
 from torch.utils import _python_dispatch
 from torch.utils._pytree import tree_map_only
 
-from gpudash.simulator.device.storage import WITHOUT_NUMBERS, lacks_numbers
+from gpudash.simulator.device.storage import PINNED, WITHOUT_NUMBERS, lacks_numbers
 from gpudash.simulator.dry_run import missing_numbers
 from gpudash.simulator.dry_run.missing_numbers import MOST_INTEGERS, is_fractional, tensors_among
 from gpudash.simulator.faults import hands_on
@@ -144,6 +144,7 @@ def _run(operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     if plan.is_view or torch.Tag.inplace_view in operation.tags or not _is_the_cpu(kwargs.get("device")):
         return operation(*args, **kwargs)
     if plan.name == "_pin_memory":
+        setattr(args[0].untyped_storage(), PINNED, True)
         return args[0]  # it stands for one that is
     lacking = any(map(lacks_numbers, tensors))
     work = _make

@@ -25,6 +25,7 @@ from torch import distributed, nn
 
 from gpudash.memory.allocator.trace import Trace
 from gpudash.memory.predicting.architecture import Architecture
+from gpudash.simulator.device.backend import registered
 from gpudash.simulator.device.naming import DEVICE, device_of
 from gpudash.simulator.device.simulated_gpu import A100
 from gpudash.simulator.device.storage import BLOCK, lacks_numbers, unwrapped
@@ -196,6 +197,7 @@ def follow(
                 step()
                 # A whole training: a second call would train once more.
                 if training.steps:
+                    tracker.divide_steps()
                     break
         tracker.finish()
 
@@ -559,6 +561,8 @@ def _unless_known(original: Callable[..., Any], unknown: Callable[..., Any]) -> 
     @hands_on
     def method(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if lacks(self):
+            if device_of(self).type == DEVICE:
+                _note_wait()
             return unknown(self, original, *args, **kwargs)
         return original(self, *args, **kwargs)
 
@@ -648,6 +652,13 @@ def _array(self: torch.Tensor, original: Callable[..., Any], *args: Any, **kwarg
     made = type(example)(tuple(self.shape), example.dtype)
     made.fill(0)
     return made
+
+
+def _note_wait() -> None:
+    """The host asks the device for a number, and waits for it."""
+    backend = registered()
+    if backend is not None:
+        backend.engine.note_wait()
 
 
 _METHODS: dict[str, Callable[..., Any]] = {

@@ -13,6 +13,7 @@ bytes and take them again, which is how FSDP2 frees and gathers parameters.
 
 from __future__ import annotations
 
+import functools
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -80,12 +81,52 @@ def _group(common: Any, options: Any) -> Any:
     return fake_pg._create_fake_pg(common, options)  # type: ignore[no-untyped-call]  # torch's own maker
 
 
+COLLECTIVES = {
+    "all_reduce": 1,
+    "all_gather_into_tensor": 2,
+    "all_gather_single": 2,
+    "reduce_scatter_tensor": 2,
+    "reduce_scatter_single": 2,
+}
+"""Collectives by which gradients and shards are exchanged → how many of them move as much as an all-reduce does, which
+is a scatter and a gather."""
+
+
+def note_exchanges(engine: Engine) -> None:
+    """Let the engine note what ranks exchange of the simulated device's tensors; once in a process.
+
+    DistributedDataParallel's own all-reduce comes by `bucket_reduced`.
+    """
+    ranks: Any = torch.distributed
+    for name, parts in COLLECTIVES.items():
+        original = getattr(ranks, name, None)
+        if original is not None and not hasattr(original, _NOTED):
+            setattr(ranks, name, _noting(engine, original, parts))
+
+
+_NOTED = "_sim_noted"
+
+
+def _noting(engine: Engine, original: Any, parts: int) -> Any:
+    @functools.wraps(original)
+    def collective(*args: Any, **kwargs: Any) -> Any:
+        given = [one for one in (*args, *kwargs.values()) if isinstance(one, torch.Tensor)]
+        sizes = [one.numel() * one.element_size() for one in given if one.device.type == DEVICE]
+        # of the whole and a rank's part, the whole
+        engine.note_exchange(max(sizes, default=0) // parts)
+        return original(*args, **kwargs)
+
+    setattr(collective, _NOTED, True)
+    return collective
+
+
 _emulated = False
 
 
 def emulate_storages(engine: Engine) -> None:
     """Let FSDP2 free and take the bytes of parameters on the simulated device; once in a process."""
     global _emulated
+    note_exchanges(engine)
     if _emulated:
         return
     from torch.distributed.fsdp._fully_shard import _fsdp_param, _fsdp_param_group
@@ -175,6 +216,7 @@ def bucket_reduced(engine: Engine, bucket: Any) -> torch.futures.Future[torch.Te
     The process group of a dry run returns no result, which the reducer would miss.
     """
     buffer: torch.Tensor = bucket.buffer()
+    engine.note_exchange(buffer.numel() * buffer.element_size())
     block = engine.storages.block(buffer.untyped_storage())
     if block is not None:
         block.card.label(block.address, GRADIENTS)

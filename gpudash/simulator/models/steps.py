@@ -84,6 +84,7 @@ def follow_model(
         found = follow(model.build, dry, steps=steps, architecture=architecture)
         # Counted over all steps that were followed.
         facts = {**model.facts, **model.offload.facts(model.ranks.count or 1), "flops": counted() // steps}
+    found = found._replace(trace=found.trace.counting(**model.items))
     return found, {**facts, "assumptions": model.assumptions}
 
 
@@ -119,6 +120,19 @@ class RequestedModel:
         self.ranks = ModelRanks({**options, "offload": self.offload.kind})
         self.facts: dict[str, Any] = {}
         self.assumptions: tuple[str, ...] = ()
+
+    @property
+    def items(self) -> dict[str, Any]:
+        """What a step goes through, of all ranks together, once the model has been built; fields of `StepWork`."""
+        options = self._options
+        ranks = self.ranks.count or 1
+        items = ranks * int(options["batch"])
+        if options["task"] != "infer":
+            items *= int(options["accumulation"])
+        tokens = self.facts.get("sequence")
+        if tokens is None:
+            return {"items": items, "unit": "samples", "ranks": ranks}
+        return {"items": items * tokens, "unit": "tokens", "ranks": ranks}
 
     def build(self, device: torch.device) -> Step:
         """The model on ``device`` and the function that takes a step of it.

@@ -50,19 +50,8 @@ def install(engine: Engine) -> list[Any]:
         "_scaled_dot_product_efficient_attention_backward": Efficient(engine).backward,
     }
     for name, kernel in kernels.items():
-        library.impl(name, _counting(engine, getattr(torch.ops.aten, name), kernel), KEY)
+        library.impl(name, engine.counting(name, kernel), KEY)
     return [library]
-
-
-def _counting(engine: Engine, operation: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """``kernel``, with its products counted as those of other operations are."""
-
-    def run(*args: Any, **kwargs: Any) -> Any:
-        made = kernel(*args, **kwargs)
-        engine.count(operation, args, kwargs, made)
-        return made
-
-    return run
 
 
 def attend(

@@ -39,8 +39,8 @@ def install(engine: Engine) -> list[Any]:
     for name, kernel in {
         "_transformer_encoder_layer_fwd": layer,
         "_native_multi_head_attention": parts.attend,
-        "_transform_bias_rescale_qkv": parts.split,
-        "_masked_softmax": parts.masked_softmax,
+        "_transform_bias_rescale_qkv": engine.counting("_transform_bias_rescale_qkv", parts.split),
+        "_masked_softmax": engine.counting("_masked_softmax", parts.masked_softmax),
     }.items():
         library.impl(name, kernel, KEY)
     return [library]

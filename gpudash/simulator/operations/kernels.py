@@ -144,6 +144,7 @@ def _making(engine: Engine) -> dict[str, Callable[..., Any]]:
         if target.device.type == DEVICE:
             on_card = target
         room = engine.room(passed_through(source, target, non_blocking), on_card.device.index)
+        engine.note_copy(source, target, non_blocking=non_blocking)
         copied = engine.copy(source, target)
         del room
         return copied
@@ -151,6 +152,7 @@ def _making(engine: Engine) -> dict[str, Callable[..., Any]]:
     def copy_from_and_resize(source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         if target.shape != source.shape:
             target.resize_(source.shape)
+        engine.note_copy(source, target)
         return engine.copy(source, target)
 
     def zeros(
@@ -446,6 +448,7 @@ def _dropout_of(engine: Engine) -> Callable[..., tuple[torch.Tensor, torch.Tenso
             made = torch.native_dropout(engine.like(tensor), p, train)
             engine.like(result).copy_(made[0])
             engine.like(mask).copy_(made[1])
+        engine.count(torch.ops.aten.native_dropout.default, (tensor, p, train), {}, (result, mask))
         return result, mask
 
     return dropout

@@ -31,8 +31,10 @@ from gpudash.simulator.dry_run import missing_numbers
 from gpudash.simulator.dry_run.missing_numbers import DataDependentError, KnownIntegers
 from gpudash.simulator.faults import UnsupportedError, hands_on
 from gpudash.simulator.operations import batch_norm, temporaries
-from gpudash.simulator.operations.outcomes import Fresh, Outcomes, adds_bias_by_lt, call_flops
+from gpudash.simulator.operations.flops import call_flops
+from gpudash.simulator.operations.outcomes import Fresh, Outcomes, adds_bias_by_lt
 from gpudash.simulator.operations.scripts import HALVES
+from gpudash.simulator.operations.work_log import WAITS, Exchange, WorkLog
 
 _set = torch.ops.aten.set_.source_Storage_storage_offset
 _number = torch.ops.aten._local_scalar_dense
@@ -318,8 +320,18 @@ class Engine:
             # after the result has its bytes, as in Blas.cpp: cuBLAS asks for its workspace when it multiplies
             if plan.is_matrix_product:
                 self._take_workspaces(plan, args, kwargs, result)
-        self.count(operation, args, kwargs, result)
+        if self._flops is not None:
+            self._flops += call_flops(operation, args, kwargs, result)
         return result
+
+    @property
+    def work_log(self) -> WorkLog | None:
+        """Where what is done is written down; ``None`` where nobody asks."""
+        return self._outcomes.log
+
+    @work_log.setter
+    def work_log(self, log: WorkLog | None) -> None:
+        self._outcomes.log = log
 
     @contextmanager
     def counting_flops(self) -> Iterator[Callable[[], int]]:
@@ -341,9 +353,37 @@ class Engine:
             self._flops = None
 
     def count(self, operation: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> None:
-        """Count the multiplications of one call, where counting is on."""
+        """Count a call of an operation with a kernel of its own, which `run` does not see."""
         if self._flops is not None:
             self._flops += call_flops(operation, args, kwargs, result)
+        if self.work_log is not None:
+            self.work_log.note_call(operation, args, kwargs, result)
+
+    def counting(self, name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
+        """``kernel`` of the operation ``name``, with its calls counted as those of other operations are."""
+        operation = getattr(torch.ops.aten, name).default
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            made = kernel(*args, **kwargs)
+            self.count(operation, args, kwargs, made)
+            return made
+
+        return run
+
+    def note_wait(self) -> None:
+        """The host waits for the device here, as for a number."""
+        if self.work_log is not None:
+            self.work_log.note(WAITS)
+
+    def note_exchange(self, size: int) -> None:
+        """Ranks exchange ``size`` bytes, as by an all-reduce."""
+        if self.work_log is not None:
+            self.work_log.note(Exchange(size))
+
+    def note_copy(self, source: torch.Tensor, target: torch.Tensor, *, non_blocking: bool = False) -> None:
+        """A copy is made of which one side, or both, are on a card."""
+        if self.work_log is not None:
+            self.work_log.note_copy(source, target, non_blocking=non_blocking)
 
     @hands_on
     def _counted(self, plan: Plan, operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -378,7 +418,10 @@ class Engine:
 
     def _results(self, plan: Plan, operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         if self.computes:
-            return self._work(plan, operation, args, kwargs)
+            result = self._work(plan, operation, args, kwargs)
+            if self.work_log is not None:
+                self.work_log.note_call(operation, args, kwargs, result)
+            return result
         work = functools.partial(self._work, plan, operation, args, kwargs)
         # what a result depends on beside its arguments: where `device="sim"` lies, and the dtype of a new
         # tensor
@@ -389,6 +432,10 @@ class Engine:
             if self.integers is None:
                 raise
             result = self._counted(plan, operation, args, kwargs)
+            # how much comes of it only the device knows, as for `nonzero`: torch waits for that
+            if self.work_log is not None:
+                self.work_log.note_call(operation, args, kwargs, result)
+                self.work_log.note(WAITS)
         # also where the outcome was known: the numbers are other ones at every call
         if self.integers is not None:
             self.integers.follow(plan, args, kwargs, result)
@@ -553,6 +600,7 @@ class Engine:
             return tensor
         made = self.empty(tensor.shape, tensor.dtype, tensor.device.index, layout)
         self._label_workspace(self.card(tensor.device.index), made.untyped_storage())
+        self.note_copy(tensor, made)
         return self.copy(tensor, made)
 
     def resize(
@@ -584,6 +632,7 @@ class Engine:
         Raises:
             DataDependentError: in a dry run.
         """
+        self.note_wait()
         if self.computes:
             return _number(self.like(tensor))
         known = None

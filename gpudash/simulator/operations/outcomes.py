@@ -1,5 +1,5 @@
 """What a call of an operation comes to: what it makes of which sizes, since in a dry run the same ones come again in
-every layer and in every step; how much it multiplies, as torch's own counter has it; and whether cuBLASLt does.
+every layer and in every step; and whether cuBLASLt multiplies.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from gpudash.simulator.device.naming import DEVICE
+from gpudash.simulator.operations.work_log import Call, WorkLog
 
 MOST = 50_000
 """Outcomes that are kept; there are some hundreds in a model, and some thousands in a search for the largest batch."""
@@ -47,10 +48,15 @@ Maker = Callable[[Fresh], torch.Tensor]
 
 
 class Outcomes:
-    """Remembers what calls returned whose arguments had the same sizes."""
+    """Remembers what calls returned whose arguments had the same sizes.
+
+    Attributes:
+        log: where calls are written down; ``None`` where nobody asks for them.
+    """
 
     def __init__(self) -> None:
         self._known: dict[Any, Any] = {}
+        self.log: WorkLog | None = None
 
     def call(
         self,
@@ -68,21 +74,36 @@ class Outcomes:
         """
         key = _key(operation, args, kwargs, where)
         if key is None:
-            return work()
+            result = work()
+            self._note(operation, args, kwargs, result)
+            return result
         found = self._known.get(key)
         if found is not None:
-            return _again(found[0], make, args, kwargs)
+            kept, call = found
+            if self.log is not None:
+                self.log.note(call)
+            return _again(kept, make, args, kwargs)
         result = work()
         # the key is worked out once more, since the work may have changed what it was made of
         if _key(operation, args, kwargs, where) == key:  # else it gave an argument another size
             try:
                 kept = _kept(result, args, kwargs)
             except UnknownOutcomeError:
+                self._note(operation, args, kwargs, result)
                 return result
             if len(self._known) >= MOST:
                 self._known.clear()
-            self._known[key] = (kept,)
+            call = Call.of(operation, args, kwargs, result)
+            self._known[key] = kept, call
+            if self.log is not None:
+                self.log.note(call)
+        else:
+            self._note(operation, args, kwargs, result)
         return result
+
+    def _note(self, operation: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> None:
+        if self.log is not None:
+            self.log.note_call(operation, args, kwargs, result)
 
 
 def _key(operation: Any, args: Sequence[Any], kwargs: dict[str, Any], where: Any) -> Any | None:
@@ -156,43 +177,6 @@ def _again(kept: Any, make: Maker, args: Sequence[Any], kwargs: dict[str, Any]) 
     return kept
 
 
-def call_flops(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], made: Any) -> int:
-    """Floating-point operations of one call, a multiplication with its addition counted as two.
-
-    Those of matrix products, convolutions and attention are counted (``torch.utils.flop_counter``), and of products in
-    groups, as a mixture of experts has them, and of cuDNN's recurrent layers; 0 of all others.
-
-    Args:
-        operation: one of `torch.ops`, or an overload of it.
-        args, kwargs: what it was given.
-        made: its result.
-    """
-    from torch.utils.flop_counter import flop_registry  # takes a while to import, and few ask
-
-    packet = getattr(operation, "_overloadpacket", operation)
-    formula = flop_registry.get(packet)
-    if formula is not None:
-        try:
-            return int(formula(*args, **kwargs, out_val=made))
-        except AssertionError:  # torch 2.11 counts no attention whose heads share keys
-            return int(formula(*_with_own_keys(args), **kwargs, out_val=made))
-    if packet in _RECURRENT:
-        return _RECURRENT[packet] * _in_recurrent_layers(args[0], args[1])
-    if packet is getattr(torch.ops.aten, "_grouped_mm", None):
-        return _in_groups(args[0], args[1])
-    return 0
-
-
-_RECURRENT = {torch.ops.aten._cudnn_rnn: 1, torch.ops.aten._cudnn_rnn_backward: 2}
-"""Products with each matrix."""
-
-
-def _in_recurrent_layers(values: torch.Tensor, weights: Sequence[torch.Tensor]) -> int:
-    """Of a forward pass: every step meets every matrix."""
-    rows = values.numel() // values.shape[-1]
-    return 2 * rows * sum(weight.numel() for weight in weights if weight.dim() > 1)
-
-
 def adds_bias_by_lt(given: Mapping[str, Any], made: torch.Tensor, *, activates: bool) -> bool:
     """Whether torch gives an ``addmm`` to cuBLASLt, which adds a bias to every row on its way
     (isInputCompliesAddmmCudaLt, ATen/native/cuda/Blas.cpp; torch 2.11 was asked).
@@ -212,24 +196,3 @@ def adds_bias_by_lt(given: Mapping[str, Any], made: torch.Tensor, *, activates: 
         return True
     is_row = bias.dim() > 0 and bias.shape[-1] == bias.numel() == factors.shape[1]
     return is_row and bias.is_contiguous()
-
-
-def _with_own_keys(args: Sequence[Any]) -> list[Any]:
-    """The arguments of attention with keys and values for each head, which are multiplied as often as shared ones."""
-    # (batch, heads, length, width); queries have the most heads
-    of_heads = [one for one in args if isinstance(one, torch.Tensor) and one.dim() == 4]
-    heads = max((one.shape[1] for one in of_heads), default=1)
-    given = []
-    for one in args:
-        if isinstance(one, torch.Tensor) and one.dim() == 4:
-            one = torch.empty((one.shape[0], heads, *one.shape[2:]), device="meta")
-        given.append(one)
-    return given
-
-
-def _in_groups(first: torch.Tensor, second: torch.Tensor) -> int:
-    """Of a product whose groups share its rows, its columns or what is summed over, or have a matrix each."""
-    whole = 2 * first.numel() * second.shape[-1]
-    if (first.dim(), second.dim()) == (3, 2):
-        return whole // first.shape[0]
-    return whole

@@ -3,6 +3,7 @@ in one piece where it may be (``_cudnn_rnn_flatten_weight`` of aten/src/ATen/nat
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -23,13 +24,14 @@ def install(engine: Engine) -> list[Any]:
     _flatten_weights()
     library = kernel_library("aten")
     cells = Cells(engine)
-    for name, kernel in {
+    kernels: dict[str, Callable[..., Any]] = {
         "_thnn_fused_gru_cell": cells.gru,
         "_thnn_fused_gru_cell_backward": cells.gru_backward,
         "_thnn_fused_lstm_cell": cells.lstm,
         "_thnn_fused_lstm_cell_backward_impl": cells.lstm_backward,
-    }.items():
-        library.impl(name, kernel, KEY)
+    }
+    for name, kernel in kernels.items():
+        library.impl(name, engine.counting(name, kernel), KEY)
     return [library]
 
 

@@ -18,6 +18,7 @@ from gpudash.devices.known_gpus import KNOWN_GPUS, KnownGpu, find
 from gpudash.devices.names import SimulatedCard, parse_cards, parse_simulated, size_of
 from gpudash.devices.simulated_cards import exact_text
 from gpudash.memory.predicting.card_text import CardsAnswer, CardText, Standing
+from gpudash.speed.words import rate_text, short_text
 from gpudash.ui.colours import Palette
 from gpudash.ui.widgets.focus_group import FocusGroup
 from gpudash.ui.widgets.plain_text import plain_tip, without_mnemonics
@@ -48,6 +49,9 @@ COLOURS: Mapping[Standing, str] = {"fits": "good", "uncertain": "warn", "short":
 """Standing → the palette's colour of its words; those of all others are muted."""
 
 MUTED_OPACITY = 0.6
+
+APART = "    "
+"""As wide as two texts of a line are apart at least."""
 
 UNASKED, UNASKED_SHORT = "ask what would fit", "ask"
 """On a chip of which nothing is known yet; where there is no room for more."""
@@ -96,6 +100,26 @@ class ChipContent:
         if self.inviting and self.text.standing == "unasked":
             return UNASKED
         return self.text.detail
+
+    def last_line(self, has_room: Callable[[str], bool]) -> tuple[str, str]:
+        """What stands at the left and at the right of the last line.
+
+        Args:
+            has_room: whether so much has room beside each other.
+        """
+        detail = self.detail
+        time = self.text.time
+        short = detail.removeprefix("up to ")  # the figure matters more than how it is said
+        short = short.removesuffix(UNASKED.removeprefix(UNASKED_SHORT))
+        if time is None or self.used:
+            return (detail if has_room(detail) else short), ""
+        step = short_text(time)
+        whole = f"{step} · {rate_text(time)}"
+        for left, right in ((detail, whole), (short, whole), (short, step), (whole, "")):
+            if has_room(f"{left}{APART}{right}"):
+                return left, right
+        # The batch is in the tip; how long a step takes is seen nowhere else.
+        return step, ""
 
     @property
     def sentence(self) -> str:
@@ -182,15 +206,16 @@ class CardChip(QAbstractButton):
             colour = palette.text
         dimmed = known.standing == "asking" and bool(known.size)
         painter.setOpacity(MUTED_OPACITY if dimmed else 1.0)
-        self._paint_text(painter, (left, top + line, right, line), f"{known.sign} {verdict}".strip(), bold, colour)
+        verdict = f"{known.sign} {verdict}".strip()
+        self._paint_text(painter, (left, top + line, right, line), verdict, bold, colour)
         painter.setOpacity(1.0)
-        if tall:
-            detail = content.detail
-            elided = QFontMetrics(small).elidedText(detail, Qt.TextElideMode.ElideRight, right - left)
-            if elided != detail:
-                detail = detail.removeprefix("up to ")  # the figure matters more than how it is said
-                detail = detail.removesuffix(UNASKED.removeprefix(UNASKED_SHORT))
-            self._paint_text(painter, (left, top + 2 * line, right, line), detail, small, palette.muted)
+        if not tall:
+            self._paint_bar(painter, colour)
+            return
+        below = (left, top + 2 * line, right, line)
+        detail, aside = content.last_line(lambda text: QFontMetrics(small).horizontalAdvance(text) <= right - left)
+        self._paint_text(painter, below, detail, small, palette.muted)
+        painter.drawText(QRectF(left, below[1], right - left, line), Qt.AlignmentFlag.AlignRight | _MIDDLE, aside)
         self._paint_bar(painter, colour)
 
     def _paint_frame(self, painter: QPainter) -> None:

@@ -24,7 +24,15 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.drawing.axes import MOST_TICKS, Ticks, format_value, value_ticks
-from gpudash.telemetry.outcome import SizeChart, SizeLine, is_comparison, outcome_rows, run_figures, size_chart
+from gpudash.telemetry.outcome import (
+    SizeChart,
+    SizeLine,
+    is_comparison,
+    outcome_rows,
+    predicted_step,
+    run_figures,
+    size_chart,
+)
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.dashboard.banner import ACTION_TEXT, misses_cuda
 from gpudash.ui.dashboard.tabs.verdict_page import Painted, VerdictPage
@@ -131,7 +139,7 @@ class ResultPage(QFrame):
         self.ending.show_run(run, commanding=commanding)
         self._show_figures(run_figures(run))
         self.chart.show_chart(size_chart(run, runs))
-        found = outcome_rows(run.result)
+        found = [*predicted_step(run), *outcome_rows(run.result)]
         # beside why it ended nobody asks what it had found till then
         rows = found
         if run.error is not None:

@@ -10,9 +10,10 @@ from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QStandardItemModel
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QInputDialog, QLabel, QLineEdit, QSizePolicy, QWidget
 
+from gpudash.devices.known_gpus import find
 from gpudash.devices.names import SIMULATED, Device, short_product, simulated_text
 from gpudash.specs import ModelSpec, Spec, TrainingSpec, workloads
-from gpudash.specs.comparison import COMMON, SIMULATED_SPEED, ComparisonSpec, compared
+from gpudash.specs.comparison import COMMON, PREDICTED_CARD, PREDICTED_CARDS, SIMULATED_SPEED, ComparisonSpec, compared
 from gpudash.ui.forms.model_form import ModelForm
 from gpudash.ui.forms.parallel_form import RANK_FIELDS, ParallelForm
 from gpudash.ui.forms.spec_form import SpecForm
@@ -173,12 +174,16 @@ class ComparisonForm(SpecForm):
         return self._nested[name]
 
     def set_devices(self, devices: Sequence[Device], preferred: str) -> None:
-        """Offer ``devices``: the CPU first and ``preferred`` second, until the user chooses; no simulated ones."""
+        """Offer ``devices``: the CPU first and ``preferred`` second, until the user chooses; no simulated ones. Behind
+        them are cards that are not here, which are predicted.
+        """
         offered = [(device.name, device.problem or "") for device in devices]
         if offered == self._offered:
             return
         self._offered = offered
         before = self.first.currentData(), self.second.currentData()
+        if preferred == "cpu":
+            preferred = PREDICTED_CARD  # without a GPU there is nothing to measure beside the CPU
         for choice, kept, wanted in zip((self.first, self.second), before, ("cpu", preferred), strict=True):
             with QSignalBlocker(choice):
                 choice.clear()
@@ -189,6 +194,8 @@ class ComparisonForm(SpecForm):
                     else:
                         text = device.name
                     offer(choice, text, device, refused)
+                if choice is self.second:
+                    _offer_cards(choice)
                 row = choice.findData(kept)
                 choice.setCurrentIndex(row if row >= 0 else max(0, choice.findData(wanted)))
         self._take_devices()
@@ -269,6 +276,15 @@ class ComparisonForm(SpecForm):
                 if choice.findData(name.strip()) < 0:
                     choice.addItem(name.strip(), name.strip())  # a recording's device may not be here
                 choice.setCurrentIndex(choice.findData(name.strip()))
+
+
+def _offer_cards(choice: QComboBox) -> None:
+    """Add cards that are not here; a comparison predicts them beside the CPU, which it measures."""
+    choice.insertSeparator(choice.count())
+    for card in filter(None, map(find, PREDICTED_CARDS)):
+        choice.addItem(f"{card.name}, predicted", card.key)
+        tip = f"{card.name} is not here: the CPU is measured, and how long a step would take there is predicted."
+        choice.setItemData(choice.count() - 1, plain_tip(tip), Qt.ItemDataRole.ToolTipRole)
 
 
 def _device_row(first: QComboBox, second: QComboBox) -> tuple[QLabel, QWidget]:

@@ -23,6 +23,7 @@ from gpudash.session.predicting.measured import MeasuredRun
 from gpudash.session.watching.request import WatchRequest
 from gpudash.specs import Spec, TrainingSpec
 from gpudash.specs.changes import batch_fields, largest_size, size_field
+from gpudash.speed.words import span_text
 from gpudash.telemetry.plots import LineSpec
 from gpudash.telemetry.runs import WATCH, RunView
 from gpudash.ui.forms.fit_panel import PREDICTING
@@ -194,7 +195,8 @@ class FitFollower:
         # of each run anew, since on the CPU its process may hold something else by then
         if known is None or (known.run_id, known.ghost) != (run.run_id, answer.ghost):
             self._of_run = _OfRun(run.run_id, requested, Prediction(answer.estimate), answer.ghost)
-            self._session.emit(prediction_note(answer.ghost, self._session.clock(), run.run_id))
+            step = answer.times.get(answer.estimate.device)
+            self._session.emit(prediction_note(answer.ghost, self._session.clock(), run.run_id, step))
 
     def _is_of_form(self, run: RunView) -> bool:
         """Whether a run is of what is in the form."""
@@ -391,6 +393,7 @@ class FitFollower:
     def _show_cards(self, answer: Answer) -> None:
         """Take what is known of the cards; what there was of an earlier question stays until it is answered anew."""
         known = dict(answer.cards)
+        times = dict(answer.times)
         reason = ""
         if answer.estimate is not None:
             own = CardEstimate.of(answer.estimate)
@@ -398,9 +401,11 @@ class FitFollower:
             if self._script is not None and self._script.simulate:
                 key = exact_text(self._script.simulate[0])
             known[key] = replace(own, key=key)
+            if own.device in times:
+                times[key] = times[own.device]
         elif answer.problem is not None:
             reason = answer.problem.message
-        self.on_cards = CardsAnswer(known, self.on_cards.before, True, not answer.final, reason)
+        self.on_cards = CardsAnswer(known, self.on_cards.before, True, not answer.final, reason, times)
 
     def _fade_cards(self) -> None:
         """What is known of the cards is of an earlier question from now on."""
@@ -505,7 +510,18 @@ def _ghost_view(answer: Answer, spec: Spec | None) -> GhostView | None:
         sized=_sized(answer.ghost, spec),
         margin=margin,
         title=_title_of_ranks(estimate),
+        step_text=_step_text(answer),
     )
+
+
+def _step_text(answer: Answer) -> str:
+    """How long a step is predicted to take on the device in question; "" where that is not known."""
+    time = None
+    if answer.estimate is not None:
+        time = answer.times.get(answer.estimate.device)
+    if time is None:
+        return ""
+    return span_text(time.median_s, time.low_s, time.high_s)
 
 
 def _title_of_ranks(estimate: Estimate) -> str:

@@ -181,9 +181,24 @@ def traces_of(
     program = _Program(short, limit, level, alike=wanted is not None)
     with one_of(spec, dry) if isinstance(spec, TrainingSpec) and spread else nullcontext() as program.wrap:
         found = dry.record_each(program, architectures, trusting=True, capacity=capacity)
-    traces = [replace(trace, followed=program.followed) for trace in found]
+    traces = [replace(trace, followed=program.followed).counting(**_items(spec)) for trace in found]
     # Steps that leave something behind add up: the trace goes on for as many as the run really has.
     return [repeated(trace, wanted) if wanted is not None and keeps_growing(trace) else trace for trace in traces]
+
+
+def _items(spec: Spec) -> dict[str, Any]:
+    """What a step of ``spec`` goes through, of all ranks together; a workload that trains nothing counts its steps."""
+    if not isinstance(spec, TrainingSpec):
+        return {"items": 1, "unit": "steps"}
+    ranks = 1
+    if spec.rank_devices:
+        ranks = spec.world_size
+    items = ranks * spec.rank_spec.step_batch
+    unit = "samples"
+    if spec.model == "transformer":
+        items *= spec.sequence
+        unit = "characters"
+    return {"items": items, "unit": unit, "ranks": ranks}
 
 
 def flops_of(spec: Spec, dry: DryRun, level: MemoryLevel | None = None) -> int:

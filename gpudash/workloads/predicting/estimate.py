@@ -31,6 +31,7 @@ from gpudash.simulator.dry_run.ranks import NoRanksError
 from gpudash.simulator.dry_run.refusals import CannotPredictError, explaining_errors
 from gpudash.specs import PressureSpec, Spec, TrainingSpec
 from gpudash.specs.changes import SpecChange, batch_fields, batch_text, capped, changes, largest_size, size_field
+from gpudash.speed.work import StepWork
 from gpudash.units import MIB
 from gpudash.workloads.predicting.card_fits import CardFits, CardsQuestion
 from gpudash.workloads.predicting.device_fit import (
@@ -128,7 +129,7 @@ class _Estimation:
         if isinstance(spec, PressureSpec) and spec.until == "oom":
             yield from self._until_full(spec, alternatives=alternatives)
             return
-        found = self._judged(spec)
+        found = replace(self._judged(spec), work=self._work())
         # Before the first estimate is yielded, so that its drawing goes out with it.
         if self._followed is not None and not self._split:
             self._followed(self._trace(spec), target, found)
@@ -146,6 +147,12 @@ class _Estimation:
             yield found
         for _reported in self._cards.report_open():
             yield found
+
+    def _work(self) -> StepWork | None:
+        """What one step does; known from what has been followed to judge the run."""
+        if self._split:
+            return self._halves(self._spec)[0][0].work
+        return self._trace(self._spec).work
 
     def _beyond(self, found: Estimate, *, alternatives: bool) -> Iterator[Estimate]:
         """``found`` with the largest batch, and with what would fit where it does not."""

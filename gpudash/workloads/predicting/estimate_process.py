@@ -33,6 +33,7 @@ from gpudash.system.log import log_uncaught, start_log
 from gpudash.system.processes import Conversation
 from gpudash.workloads.predicting.card_fits import cards_question
 from gpudash.workloads.predicting.device_fit import answers
+from gpudash.workloads.predicting.host_speed import keep_host_speed
 from gpudash.workloads.running.context import MemoryLevel
 
 if TYPE_CHECKING:
@@ -102,7 +103,11 @@ def _answers(query: Mapping[str, Any], dry: DryRun) -> Iterator[dict[str, Any]]:
 
     try:
         extras: dict[str, Any] = {}
-        yield from answers(query["id"], _estimates(query, dry, extras), extras)
+        for answer in answers(query["id"], _estimates(query, dry, extras), extras):
+            # once on a computer, and before the last answer: a command ends this process then
+            if answer["final"]:
+                keep_host_speed(dry)
+            yield answer
     except CannotPredictError as error:
         refusal = {"kind": error.kind, "message": str(error), "remedy": error.remedy}
         yield {"id": query["id"], "error": refusal, "final": True}

@@ -133,7 +133,8 @@ class _ModelEstimation:
         """See `estimates`."""
         spec, target = self._spec, self._target
         followed = self._followed(spec)
-        found = replace(self._judged(spec), assumptions=followed.assumptions, model=followed.model)
+        work = followed.trace.work
+        found = replace(self._judged(spec), assumptions=followed.assumptions, model=followed.model, work=work)
         if self._report_followed is not None:
             self._report_followed(followed.trace, target, found)
         # Without a reading of free memory there is nothing to look for.

@@ -2,8 +2,8 @@
 
 The code is followed by PYTHON, in which torch is and gpudash need not be; here what came of it is judged, without
 torch. It is asked and answers as `gpudash.workloads.predicting.estimate_process` does; asked ``{"id", "callable",
-"steps", "target", "elsewhere", "alternatives", "timeline"}``, or for a model by its config ``{"id", "model", "target",
-"elsewhere", "ranks", "alternatives", "timeline", "cards"}``.
+"steps", "target", "elsewhere", "alternatives", "timeline", "cards"}``, or for a model by its config ``{"id", "model",
+"target", "elsewhere", "ranks", "alternatives", "timeline", "cards"}``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gpudash.specs.model import ModelSpec
 from gpudash.system.folders import log_file
 from gpudash.system.log import log_uncaught, start_log
 from gpudash.system.processes import Conversation
-from gpudash.workloads.predicting.card_fits import cards_question
+from gpudash.workloads.predicting.card_fits import CardFits, CardsQuestion, cards_question
 from gpudash.workloads.predicting.device_fit import Followed, answers, unchanged
 from gpudash.workloads.predicting.model_estimate import CodeFollower, FollowedCode, RefusedError, estimates
 
@@ -53,6 +53,7 @@ def estimate(
     *,
     alternatives: bool = True,
     followed: Followed | None = None,
+    cards: CardsQuestion | None = None,
 ) -> Estimate:
     """Predict what any code takes that builds a model and steps it.
 
@@ -63,6 +64,7 @@ def estimate(
         elsewhere: the other devices there are.
         alternatives: whether to look for what would let the code fit as it is.
         followed: is called with what was followed, and what it comes to.
+        cards: further cards to judge whether it fits.
 
     Raises:
         RefusedError: as `CodeFollower.follow`.
@@ -89,11 +91,16 @@ def estimate(
 
     found = judge(trace_on(target), target, code.name)
     # What was taken for granted is said of the device in question.
-    found = replace(found, assumptions=followed_on(target).assumptions)
+    found = replace(found, assumptions=followed_on(target).assumptions, work=trace_on(target).work)
     if followed is not None:
         followed(trace_on(target), target, found)
     if alternatives and target.room_bytes is not None and not found.has_room:
         found = replace(found, alternatives=tuple(unchanged(trace_on, target, found, elsewhere)))
+    if cards is not None:
+        fits = CardFits(cards, target, trace_on, (RefusedError,))
+        # One answer has all of it: the last report is the fullest.
+        for _reported in (*fits.report_first(), *fits.report_open()):
+            pass
     return replace(found, seconds=time.perf_counter() - began)
 
 
@@ -141,16 +148,16 @@ def _estimates(query: Mapping[str, Any], follower: CodeFollower, extras: dict[st
     target = Target.from_json(query["target"])
     elsewhere = [Target.from_json(other) for other in query.get("elsewhere", ())]
     alternatives = bool(query.get("alternatives", True))
+    cards = cards_question(query, extras)
     if "model" in query:
         spec = ModelSpec.model_validate(query["model"])
         ranks = [Target.from_json(rank) for rank in query.get("ranks", ())]
-        cards = cards_question(query, extras)
         yield from estimates(
             spec, follower, target, elsewhere, ranks, alternatives=alternatives, followed=followed, cards=cards
         )
         return
     code = OwnCode(str(query["callable"]), int(query.get("steps", 3)), bool(query.get("as_cuda", False)))
-    yield estimate(code, follower, target, elsewhere, alternatives=alternatives, followed=followed)
+    yield estimate(code, follower, target, elsewhere, alternatives=alternatives, followed=followed, cards=cards)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from gpudash.devices.known_gpus import KnownGpu
 from gpudash.devices.names import kind_of
 from gpudash.specs import Spec
 from gpudash.specs.comparison import ComparisonSpec
@@ -50,6 +51,7 @@ from gpudash.workloads.programs.comparison_verdict import (
     times_text,
     verdict,
 )
+from gpudash.workloads.programs.predicted_card import a_card, card_step, predicted_verdict
 from gpudash.workloads.running.context import Context
 from gpudash.workloads.running.run_errors import Cancelled, GuardRefused, memory_ran_out
 
@@ -64,6 +66,9 @@ FEWEST_FOURSOMES = 8
 
 MOST_STEPS = 100_000
 
+MOST_ALONE = 16
+"""Repetitions of a CPU beside which a card is predicted: the prediction is less sure than their median."""
+
 
 def run(spec: ComparisonSpec, context: Context) -> Mapping[str, Any]:
     """Compare.
@@ -74,7 +79,59 @@ def run(spec: ComparisonSpec, context: Context) -> Mapping[str, Any]:
     Raises:
         WorkloadError, GuardRefused, Cancelled: whatever ends one of the sides.
     """
+    if spec.card is not None:
+        return _with_predicted(spec, spec.card, context)
     return _Comparison(spec, context).result()
+
+
+def _with_predicted(spec: ComparisonSpec, card: KnownGpu, context: Context) -> dict[str, Any]:
+    """Measure the workload on the CPU, and predict it on a card that is not here.
+
+    Returns:
+        see `predicted_result`.
+    """
+    from gpudash.workloads.running.run import resolve
+
+    side = Side(context, "cpu", "cpu", resolve(spec.chosen))
+    context.begin_steps()
+    context.note(Topic.COMPARISON, "Warming up on cpu; these repetitions do not count.")
+    repeated = _repetition(spec.chosen, (side, side), context)
+    context.note(Topic.COMPARISON, f"Repeating {_steps_text(repeated)} on cpu.")
+    began = time.perf_counter()
+    most = min(spec.repetitions, MOST_ALONE)
+    for number in range(most):
+        context.check_cancelled()
+        side.measure(repeated)
+        context.progress(number + 1, most)
+        if number >= 1 and time.perf_counter() - began > spec.limit:
+            break
+    # Afterwards: what predicts takes a core of those that are measured.
+    context.note(Topic.COMPARISON, f"Predicting a step on {a_card(card.name)}, which is not here.")
+    step = card_step(spec.chosen, card)
+    figures = side_figures(side, context)
+    judged = predicted_verdict(figures.step_seconds, card.name, step)
+    steps = whole_steps(repeated)
+    return {
+        "predicted": True,
+        "verdict": judged.text,
+        "headline": judged.headline,
+        "because": judged.because,
+        "outcome": judged.outcome,
+        "workload": spec.workload,
+        "what": what(spec.chosen),
+        "measured": _side_result(figures, spec.chosen),
+        "card": {
+            "predicted": True,
+            "card": card.key,
+            "name": card.name,
+            "fits": step.fits,
+            "spare_bytes": step.spare_bytes,
+            "time": None if step.time is None else step.time.to_dict(),
+            "problem": step.problem,
+        },
+        "repetitions": len(side.repetitions),
+        "measured_steps": None if steps is None else steps - WARM_UP,
+    }
 
 
 class _Comparison:
@@ -135,15 +192,7 @@ class _Comparison:
     def _warm_up(self) -> Spec:
         """Run each side twice, which counts for nothing, and find how many steps a repetition is to have."""
         self._report(f"Warming up on {self.first.label} and {self.second.label}; these repetitions do not count.")
-        steps, fastest = WARM_UP + FEWEST_STEPS, math.inf
-        for side in (self.first, self.second, self.second, self.first):
-            self._context.check_cancelled()
-            # The fastest of all decides, so that the shorter side's repetitions are long enough.
-            fastest = min(fastest, *side.run(with_steps(self._chosen, steps)).times)
-        wanted = WARM_UP + min(MOST_STEPS, max(FEWEST_STEPS, math.ceil(REPETITION_S / fastest)))
-        most = whole_steps(self._chosen)
-        # No fewer than a warm-up needs, no more than the workload has.
-        return with_steps(self._chosen, wanted if most is None else max(steps, min(wanted, most)))
+        return _repetition(self._chosen, (self.first, self.second, self.second, self.first), self._context)
 
     def _measure(self, repeated: Spec) -> Ratio:
         spec, began = self._spec, time.perf_counter()
@@ -207,6 +256,19 @@ class _Comparison:
 
     def _report(self, text: str) -> None:
         self._context.note(Topic.COMPARISON, text)
+
+
+def _repetition(chosen: Spec, sides: Sequence[Side], context: Context) -> Spec:
+    """What a repetition runs: ``chosen`` with as many steps as take long enough, by running each of ``sides`` once."""
+    steps, fastest = WARM_UP + FEWEST_STEPS, math.inf
+    for side in sides:
+        context.check_cancelled()
+        # The fastest of all decides, so that the shorter side's repetitions are long enough.
+        fastest = min(fastest, *side.run(with_steps(chosen, steps)).times)
+    wanted = WARM_UP + min(MOST_STEPS, max(FEWEST_STEPS, math.ceil(REPETITION_S / fastest)))
+    most = whole_steps(chosen)
+    # No fewer than a warm-up needs, no more than the workload has.
+    return with_steps(chosen, wanted if most is None else max(steps, min(wanted, most)))
 
 
 def _steps_text(repeated: Spec) -> str:

@@ -101,3 +101,45 @@ def test_a_model_that_is_not_there_is_refused_as_json(capsys: pytest.CaptureFixt
     assert run([*words(str(tmp_path / "none"), "--simulate", "h100"), "--json"]) == 2
     found = json.loads(capsys.readouterr().out)
     assert found["status"] == "failed" and "is not there" in found["error"]["message"]
+
+
+def test_a_server_s_speed_is_told_as_predicted_with_its_interval(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = words(model, "--simulate", "h100", "--users", "20", "--length", "4096", "--answer", "96")
+    time = document(capsys, asked)["time"]
+    assert time["predicted"] is True
+    assert (time["users"], time["prompt"], time["answer"]) == (20, 4000, 96)
+    assert time["tokens_per_s_low"] < time["tokens_per_s"] < time["tokens_per_s_high"]
+    assert run(asked) == 0
+    told = capsys.readouterr().out
+    assert "predicted, for prompts of 4,000 and answers of 96 tokens, not measured:" in told
+    assert "20 at a time: first token after " in told
+
+
+def test_a_card_of_which_only_the_size_is_known_has_no_speed(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert document(capsys, words(model, "--simulate", "80GiB"))["time"] is None
+
+
+def test_an_answer_without_a_prompt_is_refused_in_a_sentence(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(words(model, "--simulate", "h100", "--length", "100", "--answer", "100")) == 2
+    assert "--answer 100 leaves no prompt of requests of 100 tokens" in capsys.readouterr().err
+
+
+def test_a_file_of_own_cards_that_is_none_is_said_with_its_line(
+    model: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GPUDASH_HOME", str(tmp_path))
+    (tmp_path / "cards.toml").write_text("[mine]\nmemory_gb_per_s = 'much'\n", encoding="utf-8")
+    assert run(words(model, "--simulate", "h100")) == 2
+    assert "cards.toml:2:1: mine: memory_gb_per_s: " in capsys.readouterr().err
+
+
+def test_what_would_serve_more_has_its_speed_beside_it(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = words(model, "--simulate", "rtx4090", "--users", "40", "--length", "8192", "--max-model-len", "8192")
+    found = document(capsys, asked)
+    speeds = {way["change"]: way["time"] for way in [*found["ways"], *found["cards_that_serve"]]}
+    assert all(time["predicted"] is True and time["users"] <= 40 for time in speeds.values())
+    assert speeds["H200"]["tokens_per_s"] > speeds["A100 80GB"]["tokens_per_s"]
+    assert run(asked) == 0
+    assert " tokens/s" in capsys.readouterr().out.split("enough")[1]

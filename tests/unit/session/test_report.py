@@ -37,6 +37,7 @@ from gpudash.units import GIB, MIB
 from tests.unit.html_page import Page
 from tests.unit.session.node_recordings import recorded
 from tests.unit.session.recordings import records, write
+from tests.unit.speed.made_up_times import made_up_time
 from tests.unit.telemetry.run_ends import FAILED, RAN_OUT
 
 EVIL = "<script>alert(1)</script>\"'&"
@@ -110,7 +111,7 @@ def predicted_run(*, readable: bool = True) -> list[Record]:
     """A run on a GPU that was predicted to hold 4 GiB in each step."""
     held = np.array([1.0, 1.0, 4.0, 2.0, 1.0, 4.0, 2.0, 1.0]) * GIB
     ghost = Ghost.of({"weights": held}, ((0, 0, ""), (1, 1, "forward"), (4, 2, "forward")))
-    note = prediction_note(ghost, 1.05, 1)
+    note = prediction_note(ghost, 1.05, 1, made_up_time())
     if not readable:
         note = replace(note, details={"ghost": {"edges": "none"}})
     facts = {"nvml_index": 0, "uuid": "GPU-0", "pci_bus_id": "", "product": "A card", "total_bytes": 24 * GIB}
@@ -128,7 +129,13 @@ def test_a_run_that_was_predicted_has_that_in_its_memory_plot(tmp_path: Path) ->
         str(attrs["aria-label"]) for tag, attrs in found.elements if tag == "svg" and attrs.get("role") == "img"
     )
     assert memory.startswith("Memory: ") and "predicted at most 4.00 GiB" in memory
-    assert "Predicted to hold 4.00 GiB at its peak." in found.text
+    assert "Predicted to hold 4.00 GiB at its peak" in found.text
+
+
+def test_a_run_stands_beside_the_time_that_was_predicted_of_its_steps(tmp_path: Path) -> None:
+    _, found = reported(tmp_path, predicted_run())
+    assert "predicted 0.31 s ± 0.06, took " in found.text
+    assert "and to take 0.31 s ± 0.06 a step." in found.text
 
 
 def test_a_prediction_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpudash.telemetry.outcome import outcome_rows, stage_remark
+from gpudash.telemetry.outcome import outcome_rows, predicted_step, stage_remark
+from gpudash.telemetry.records import Note, Topic
+from gpudash.telemetry.runs import RunView
 
 
 def rate(median: float | None, **facts: Any) -> dict[str, Any]:
@@ -105,3 +107,28 @@ def test_a_stage_tells_object_device_leaf_and_first_values_where_it_knows_them()
         "PyTorch reports no error; new object; "
     )
     assert stage_remark({**unknown, "remark": "PyTorch reports no error."}) == "PyTorch reports no error."
+
+
+def timed(*, simulated: bool = False, steps: int = 6, words: object = "0.31 s ± 0.06") -> RunView:
+    """A run with steps of 0.33 s but for its first, of which a time was predicted."""
+    run = RunView(1, "training", "cuda:0", {}, simulated, 0.0, status="finished", step=steps)
+    run.notes = [Note(time_s=0.0, run_id=1, topic=Topic.PREDICTED, text="", details={"step": {"words": words}})]
+    for step in range(1, steps + 1):
+        run.step_times.add(5.0 + 0.33 * step, step)
+    return run
+
+
+def test_a_run_that_was_predicted_says_how_long_a_step_took_beside_it() -> None:
+    assert list(predicted_step(timed())) == [("time of a step", "predicted 0.31 s ± 0.06, took 330 ms")]
+
+
+def test_of_a_simulated_card_whose_steps_the_cpu_computes_nothing_is_compared() -> None:
+    assert list(predicted_step(timed(simulated=True))) == []
+
+
+def test_a_run_of_few_steps_or_without_a_readable_prediction_says_nothing_of_their_time() -> None:
+    assert list(predicted_step(timed(steps=3))) == []
+    assert list(predicted_step(timed(words=None))) == []
+    unpredicted = timed()
+    unpredicted.notes = []
+    assert list(predicted_step(unpredicted)) == []

@@ -14,7 +14,14 @@ import torch
 
 from gpudash.simulator.as_cuda.parallel import owners_of
 from gpudash.simulator.dry_run.own_code import assume
-from gpudash.simulator.dry_run.ranks import BACKEND, VERIFY, bucket_reduced, emulate_storages, register_backend
+from gpudash.simulator.dry_run.ranks import (
+    BACKEND,
+    VERIFY,
+    bucket_reduced,
+    emulate_storages,
+    note_exchanges,
+    register_backend,
+)
 from gpudash.simulator.dry_run.refusals import place_of
 from gpudash.simulator.operations.operations import Engine
 
@@ -44,6 +51,7 @@ def without_peers(engine: Engine, when_imported: WhenImported) -> None:
     distributed: Any = torch.distributed
     if not distributed.is_available():
         return
+    note_exchanges(engine)
     groups = distributed.distributed_c10d
     begin = groups.init_process_group
     new = groups.new_group

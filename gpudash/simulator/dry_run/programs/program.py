@@ -39,6 +39,7 @@ from gpudash.simulator.dry_run.programs.loaders import EPOCHS, Loaders
 from gpudash.simulator.dry_run.refusals import CannotPredictError, explaining_errors
 from gpudash.simulator.dry_run.uncompiled import LeftUncompiled, compiling_nothing
 from gpudash.simulator.faults import hands_on
+from gpudash.simulator.operations.work_log import WorkLog
 
 EQUAL_PASSES = 100
 """Forward passes of an inference that begin and end with the same memory, one after another, after which it is ended:
@@ -164,7 +165,8 @@ class FollowedProgram:
             engine.integers = KnownIntegers(engine.storages, own_code.assume)
         answering.answer_for_cuda(backend)
         self._left = LeftUncompiled()
-        self._tracker = tracker = Tracker(backend.engine, stacks=False)
+        self._log = backend.engine.work_log = WorkLog()
+        self._tracker = tracker = Tracker(backend.engine, stacks=False, log=self._log)
         tracker.step = 1
         tracker.on_roots = self._classify
         tracker.start()
@@ -297,6 +299,7 @@ class FollowedProgram:
             return
         if not self._uses_gpu or self._made or (self._optimizers and torch.is_grad_enabled()):
             return
+        self._tracker.end_pass()
         sizes = [size for given in args if isinstance(given, torch.Tensor) for size in given.shape]
         now = (id(module), *sizes, *(recorder.allocated_bytes for recorder in self._recorders))
         if now == self._pass:
@@ -322,14 +325,14 @@ class FollowedProgram:
 
     def _answer(self, *, ended: bool = False) -> None:
         self._answered = True
-        self._tracker.finish()
+        self._tracker.finish(whole=False)
         for recorder in self._recorders:
             recorder.stop()
         steps = max(self._made.values(), default=0)
         cards = [
             {
                 "index": index,
-                "trace": replace(recorder.trace, followed=steps).to_json(),
+                "trace": replace(recorder.trace, followed=steps, count_work=self._log.work).to_json(),
                 "lines": recorder.lines_at_peak(),
                 "fraction": recorder.fraction,
             }

@@ -29,7 +29,7 @@ from gpudash.devices.names import badged_name, shown_name
 from gpudash.memory.request_log import RequestLog
 from gpudash.session.recordings.run_names import given_name
 from gpudash.session.watching.output.log import OutputLine, OutputLog
-from gpudash.telemetry.outcome import outcome_rows, stage_remark
+from gpudash.telemetry.outcome import outcome_rows, predicted_step, stage_remark
 from gpudash.telemetry.ranks.rows import places_of
 from gpudash.telemetry.readings import MAX_EVENTS
 from gpudash.telemetry.records import (
@@ -448,7 +448,7 @@ def result_rows(run: RunView | None) -> list[Sequence[str]]:
     if run is None or run.running:
         return []
     run_name = given_name(run.workload, run.device, run.spec)
-    return [("asked for", run_name), *outcome_rows(run.result)]
+    return [("asked for", run_name), *predicted_step(run), *outcome_rows(run.result)]
 
 
 def epoch_rows(run: RunView | None, selection: Range = None) -> list[Sequence[str]]:

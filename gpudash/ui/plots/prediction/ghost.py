@@ -23,6 +23,7 @@ from gpudash.ui.plots.painting.geometry import Geometry
 from gpudash.ui.plots.prediction.motion import Motion
 from gpudash.ui.plots.prediction.peak_handle import ROUND_PX, SizedPeak
 from gpudash.ui.widgets.text_size import scaled
+from gpudash.units import format_duration
 
 GhostVerdict = Literal["fits", "short", "uncertain", "unknown"]
 
@@ -69,6 +70,7 @@ class GhostView:
         sized: what a drag of the peak changes; ``None`` for nothing.
         margin: by how much the prediction may be off, either way, where that decides, bytes; else 0.
         title: what the plot is called while it shows this; "" for its own name, and that this is predicted.
+        step_text: how long a step is predicted to take: "0.31 s (0.26 to 0.38)"; "" where that is not known.
     """
 
     ghost: Ghost | None
@@ -81,6 +83,7 @@ class GhostView:
     sized: SizedPeak | None = None
     margin: float = 0.0
     title: str = ""
+    step_text: str = ""
 
     @property
     def reach(self) -> float:
@@ -104,7 +107,10 @@ class GhostView:
         state = "predicted"
         if self.title:
             state = self.title
-        return "; ".join(text for text in (state, self.headline, self.detail, self.limit_text, *parts) if text)
+        step = ""
+        if self.step_text:
+            step = f"a step is predicted to take {self.step_text}"
+        return "; ".join(text for text in (state, self.headline, self.detail, self.limit_text, step, *parts) if text)
 
 
 def verdict_colour(view: GhostView, palette: Palette) -> str:
@@ -571,6 +577,15 @@ def outline(values: Floats, firsts: Indices, geometry: Geometry) -> Floats:
     return clipped
 
 
+def _stage_texts(panel: GhostPanel, stage: Stretch) -> list[str]:
+    """The name of a stage with its predicted time, and the name alone."""
+    seconds = panel.ghost.stage_seconds.get(stage.name)
+    # A stage that comes several times has a part of it each time.
+    if panel.seconds is None or not seconds or [other.name for other in panel.stages].count(stage.name) > 1:
+        return [stage.name]
+    return [f"{stage.name}, {format_duration(seconds)}", stage.name]
+
+
 class _Captions:
     """What is written about a ghost: stages, the limit, the peak; or why there is none."""
 
@@ -615,8 +630,9 @@ class _Captions:
             for stage in stages:
                 left, right = (place.left() + share * place.width() for share in (stage.start, stage.end))
                 rect = QRectF(left, strip.top(), right - left, strip.height())
-                fits = self._small.horizontalAdvance(stage.name) + 12 <= rect.width()
-                found.append((rect, stage.name * fits, stage is stages[0]))
+                texts = _stage_texts(panel, stage)
+                text = next((text for text in texts if self._small.horizontalAdvance(text) + 12 <= rect.width()), "")
+                found.append((rect, text, stage is stages[0]))
         return found
 
     def _run_text(self, panel: GhostPanel) -> str:
@@ -641,7 +657,7 @@ class _Captions:
                     caption = f"one step, as from step {panel.step} on"
                 else:
                     caption = f"step {panel.step}"
-                found += self._fitting(f"{caption}; stages by requests, not by time", caption, place, top)
+                found += self._fitting(self._axis_texts(panel, caption), place, top)
                 continue
             widest = self._small.horizontalAdvance(str(panel.ghost.steps)) + 6
             for stage in panel.stages:
@@ -651,8 +667,15 @@ class _Captions:
                     found.append(Label(stage.name, QRectF(middle - half, top, 2 * half, self._small.height())))
         return found
 
-    def _fitting(self, long: str, short: str, place: QRectF, top: float) -> list[Label]:
-        for text in (long, short):
+    def _axis_texts(self, panel: GhostPanel, caption: str) -> list[str]:
+        """What a step's width stands for, the longest wording first."""
+        if panel.seconds is None:
+            return [f"{caption}; stages by requests, not by time", caption]
+        step = self._view.step_text or format_duration(panel.seconds)
+        return [f"{caption}, in predicted time: {step}", f"predicted time: {step}", caption]
+
+    def _fitting(self, texts: Sequence[str], place: QRectF, top: float) -> list[Label]:
+        for text in texts:
             width = self._small.horizontalAdvance(text) + 1
             if width <= place.width():
                 return [Label(text, QRectF(place.left(), top, width, self._small.height()))]

@@ -1,0 +1,211 @@
+"""Which cards a prediction is told for beside its own, at what prices and in which order.
+
+Annotations are evaluated, as in `gpudash.cli.terminal.flags`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from gpudash.cli.terminal.output import RequestError
+from gpudash.devices.known_gpus import KnownGpu
+from gpudash.devices.names import SimulatedCard, parse_simulated, simulated_product
+from gpudash.devices.simulated_cards import card_label, exact_text
+from gpudash.memory.predicting.architecture import Architecture
+from gpudash.memory.predicting.card_text import NOT_ANSWERED
+from gpudash.speed.offers import STEPS_WITHOUT_EPOCHS, CardOffer, Order, in_order
+from gpudash.speed.prices import Prices
+from gpudash.system.foreign_files import read_regular_text
+from gpudash.system.own_cards import OwnCards, own_cards, own_cards_file
+
+if TYPE_CHECKING:
+    from gpudash.memory.predicting.estimate import CardEstimate
+    from gpudash.speed.work import StepTime
+
+LARGEST_FILE_BYTES = 64 * 2**10
+"""Bytes of a file of prices: one takes 30."""
+
+CARDS = Parameter(group="Other cards, and money")
+
+CARDS_FORM = "Write for example: --cards rtx3060,rtx4090,h100 --price rtx4090=0.44/h"
+
+
+def _asked_cards(_type: Any, tokens: Any) -> list[SimulatedCard]:
+    own = own_cards()
+    return [_own_card(part, own) or parse_simulated(part) for token in tokens for part in token.value.split(",")]
+
+
+def _own_card(text: str, own: OwnCards) -> KnownGpu | None:
+    """A card of the user's own by its name; ``None`` when there is none.
+
+    Raises:
+        ValueError: one sentence, when its file does not say how much memory it has.
+    """
+    name = next((name for name in own.performance if name.casefold() == text.strip().casefold()), None)
+    if name is None:
+        return None
+    size = own.total_bytes.get(name)
+    if size is None:
+        raise ValueError(f'{own_cards_file()} does not say the memory of {name}; add memory = "24GiB" to it.')
+    usual = Architecture()
+    return KnownGpu(
+        name, name, name, size, usual.capability, own.performance[name].multiprocessors, str(own_cards_file())
+    )
+
+
+AskedCards = Annotated[
+    list[SimulatedCard],
+    Parameter(
+        converter=_asked_cards,
+        metavar="GPU|SIZE",
+        show_default=False,
+        negative="",
+        allow_leading_hyphen=True,
+        n_tokens=1,
+        json_list=False,
+    ),
+]
+"""Cards that are asked about; a flag that may be repeated."""
+
+
+@Parameter(name="*")
+@dataclass(kw_only=True)
+class CardOptions:
+    """What is asked of other cards than the one in question."""
+
+    cards: Annotated[AskedCards, CARDS] = field(default_factory=list)
+    """Answer for these cards as well: names with commas between them (rtx3060,rtx4090,h100), sizes, or cards of your
+    own."""
+
+    price: Annotated[list[str], Parameter(negative="", metavar="CARD=PRICE/h"), CARDS] = field(default_factory=list)
+    """What an hour of a card costs (rtx4090=0.44/h, or h100=2.49EUR/h). May be repeated."""
+
+    prices: Annotated[Path | None, Parameter(negative=""), CARDS] = None
+    """TOML file with such prices: currency = "EUR", and a table [prices] with lines such as rtx4090 = 0.44."""
+
+    sort: Annotated[Order | None, Parameter(negative=""), CARDS] = None
+    """What the cards are sorted by; left out: as they were named."""
+
+    epoch_steps: Annotated[int | None, Parameter(validator=Number(gte=1)), CARDS] = None
+    """Steps of an epoch, for its time, energy and price; left out: the workload's own, else 1,000 steps are told."""
+
+    def card_table(self) -> "CardTable":
+        """What was asked for, with the prices read.
+
+        Raises:
+            RequestError: when a price, a file or the order cannot be.
+        """
+        if not self.cards and (self.price or self.prices is not None or self.sort is not None):
+            given = {"--price": self.price, "--prices": self.prices, "--sort": self.sort}
+            flag = next(name for name, value in given.items() if value)
+            raise RequestError(f"{flag} is for the cards of --cards, and none is given.", CARDS_FORM)
+        prices = self._prices()
+        if self.sort == "price" and not prices.by_card:
+            raise RequestError("--sort price needs prices, and none is given.", CARDS_FORM)
+        distinct = {exact_text(card): card for card in self.cards}
+        if self.price and (unasked := [card for card in prices.by_card if card not in distinct]):
+            raise RequestError(f"A price is given for {unasked[0]}, which --cards does not name.", CARDS_FORM)
+        return CardTable(tuple(distinct.values()), prices, self.sort)
+
+    def refuse_cards(self, why: str) -> None:
+        """Say that other cards cannot be asked for, where any were.
+
+        Args:
+            why: the beginning of a sentence.
+
+        Raises:
+            RequestError: when one was.
+        """
+        given = {
+            "--cards": self.cards,
+            "--price": self.price,
+            "--prices": self.prices,
+            "--sort": self.sort,
+            "--epoch-steps": self.epoch_steps,
+        }
+        named = [flag for flag, value in given.items() if value]
+        if named:
+            raise RequestError(f"{why}, so that {named[0]} does not apply.", f"Leave {named[0]} out.")
+
+    def _prices(self) -> Prices:
+        try:
+            if self.prices is None:
+                return Prices.parse(self.price, own_cards().performance)
+            if self.price:
+                raise RequestError("--price and --prices are given together.", "Leave one of them out.")
+            return Prices.read(read_regular_text(self.prices, LARGEST_FILE_BYTES), own_cards().performance)
+        except OSError as error:
+            raise RequestError(f"{self.prices} cannot be read: {error.strerror or error}.") from None
+        except ValueError as error:
+            raise RequestError(str(error), CARDS_FORM) from None
+
+
+@dataclass(frozen=True)
+class CardTable:
+    """The cards that are asked about.
+
+    Attributes:
+        cards: each once, in the order in which they were named.
+        prices: of an hour of them.
+        order: what they are sorted by; ``None``: as they were named.
+    """
+
+    cards: Sequence[SimulatedCard] = ()
+    prices: Prices = field(default_factory=Prices)
+    order: Order | None = None
+
+    @property
+    def remark(self) -> str:
+        """Of which cards no price is known, where any was given; "" for nothing to say."""
+        if not self.prices.by_card:
+            return ""
+        return self.prices.missing(map(exact_text, self.cards))
+
+    def offers(
+        self, answers: "Mapping[str, CardEstimate]", times: "Mapping[str, StepTime]", epoch_steps: int | None
+    ) -> list[CardOffer]:
+        """What each card would do, in the order that was asked for.
+
+        Args:
+            answers: whether the run fits, by the cards' keys.
+            times: of a step, by the same.
+            epoch_steps: of an epoch; ``None`` where that is not known.
+        """
+        steps = epoch_steps or STEPS_WITHOUT_EPOCHS
+        found = []
+        for card in self.cards:
+            key = exact_text(card)
+            found.append(self._offer(card, answers.get(key), times.get(key), steps))
+        if self.order is None:
+            return found
+        return in_order(found, self.order)
+
+    def _offer(
+        self, card: SimulatedCard, answer: "CardEstimate | None", time: "StepTime | None", steps: int
+    ) -> CardOffer:
+        from gpudash.session.predicting.step_times import performance_on, reason_for
+
+        product = simulated_product(card)
+        performance = performance_on("sim:0", product, Architecture())
+        offer = CardOffer(exact_text(card), card_label(exact_text(card)), time=time, steps=steps)
+        reasons = []
+        if time is None and performance is None:
+            reasons.append(reason_for(product))
+        if performance is not None:
+            offer = replace(offer, power_w=performance.power_w)
+        if offer.seconds is not None:
+            cost = self.prices.money(offer.key, offer.seconds)
+            offer = replace(offer, cost=cost, currency=self.prices.currency)
+        if answer is None:
+            reasons.insert(0, NOT_ANSWERED)
+        elif answer.reason:
+            reasons.insert(0, answer.reason.rstrip("."))
+        if answer is not None:
+            offer = replace(
+                offer, fits=answer.fits, spare_bytes=answer.spare_bytes, largest_batch=answer.largest_batch_size
+            )
+        return replace(offer, reason="; ".join(reasons))

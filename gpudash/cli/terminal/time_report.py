@@ -1,0 +1,97 @@
+"""A predicted time as a person reads it in the terminal: of a step, and of cards beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.table import Column
+from rich.text import Text
+
+from gpudash.cli.terminal.output import numbers, one_line, plain_table, print_table, stdout
+from gpudash.memory.predicting.card_text import spare_text
+from gpudash.speed.offers import CardOffer
+from gpudash.speed.prices import HOUR_S, Prices
+from gpudash.speed.words import rate_text, span_text, time_lines
+from gpudash.units import format_count, format_energy
+
+if TYPE_CHECKING:
+    from gpudash.speed.work import StepTime
+
+FITS: dict[bool | None, tuple[str, str]] = {True: ("yes", "green"), False: ("no", "red"), None: ("perhaps", "yellow")}
+
+
+def print_time(time: StepTime, epoch_steps: int | None) -> None:
+    """What is predicted of a step's time, below what is predicted of its memory.
+
+    Args:
+        epoch_steps: of an epoch; ``None`` where that is not known.
+    """
+    console = stdout()
+    console.print()
+    for place, line in enumerate(time_lines(time, epoch_steps)):
+        style = ""
+        if not place:
+            style = "bold"
+        console.print(Text(one_line(line), style=style), soft_wrap=True)
+
+
+def print_offers(offers: Sequence[CardOffer], prices: Prices, *, by_epoch: bool) -> None:
+    """The cards beside each other.
+
+    Args:
+        offers: the cards in their order; one at least.
+        prices: of them.
+        by_epoch: whether their steps are those of an epoch.
+    """
+    console = stdout()
+    span = f"{format_count(offers[0].steps)} steps"
+    if by_epoch:
+        span = f"the {span} of an epoch"
+    units = [offer.time.unit for offer in offers if offer.time is not None]
+    rate = f"{units[0] if units else 'items'}/s"
+    table = plain_table(
+        Column("card", no_wrap=True),
+        Column("fits", no_wrap=True),
+        Column("step, predicted", justify="right", no_wrap=True),
+        *numbers(rate, "energy", "price"),
+    )
+    for offer in offers:
+        table.add_row(*_cells(offer, prices))
+    console.print()
+    print_table(table, console, spared=(rate, "energy"))
+    if any(offer.time is not None for offer in offers):
+        console.print(PREDICTED.format(span=span), soft_wrap=True)
+    for offer in offers:
+        if offer.reason:
+            console.print(f"{one_line(offer.name)}: {offer.reason}", soft_wrap=True)
+
+
+PREDICTED = "energy at most (the board's full power) and price are of the predicted time of {span}"
+
+
+def _cells(offer: CardOffer, prices: Prices) -> list[str | Text]:
+    fits, style = FITS[offer.fits]
+    if offer.spare_bytes is not None:
+        fits = f"{fits}, {spare_text(offer.spare_bytes)}"
+    elif offer.fits is None:
+        fits = ""
+    step = ""
+    rate = ""
+    energy = ""
+    cost = ""
+    time = offer.time
+    if time is not None:
+        step = span_text(time.median_s, time.low_s, time.high_s)
+        rate = rate_text(time).partition(f" {time.unit}/s")[0]
+    if offer.energy_wh is not None:
+        energy = _energy_text(offer.energy_wh)
+    if offer.cost is not None:
+        cost = prices.text(offer.cost)
+    return [one_line(offer.name), Text(fits, style=style), step, rate, energy, cost]
+
+
+def _energy_text(watt_hours: float) -> str:
+    if watt_hours < 1:
+        return f"{watt_hours:.2g} Wh"
+    return format_energy(watt_hours * HOUR_S)

@@ -1,0 +1,102 @@
+"""Cards beside each other: whether a run fits each, how long it would take there, at what energy and for how much."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gpudash.speed.prices import watt_hours
+from gpudash.speed.work import StepTime
+
+Order = Literal["time", "price", "memory", "energy"]
+
+STEPS_WITHOUT_EPOCHS = 1000
+"""Steps for which energy and money are told where the length of an epoch is not known."""
+
+
+@dataclass(frozen=True)
+class CardOffer:
+    """What a card would do.
+
+    Attributes:
+        key: what the card is asked for by.
+        name: what it is called.
+        fits: as of an estimate; ``None`` within the margin.
+        spare_bytes: memory that is left there, negative for what is short; ``None`` where that is not known.
+        time: of a step, predicted; ``None`` where nothing is known of the card's speed, or of what a step does.
+        reason: why something is missing, in words; "" where nothing is.
+        power_w: of the board; ``None`` where it is not known.
+        cost: of all the steps; ``None`` without a price, or a time.
+        currency: of it; "" where none was said.
+        steps: for which energy and price are told: of an epoch, else `STEPS_WITHOUT_EPOCHS`.
+        largest_batch: that fits, as of an estimate.
+    """
+
+    key: str
+    name: str
+    fits: bool | None = None
+    spare_bytes: int | None = None
+    time: StepTime | None = None
+    reason: str = ""
+    power_w: float | None = None
+    cost: float | None = None
+    currency: str = ""
+    steps: int = STEPS_WITHOUT_EPOCHS
+    largest_batch: int | None = None
+
+    @property
+    def seconds(self) -> float | None:
+        """Of all the steps, predicted."""
+        if self.time is None:
+            return None
+        return self.steps * self.time.median_s
+
+    @property
+    def energy_wh(self) -> float | None:
+        """Watt-hours of all the steps at the board's full power: the most that the card takes."""
+        if self.seconds is None or self.power_w is None:
+            return None
+        return watt_hours(self.power_w, self.seconds)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON; every time in it is predicted."""
+        time = None
+        if self.time is not None:
+            time = self.time.to_dict()
+        return {
+            "predicted": True,
+            "card": self.key,
+            "name": self.name,
+            "fits": self.fits,
+            "spare_bytes": self.spare_bytes,
+            "largest_batch_size": self.largest_batch,
+            "time": time,
+            "steps": self.steps,
+            "energy_wh": self.energy_wh,
+            "cost": self.cost,
+            "currency": self.currency or None,
+            "reason": self.reason,
+        }
+
+
+_MEASURES: Mapping[Order, Callable[[CardOffer], float | None]] = {
+    "time": lambda offer: offer.seconds,
+    "price": lambda offer: offer.cost,
+    "energy": lambda offer: offer.energy_wh,
+    "memory": lambda offer: None if offer.spare_bytes is None else -offer.spare_bytes,
+}
+"""What is smallest of the first: of memory most to spare."""
+
+_STANDING: Mapping[bool | None, int] = {True: 0, None: 1, False: 2}
+
+
+def in_order(offers: Iterable[CardOffer], by: Order) -> list[CardOffer]:
+    """The offers, the best first: those on which the run fits, and of them by what is asked; what is not known last."""
+    measure = _MEASURES[by]
+
+    def place(offer: CardOffer) -> tuple[int, bool, float]:
+        value = measure(offer)
+        return _STANDING[offer.fits], value is None, value or 0.0
+
+    return sorted(offers, key=place)
