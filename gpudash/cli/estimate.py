@@ -31,6 +31,7 @@ from gpudash.cli.terminal.workload_flags import SpecHelp, WorkloadOptions, has_f
 from gpudash.devices.known_gpus import KnownGpu, find
 from gpudash.devices.names import kind_of, size_of
 from gpudash.memory.serving.plan import ModelServer, ServerCard, ServerFlags, ServingAnswer
+from gpudash.session.predicting.server_time import server_times
 from gpudash.specs import ModelSpec, Spec, build, workloads
 from gpudash.specs.invalid import did_you_mean
 from gpudash.system.garbage import without_collection
@@ -479,7 +480,6 @@ def estimate_serving(path: str, arguments: Sequence[str], options: "WorkloadOpti
     Raises:
         RequestError: one sentence, when the model, a flag or the card cannot be.
     """
-    from gpudash.session.predicting.server_time import server_times
     from gpudash.simulator.dry_run.refusals import CannotPredictError
     from gpudash.simulator.models.config import read
 
