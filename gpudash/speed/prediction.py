@@ -1,51 +1,214 @@
-"""From the work of a step to its time on a card."""
+"""From the work of a step to its time on a card: kernels, the host, copies, exchanges, and how far off that may be."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from dataclasses import dataclass
+from math import exp, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
 
 from gpudash.devices.card_performance import CardPerformance
-from gpudash.speed.work import UNKNOWN, HostSpeed, Operation, StepTime, StepWork
+from gpudash.speed.changes import Change, changes
+from gpudash.speed.columns import Columns, columns_of
+from gpudash.speed.constants import Constants, Spread, constants, spread
+from gpudash.speed.kernels import KernelTimes, kernel_times
+from gpudash.speed.work import BOUNDS, KINDS, UNKNOWN, Gain, HostSpeed, StepTime, StepWork
 
-_PEAK_SHARE = 0.5
-_BANDWIDTH_SHARE = 0.82
-_LAUNCH_S = 1.7e-6
+Floats = NDArray[np.float64]
+
+WORTHWHILE = 1.05
+"""A change that helps by less is not mentioned."""
 
 
 def predict(work: StepWork, card: CardPerformance, host: HostSpeed) -> StepTime:
-    """How long a step takes on ``card``."""
-    by_kind: defaultdict[str, float] = defaultdict(float)
-    host_s = 0.0
-    for operation, count in work.operations.items():
-        by_kind[operation.kind] += count * _kernel_s(operation, card)
-        per_operation_s = host.operation_s
-        if operation.phase == "backward":
-            per_operation_s = host.backward_operation_s
-        host_s += count * per_operation_s
-    device_s = sum(by_kind.values())
-    copy_s = (work.copied_in_bytes + work.copied_out_bytes) / card.link_bytes_per_s
-    median_s = max(device_s + copy_s, host_s)
-    bound = "compute"
-    if host_s > device_s:
-        bound = "launches"
+    """How long a step takes on ``card``, between what bounds, what holds it back, and what would help."""
+    c = constants()
+    columns = columns_of(work)
+    step = _step(work, columns, card, host, c)
+    median_s = step.seconds()
+    by_kind = step.by_kind()
+    unknown = int(columns.count[columns.kind == KINDS.index(UNKNOWN)].sum())
+    known = spread()
+    further = _further(step, card, host, known)
     return StepTime(
         median_s=median_s,
-        low_s=median_s / 1.4,
-        high_s=median_s * 1.4,
-        bound=bound,
-        by_kind=dict(by_kind),
-        host_s=host_s,
-        device_s=device_s,
-        copy_s=copy_s,
-        communication_s=0.0,
-        unknown=sum(count for operation, count in work.operations.items() if operation.kind == UNKNOWN),
+        low_s=median_s * exp(-sqrt(known.low**2 + further)),
+        high_s=median_s * exp(sqrt(known.high**2 + further)),
+        bound=step.bound(),
+        by_kind=by_kind,
+        host_s=step.host_s,
+        device_s=step.device_s,
+        copy_s=step.copy_s,
+        communication_s=step.communication_s,
+        unknown=unknown,
         unknown_s=by_kind.get(UNKNOWN, 0.0),
         items=work.items,
         unit=work.unit,
+        gains=_gains(work, columns, card, host, step, c),
+        source=known.source,
     )
 
 
-def _kernel_s(operation: Operation, card: CardPerformance) -> float:
-    peak = card.flops.get(operation.dtype, card.flops["float32"])
-    moved_s = (operation.read_bytes + operation.written_bytes) / (card.bytes_per_s * _BANDWIDTH_SHARE)
-    return max(operation.flops / (peak * _PEAK_SHARE), moved_s) + operation.launches * _LAUNCH_S
+def joined(device_s: Floats, host_s: Floats) -> Floats:
+    """The longer of both, and a little more where they are close: each waits for the other at times."""
+    both: Floats = (device_s**8 + host_s**8) ** (1 / 8)
+    return both
+
+
+_BUCKET_BYTES = 25 * 2**20
+"""Gradients of data parallel that are exchanged at once (torch.nn.parallel.DistributedDataParallel: bucket_cap_mb)."""
+
+_HIDDEN_SHARE = 0.9
+"""Of backward, beside which gradients are exchanged: those of its first layers come last."""
+
+
+@dataclass(frozen=True)
+class _Step:
+    """The parts of a step's time."""
+
+    columns: Columns
+    kernels: KernelTimes
+    host_s: float
+    copy_s: float
+    exchange_s: float
+    exchange_last_s: float
+    waiting_s: float
+    start_s: float
+
+    @property
+    def device_s(self) -> float:
+        return float(self.kernels.together @ self.columns.count) + self.start_s
+
+    @property
+    def communication_s(self) -> float:
+        """Of exchanges, what backward does not hide."""
+        if self.exchange_s == 0:
+            return 0.0
+        backward = float(
+            self.kernels.together[self.columns.backward_phase] @ self.columns.count[self.columns.backward_phase]
+        )
+        return max(self.exchange_s - _HIDDEN_SHARE * backward, self.exchange_last_s)
+
+    def seconds(
+        self,
+        *,
+        device_s: float | None = None,
+        host_s: float | None = None,
+        copy_s: float | None = None,
+        communication_s: float | None = None,
+    ) -> float:
+        """Of the step; with other parts than its own where they are given."""
+        device = self.device_s if device_s is None else device_s
+        host = self.host_s if host_s is None else host_s
+        copies = self.copy_s if copy_s is None else copy_s
+        communication = self.communication_s if communication_s is None else communication_s
+        busy = device + copies + communication + self.waiting_s
+        return float(joined(np.array(busy), np.array(host)))
+
+    def by_kind(self) -> dict[str, float]:
+        """The device's time, by kind of operation; kinds that take none are left out."""
+        seconds = np.bincount(self.columns.kind, self.kernels.together * self.columns.count, len(KINDS))
+        return {kind: float(value) for kind, value in zip(KINDS, seconds, strict=True) if value > 0}
+
+    def bound(self) -> str:
+        """What the step would shorten most by, were it nothing."""
+        count = self.columns.count
+        start = self.start_s
+        compute, memory, launches, copies, communication = BOUNDS
+        without = {
+            compute: self.seconds(device_s=float((self.kernels.memory + self.kernels.launches) @ count) + start),
+            memory: self.seconds(device_s=float((self.kernels.arithmetic + self.kernels.launches) @ count) + start),
+            launches: self.seconds(device_s=self.device_s - float(self.kernels.launches @ count) - start, host_s=0.0),
+            copies: self.seconds(copy_s=0.0),
+            communication: self.seconds(communication_s=0.0),
+        }
+        return min(without, key=without.__getitem__)
+
+
+def _step(work: StepWork, columns: Columns, card: CardPerformance, host: HostSpeed, c: Constants) -> _Step:
+    per_operation = np.where(columns.backward_phase, host.backward_operation_s, host.operation_s)
+    exchange_s, last_s = _exchange(work, card, c)
+    return _Step(
+        columns=columns,
+        kernels=kernel_times(columns, card, c),
+        host_s=float(per_operation @ columns.count),
+        copy_s=_copy_s(work, card, c),
+        exchange_s=exchange_s,
+        exchange_last_s=last_s,
+        waiting_s=max(work.synchronisations - 1, 0) * c.synchronisation,
+        start_s=c.start,
+    )
+
+
+def _copy_s(work: StepWork, card: CardPerformance, c: Constants) -> float:
+    """Pageable memory is copied by the processor into a pinned buffer first."""
+    rate = card.link_bytes_per_s * c.link
+    if not work.pinned:
+        rate = min(rate, c.pageable)
+    return (work.copied_in_bytes + work.copied_out_bytes) / rate + work.copies * c.copy_start
+
+
+def _exchange(work: StepWork, card: CardPerformance, c: Constants) -> tuple[float, float]:
+    """Seconds to sum gradients over all ranks in a ring, and of the last bucket alone, which nothing hides."""
+    if work.ranks < 2 or work.exchanged_bytes == 0:
+        return 0.0, 0.0
+    # Each rank sends every byte but its own share twice: to sum, then to spread the sums.
+    passes = 2 * (work.ranks - 1) / work.ranks
+    rate = card.peer_bytes_per_s * c.peer
+    buckets = -(-work.exchanged_bytes // _BUCKET_BYTES)
+    start_s = 2 * (work.ranks - 1) * c.hop
+    last_bytes = min(work.exchanged_bytes, _BUCKET_BYTES)
+    return passes * work.exchanged_bytes / rate + buckets * start_s, passes * last_bytes / rate + start_s
+
+
+def _further(step: _Step, card: CardPerformance, host: HostSpeed, known: Spread) -> float:
+    """Doubts beside those of the steps that were measured, as a sum of squares: they are independent."""
+    kernels = step.kernels.together * step.columns.count
+    total = max(float(kernels.sum()), 1e-12)
+    median_s = step.seconds()
+    doubts = [known.kinds.get(kind, 0.0) * seconds / total for kind, seconds in step.by_kind().items()]
+    doubts.append(known.training * float(kernels[step.columns.backward_phase].sum()) / total)
+    if (card.multiprocessors, card.bytes_per_s) not in known.seen:
+        doubts.append(known.unseen_card)
+    if card.derived:
+        doubts.append(known.guessed_card)
+    # The host's speed counts by how much the step would change with it.
+    host_doubt = known.host if host.source.startswith("measured") else known.usual_host
+    doubts.append(host_doubt * min((step.host_s / median_s) ** 8, 1.0))
+    doubts.append(known.copies * (step.copy_s + step.communication_s) / median_s)
+    return sum(doubt**2 for doubt in doubts)
+
+
+def _gains(
+    work: StepWork, columns: Columns, card: CardPerformance, host: HostSpeed, step: _Step, c: Constants
+) -> tuple[Gain, ...]:
+    """Each change by the same model, on the work as it would be."""
+    rate = work.items / step.seconds()
+    found = []
+    for change in changes(work, columns, card, step.bound(), _more(step)):
+        factor = _rate(change, card, host, c) / rate
+        if factor > WORTHWHILE:
+            found.append(Gain(change.name, round(factor, 3)))
+    return tuple(sorted(found, key=lambda gain: -gain.factor))
+
+
+def _more(step: _Step) -> int:
+    """By how many times larger batches the device would have as much to do as the host."""
+    factor = 2
+    while factor < 64 and factor * step.device_s < step.host_s:
+        factor *= 2
+    return factor
+
+
+def _rate(change: Change, card: CardPerformance, host: HostSpeed, c: Constants) -> float:
+    """Items a second with it."""
+    step = _step(change.work, change.columns, card, host, c)
+    seconds = step.seconds(
+        host_s=step.host_s - change.host_operations * host.operation_s if not change.graph else c.graph,
+        copy_s=0.0 if change.copies_hidden else None,
+    )
+    if change.copies_hidden:
+        # The copy of the next batch goes on beside this one's kernels.
+        seconds = max(seconds, step.copy_s)
+    return change.work.items / seconds

@@ -40,6 +40,9 @@ KINDS = (
 )
 """Classes of kernels, each with its own share of what a card can do."""
 
+BOUNDS = ("compute", "memory bandwidth", "launches", "copies", "communication")
+"""What may hold a step back."""
+
 
 class Operation(NamedTuple):
     """One operation on the device; equal ones are counted together.
@@ -53,9 +56,10 @@ class Operation(NamedTuple):
         written_bytes: that it writes.
         shape: what decides its kernel: of a product (batch, m, n, k); of a convolution (batch, channels in, channels
             out, groups, elements of the kernel, positions out); of attention (batch, heads, queries, keys, width of a
-            head); else ().
+            head); of a bilinear or bicubic resize (images times channels, positions out); else ().
         launches: kernels that CUDA starts for it.
         phase: "forward", "backward" or "optimizer"; "" where that is not known.
+        channels_last: of a convolution, whether its tensors lie so in memory.
     """
 
     name: str
@@ -67,6 +71,7 @@ class Operation(NamedTuple):
     shape: tuple[int, ...] = ()
     launches: int = 1
     phase: str = ""
+    channels_last: bool = False
 
 
 @dataclass(frozen=True)
@@ -151,7 +156,7 @@ class StepTime:
     Attributes:
         median_s: as likely too long as too short.
         low_s, high_s: nine in ten steps that were measured lie between.
-        bound: what holds the step back: "compute", "memory bandwidth", "launches", "copies", "communication".
+        bound: what holds the step back, of `BOUNDS`.
         by_kind: the device's time by kind of operation, see `KINDS`.
         host_s: the host's time.
         device_s: the device's time, were it never to wait.

@@ -1,0 +1,134 @@
+"""Changes of a program that may make its step faster, as the work that the step would then be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpudash.devices.card_performance import CardPerformance
+from gpudash.speed.columns import DTYPES, HALF, Columns, kind_index
+from gpudash.speed.work import (
+    ATTENTION,
+    CONVOLUTION,
+    DEPTHWISE,
+    GROUPED,
+    NORMALISATION,
+    OPTIMIZER,
+    PRODUCT,
+    StepWork,
+)
+
+_PRODUCTS = tuple(kind_index(kind) for kind in (PRODUCT, CONVOLUTION, GROUPED, DEPTHWISE, ATTENTION))
+_CONVOLUTIONS = tuple(kind_index(kind) for kind in (CONVOLUTION, GROUPED, DEPTHWISE))
+_FLOAT32 = DTYPES.index("float32")
+_TF32 = DTYPES.index("tf32")
+
+
+@dataclass(frozen=True)
+class Change:
+    """A step as it would be.
+
+    Attributes:
+        name: of the change, in words.
+        graph: the host starts the whole step at once.
+        copies_hidden: copies go on beside kernels.
+        host_operations: that the host need not start any more.
+    """
+
+    name: str
+    work: StepWork
+    columns: Columns
+    graph: bool = False
+    copies_hidden: bool = False
+    host_operations: float = 0.0
+
+
+def changes(work: StepWork, columns: Columns, card: CardPerformance, bound: str, more: int) -> Iterator[Change]:
+    """Those that may help.
+
+    Args:
+        bound: what holds the step back, of `gpudash.speed.work.BOUNDS`.
+        more: how many times larger a batch to try, where the host is that.
+    """
+    products = np.isin(columns.kind, _PRODUCTS)
+    single = products & (columns.dtype == _FLOAT32)
+    if single.any() and not (products & np.isin(columns.dtype, HALF)).any():
+        yield from _precision(work, columns, card, products)
+    if bound == "launches":
+        yield _larger_batch(work, columns, more)
+        yield Change("CUDA graphs", work, columns, graph=True)
+    convolutions = np.isin(columns.kind, _CONVOLUTIONS) & np.isin(columns.dtype, HALF)
+    if convolutions.any() and not columns.channels_last[convolutions].all():
+        yield Change("channels last", work, replace(columns, channels_last=columns.channels_last | convolutions))
+    fused = any(operation.name.startswith("_fused_") for operation in work.operations if operation.kind == OPTIMIZER)
+    if columns.optimizer_phase.any() and not fused:
+        yield _fused_optimizer(work, columns)
+    if work.copied_in_bytes and not work.pinned:
+        yield Change("pinned memory, copied ahead", replace(work, pinned=True), columns, copies_hidden=True)
+
+
+def _precision(
+    work: StepWork, columns: Columns, card: CardPerformance, products: NDArray[np.bool_]
+) -> Iterator[Change]:
+    single = columns.dtype == _FLOAT32
+    if card.flops.get("tf32", 0.0) > card.flops["float32"]:
+        yield Change("TF32", work, replace(columns, dtype=np.where(single & products, _TF32, columns.dtype)))
+    half = "bfloat16" if "bfloat16" in card.flops else "float16"
+    # Under autocast normalisations and the optimizer stay in fp32; all else moves half of the bytes.
+    halved = single & ~columns.optimizer_phase & (columns.kind != kind_index(NORMALISATION))
+    halved &= columns.kind != kind_index(OPTIMIZER)
+    yield Change(
+        "mixed precision (AMP)",
+        work,
+        replace(
+            columns,
+            dtype=np.where(single & products, DTYPES.index(half), columns.dtype),
+            bytes=np.where(halved, columns.bytes / 2, columns.bytes),
+            # A cast before most products: of what comes in, and of the weight once a step.
+            launches=columns.launches + (single & products),
+        ),
+        host_operations=-float(columns.count[single & products].sum()),
+    )
+
+
+def _larger_batch(work: StepWork, columns: Columns, more: int) -> Change:
+    """All but the optimizer grows with the batch."""
+    grows = np.where(columns.optimizer_phase | (columns.kind == kind_index(OPTIMIZER)), 1.0, float(more))
+    shape = columns.shape.copy()
+    product = columns.kind == kind_index(PRODUCT)
+    # Of a product of matrices the rows; of many, how many.
+    rows = product & (shape[:, 0] == 1)
+    shape[:, 1] *= np.where(rows, grows, 1.0)
+    shape[:, 0] *= np.where(rows, 1.0, grows)
+    name = f"batch {work.items * more}"
+    if work.unit not in ("samples", "images"):
+        name = f"a batch {more} times as large"
+    larger = replace(
+        work,
+        items=work.items * more,
+        copied_in_bytes=work.copied_in_bytes * more,
+        copied_out_bytes=work.copied_out_bytes * more,
+    )
+    grown = replace(columns, flops=columns.flops * grows, bytes=columns.bytes * grows, shape=shape)
+    return Change(name, larger, grown)
+
+
+_FUSED_SHARE = 0.45
+"""Of the bytes that an optimizer's separate kernels move, what a fused one does: every tensor once (Adam: 7 of 16)."""
+
+
+def _fused_optimizer(work: StepWork, columns: Columns) -> Change:
+    optimizer = columns.optimizer_phase
+    return Change(
+        "a fused optimizer",
+        work,
+        replace(
+            columns,
+            bytes=np.where(optimizer, columns.bytes * _FUSED_SHARE, columns.bytes),
+            launches=np.where(optimizer, columns.launches * 0.1, columns.launches),
+        ),
+        host_operations=0.9 * float(columns.count[optimizer].sum()),
+    )

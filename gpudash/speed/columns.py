@@ -1,0 +1,176 @@
+"""The operations of a step as columns of numbers, for numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpudash.speed.work import (
+    ATTENTION,
+    CONVOLUTION,
+    COPY,
+    DEPTHWISE,
+    EMBEDDING,
+    GROUPED,
+    KINDS,
+    NORMALISATION,
+    OPTIMIZER,
+    PRODUCT,
+    REDUCTION,
+    SORT,
+    UNKNOWN,
+    Operation,
+    StepWork,
+)
+
+Floats = NDArray[np.float64]
+Numbers = NDArray[np.int64]
+
+DTYPES = ("float32", "float16", "bfloat16", "tf32", "float64")
+
+HALF = (DTYPES.index("float16"), DTYPES.index("bfloat16"))
+
+_BACKWARD_PRODUCTS = frozenset(("convolution_backward", "convolution_backward_overrideable"))
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Operations as columns, once for all cards.
+
+    Attributes:
+        count: how often each is done in a step.
+        kind: index into `KINDS`.
+        dtype: index into `DTYPES`.
+        rate: index into `RATES`: which share of the bandwidth it gets.
+        bytes: of memory, read and written.
+        shape: (operations, 6), as of `Operation`, filled up with 1.
+        backward: of a convolution or attention, whether it is their gradient.
+        masked: of attention.
+        channels_last: of a convolution.
+        backward_phase, optimizer_phase: by the phase of the step.
+    """
+
+    count: Floats
+    kind: Numbers
+    dtype: Numbers
+    rate: Numbers
+    flops: Floats
+    bytes: Floats
+    launches: Floats
+    shape: Floats
+    backward: NDArray[np.bool_]
+    masked: NDArray[np.bool_]
+    channels_last: NDArray[np.bool_]
+    backward_phase: NDArray[np.bool_]
+    optimizer_phase: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, operations: Iterable[Operation], counts: Iterable[int]) -> Columns:
+        """Of ``operations``, in their order."""
+        rows = list(operations)
+        width = 6
+        return cls(
+            count=np.array(list(counts), dtype=np.float64),
+            kind=np.array([_KIND_INDEX.get(row.kind, _KIND_INDEX[UNKNOWN]) for row in rows], dtype=np.int64),
+            dtype=np.array([_DTYPE_INDEX.get(row.dtype, 0) for row in rows], dtype=np.int64),
+            rate=np.array([_rate(row) for row in rows], dtype=np.int64),
+            flops=np.array([row.flops for row in rows], dtype=np.float64),
+            bytes=np.array([row.read_bytes + row.written_bytes for row in rows], dtype=np.float64),
+            launches=np.array([row.launches for row in rows], dtype=np.float64),
+            shape=np.array(
+                [tuple(row.shape[:width]) + (1,) * (width - len(row.shape)) for row in rows], dtype=np.float64
+            ).reshape(len(rows), width),
+            backward=np.array([row.name.endswith("_backward") or row.name in _BACKWARD_PRODUCTS for row in rows], bool),
+            masked=np.array(["efficient" in row.name for row in rows], bool),
+            channels_last=np.array([row.channels_last for row in rows], bool),
+            backward_phase=np.array([row.phase == "backward" for row in rows], bool),
+            optimizer_phase=np.array([row.phase == "optimizer" for row in rows], bool),
+        )
+
+
+RATES = (
+    "product_bandwidth",
+    "elementwise",
+    "cast",
+    "copy",
+    "batch_norm",
+    "batch_norm_training",
+    "layer_norm",
+    "softmax",
+    "reduction",
+    "pool",
+    "resize",
+    "gather",
+    "optimizer",
+    "sort",
+    "unknown",
+)
+"""Names of `Constants`: shares of the bandwidth."""
+
+_KIND_INDEX = {kind: index for index, kind in enumerate(KINDS)}
+_DTYPE_INDEX = {dtype: index for index, dtype in enumerate(DTYPES)}
+_RATE_INDEX = {name: index for index, name in enumerate(RATES)}
+_RATE_OF_KIND = {
+    COPY: "copy",
+    EMBEDDING: "gather",
+    OPTIMIZER: "optimizer",
+    REDUCTION: "reduction",
+    SORT: "sort",
+    UNKNOWN: "unknown",
+    **dict.fromkeys((PRODUCT, CONVOLUTION, DEPTHWISE, GROUPED, ATTENTION), "product_bandwidth"),
+}
+
+
+def _rate(operation: Operation) -> int:
+    name = _RATE_OF_KIND.get(operation.kind, "elementwise")
+    if operation.name == "_to_copy":
+        name = "cast"
+    elif "pool" in operation.name:
+        name = "pool"
+    elif "upsample" in operation.name or "grid_sampler" in operation.name:
+        name = "resize"
+    elif operation.kind == NORMALISATION:
+        name = _normalisation(operation)
+    return _RATE_INDEX[name]
+
+
+def _normalisation(operation: Operation) -> str:
+    if "softmax" in operation.name:
+        return "softmax"
+    if "batch_norm" not in operation.name:
+        return "layer_norm"
+    if operation.launches > 1:
+        return "batch_norm_training"
+    return "batch_norm"
+
+
+def kind_index(kind: str) -> int:
+    """Into `KINDS`."""
+    return _KIND_INDEX[kind]
+
+
+def columns_of(work: StepWork) -> Columns:
+    """Of the operations of ``work``, made once for all cards that it is asked for."""
+    return _columns(_Same(work))
+
+
+@dataclass(frozen=True, eq=False)
+class _Same:
+    """Work by its identity: it has too much in it to be compared."""
+
+    work: StepWork
+
+    def __hash__(self) -> int:
+        return id(self.work)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.work is self.work
+
+
+@lru_cache(maxsize=4)
+def _columns(same: _Same) -> Columns:
+    return Columns.of(same.work.operations, same.work.operations.values())

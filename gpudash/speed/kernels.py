@@ -1,0 +1,198 @@
+"""How long kernels take on a card, one value an operation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpudash.devices.card_performance import CardPerformance
+from gpudash.speed.columns import HALF, RATES, Columns, Floats, kind_index
+from gpudash.speed.constants import Constants
+from gpudash.speed.work import ATTENTION, CONVOLUTION, DEPTHWISE, GROUPED, PRODUCT
+
+
+@dataclass(frozen=True)
+class KernelTimes:
+    """Seconds on the device of each operation, once: what each of its parts would take alone."""
+
+    arithmetic: Floats
+    memory: Floats
+    launches: Floats
+    overlap: float
+
+    @property
+    def together(self) -> Floats:
+        """With all of its parts."""
+        p = self.overlap
+        both: Floats = (self.arithmetic**p + self.memory**p) ** (1 / p)
+        return both + self.launches
+
+
+def kernel_times(columns: Columns, card: CardPerformance, constants: Constants) -> KernelTimes:
+    """Of each operation, in their order."""
+    c = constants
+    share = np.array([getattr(c, name) for name in RATES])[columns.rate]
+    moved = columns.bytes.copy()
+    arithmetic = np.zeros_like(moved)
+    peak = tensor_peak(card, c)[columns.dtype]
+    kinds = columns.kind
+
+    product = kinds == kind_index(PRODUCT)
+    if product.any():
+        batch, m, n, k = columns.shape[product, :4].T
+        half = np.isin(columns.dtype[product], HALF)
+        unaligned = half & ((n % 8 > 0) | (k % 8 > 0)) & (n > 1)
+        seconds = _tiled(batch, m, n, k, peak[product] * c.product, card, c)
+        arithmetic[product] = seconds * np.where(unaligned, c.unaligned, 1.0)
+
+    convolution = kinds == kind_index(CONVOLUTION)
+    if convolution.any():
+        _convolutions(columns, convolution, peak, card, c, arithmetic, moved)
+
+    grouped = kinds == kind_index(GROUPED)
+    if grouped.any():
+        _, channels, _, groups, _, _ = columns.shape[grouped].T
+        width = channels / groups
+        rate = c.grouped * width / (width + c.grouped_width)
+        last = columns.channels_last[grouped]
+        rate = rate * np.where(last, c.grouped_channels_last, 1.0)
+        rate = rate * np.where(columns.backward[grouped], c.backward_convolution, 1.0)
+        arithmetic[grouped] = columns.flops[grouped] / (peak[grouped] * rate)
+        moved[grouped] *= 1 + np.where(last, 0.0, c.turned)
+
+    depthwise = kinds == kind_index(DEPTHWISE)
+    if depthwise.any():
+        last = columns.channels_last[depthwise]
+        rate = np.where(last, c.depthwise_channels_last, c.depthwise)
+        rate = rate * np.where(columns.backward[depthwise], c.backward_depthwise, 1.0)
+        # On cuda's cores, whatever the dtype: tensor cores have nothing to share between channels.
+        wide = np.where(last, c.depthwise_wide_channels_last, c.depthwise_wide)
+        rate = rate / np.where(columns.shape[depthwise, 4] > 25, wide, 1.0)
+        arithmetic[depthwise] = columns.flops[depthwise] / (card.flops["float32"] * rate)
+        share[depthwise] = np.where(last, c.depthwise_bandwidth_channels_last, c.depthwise_bandwidth)
+
+    attention = kinds == kind_index(ATTENTION)
+    if attention.any():
+        arithmetic[attention] = _attention(columns, attention, peak, card, c)
+
+    resized = (columns.rate == RATES.index("resize")) & (columns.shape[:, 0] > 1)
+    if resized.any():
+        # One thread for each position of the result goes over all images and channels (UpSampleBilinear2d.cu).
+        planes, positions = columns.shape[resized, :2].T
+        rounds = np.ceil(positions / (card.multiprocessors * 1024))
+        arithmetic[resized] = np.maximum(arithmetic[resized], planes * rounds * c.plane)
+
+    # What fits into the cache and was just written need not come from memory: less so the more of the cache it takes.
+    found = 1 / (1 + (columns.bytes / (c.l2 * card.l2_bytes)) ** c.l2_fall)
+    memory = moved / (card.bytes_per_s * share) * (1 - found * (1 - 1 / c.l2_rate))
+    return KernelTimes(arithmetic, memory, columns.launches * c.launch, c.overlap)
+
+
+def tensor_peak(card: CardPerformance, c: Constants) -> Floats:
+    """Products' FLOPs a second, by `DTYPES`, that the card keeps up within its power."""
+    # Torch's default is "highest": products in fp32 do not use TF32.
+    fp32 = card.flops["float32"]
+    half = card.flops.get("float16", fp32)
+    brain = card.flops.get("bfloat16", fp32)
+    kept = _kept(card, c)
+    tf32 = card.flops.get("tf32", fp32)
+    return np.array([fp32, max(half * kept, fp32), max(brain * kept, fp32), max(tf32 * kept, fp32), fp32 / 32])
+
+
+_BASE_W = 0.2
+"""Share of the board's power that fans, memory and leakage take."""
+
+
+def _kept(card: CardPerformance, c: Constants) -> float:
+    """Share of the tensor cores' peak that their feeding and the board's power allow.
+
+    A FLOP on tensor cores costs energy by the chip's process: about 1.8 pJ at 12 nm (no bfloat16: Volta, Turing),
+    1.3 pJ at 8 nm (GA10x, of little L2), 1.05 pJ at 7 nm (A100, of a low clock), 0.75 pJ at 5 nm, and 0.45 pJ on
+    Blackwell's data centre cards (of HBM3e). Not fitted: chosen so that cards known for it come out as they are (L4 at
+    less than two thirds of its peak, T4 at less than half, A10 and H100 at three quarters, A100 unharmed).
+    """
+    half = card.flops.get("float16", card.flops["float32"])
+    if "bfloat16" not in card.flops:
+        joule = 1.8e-12
+    elif card.l2_bytes < 128 * 1024 * card.multiprocessors:
+        joule = 1.3e-12
+    elif card.clock_hz < 1.5e9:
+        joule = 1.05e-12
+    elif card.bytes_per_s > 6e12:
+        joule = 0.45e-12
+    else:
+        joule = 0.75e-12
+    fed = 1.0
+    if half > 3 * card.flops["float32"]:
+        fed = c.full_rate
+    return min(card.power_w * (1 - _BASE_W) / (half * joule), fed)
+
+
+_TILES = ((256, 128, "large_tile"), (128, 128, ""), (64, 64, "small_tile"))
+
+
+def _tiled(batch: Floats, m: Floats, n: Floats, k: Floats, rate: Floats, card: CardPerformance, c: Constants) -> Floats:
+    """Seconds of products in tiles that are dealt to multiprocessors in waves, with the best of a few tiles."""
+    multiprocessors = card.multiprocessors
+    best = np.full_like(m, np.inf)
+    for rows, columns, name in _TILES:
+        factor = getattr(c, name) if name else 1.0
+        # Either way round: a product's transpose is as good.
+        for tile_m, tile_n in {(rows, columns), (columns, rows)}:
+            tiles = batch * np.ceil(m / tile_m) * np.ceil(n / tile_n)
+            # Few tiles with a long k are split along it, so that every multiprocessor has one.
+            split = np.clip(np.floor(multiprocessors / tiles), 1, np.maximum(np.floor(k / 512), 1))
+            waves = tiles * split / multiprocessors
+            waves = np.maximum(waves + c.wave * (np.ceil(waves) - waves), 1)
+            flops = waves * multiprocessors * 2.0 * tile_m * tile_n * (k / split + c.depth)
+            best = np.minimum(best, flops / (rate * factor))
+    return best
+
+
+def _convolutions(
+    columns: Columns,
+    mask: NDArray[np.bool_],
+    peak: Floats,
+    card: CardPerformance,
+    c: Constants,
+    arithmetic: Floats,
+    moved: Floats,
+) -> None:
+    """As products: positions by channels out, over channels in and the kernel's elements."""
+    batch, channels_in, channels_out, _, kernel, positions = columns.shape[mask].T
+    last = columns.channels_last[mask]
+    pointwise = kernel == 1
+    rate = peak[mask] * np.where(pointwise, c.pointwise, c.convolution) * np.where(last, c.channels_last, 1.0)
+    one = np.ones_like(batch)
+    # Tensor cores read channels by eight.
+    padded = np.ceil(channels_in / 8) * 8
+    forth = _tiled(one, batch * positions, channels_out, padded * kernel, rate, card, c)
+    arithmetic[mask] = forth
+    backward = columns.backward[mask]
+    if backward.any():
+        rate = rate * c.backward_convolution
+        by_input = _tiled(one, batch * positions, padded, channels_out * kernel, rate, card, c)
+        by_weight = _tiled(one, channels_out, padded * kernel, batch * positions, rate, card, c)
+        ideal = 2.0 * batch * positions * channels_in * channels_out * kernel
+        both = columns.flops[mask] > 1.5 * ideal
+        arithmetic[mask] = np.where(backward, by_weight + np.where(both, by_input, 0.0), forth)
+    turned = np.where(pointwise, c.turned_pointwise, c.turned)
+    moved[mask] *= 1 + np.where(last, 0.0, turned)
+
+
+def _attention(columns: Columns, mask: NDArray[np.bool_], peak: Floats, card: CardPerformance, c: Constants) -> Floats:
+    """Blocks of 128 queries go over keys in blocks of 64; beside the products, exponentials on other units."""
+    batch, heads, queries, keys, width = columns.shape[mask, :5].T
+    blocks = batch * heads * np.ceil(queries / 128)
+    waves = blocks / card.multiprocessors
+    waves = np.maximum(waves + c.wave * (np.ceil(waves) - waves), 1)
+    scores = waves * card.multiprocessors * 128 * np.ceil(keys / 64) * 64
+    padded = np.ceil(width / 32) * 32
+    share = np.where(columns.masked[mask], c.attention_masked, c.attention)
+    backward = columns.backward[mask]
+    share = share * np.where(backward, c.backward_attention, 1.0)
+    products = np.where(backward, 2.5, 1.0) * 4 * scores * padded / (peak[mask] * share)
+    seconds: Floats = products + scores * c.exponential / (card.multiprocessors * card.clock_hz)
+    return seconds

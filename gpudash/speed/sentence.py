@@ -1,0 +1,55 @@
+"""What holds a predicted step back, and what would help, in a sentence."""
+
+from __future__ import annotations
+
+from gpudash.speed.work import StepTime
+
+
+def sentence(time: StepTime) -> str:
+    """As "Launch-bound: for 71 % of the step the GPU waits for Python; batch 64: 2.6× samples/s." """
+    parts = [_held_back(time)]
+    parts += [f"{gain.change}: {gain.factor:.1f}× {time.unit}/s" for gain in time.gains[:2]]
+    said = "; ".join(parts) + "."
+    if time.unknown == 0:
+        return said
+    share = _percent(time.unknown_s / time.device_s)
+    operations = "operation is" if time.unknown == 1 else "operations are"
+    return f"{said} {time.unknown} {operations} of no known kind, {share} of the GPU's time."
+
+
+def _held_back(time: StepTime) -> str:
+    if time.bound == "launches":
+        waiting = 1 - time.device_s / time.median_s
+        if waiting < 0.05:
+            return "Launch-bound: the kernels are so small that starting them takes longest"
+        return f"Launch-bound: for {_percent(waiting)} of the step the GPU waits for Python"
+    if time.bound == "copies":
+        return f"Bound by copies: {_percent(time.copy_s / time.median_s)} of the step go to copies from and to the host"
+    if time.bound == "communication":
+        share = _percent(time.communication_s / time.median_s)
+        return f"Bound by communication: for {share} of the step the GPUs wait for each other's gradients"
+    kind, seconds = max(time.by_kind.items(), key=lambda item: item[1])
+    most = f"{_percent(seconds / time.device_s)} of the GPU's time is in {_PLURAL.get(kind, kind)}"
+    if time.bound == "compute":
+        return f"Compute-bound: {most}"
+    return f"Bound by memory bandwidth: {most}"
+
+
+_PLURAL = {
+    "product": "matrix products",
+    "convolution": "convolutions",
+    "depthwise convolution": "depthwise convolutions",
+    "grouped convolution": "grouped convolutions",
+    "normalisation": "normalisations",
+    "elementwise": "elementwise operations",
+    "reduction": "reductions",
+    "embedding": "embeddings",
+    "sort": "sorts",
+    "optimizer": "the optimizer",
+    "copy": "copies within its memory",
+    "unknown": "operations of no known kind",
+}
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
