@@ -243,6 +243,7 @@ def _many_tensors(name: str, reads: list[Tensor], writes: list[Tensor]) -> Opera
         flops=0,
         read_bytes=_bytes(reads),
         written_bytes=_bytes(written),
+        shape=(round(each_list),),
         launches=launches,
     )
 

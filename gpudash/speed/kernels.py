@@ -8,9 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpudash.devices.card_performance import CardPerformance
-from gpudash.speed.columns import HALF, RATES, Columns, Floats, kind_index
+from gpudash.speed.columns import DTYPES, HALF, RATES, Columns, Floats, kind_index
 from gpudash.speed.constants import Constants
 from gpudash.speed.work import ATTENTION, CONVOLUTION, DEPTHWISE, GROUPED, PRODUCT
+
+_FLOAT32 = DTYPES.index("float32")
+_TF32 = DTYPES.index("tf32")
 
 
 @dataclass(frozen=True)
@@ -36,8 +39,15 @@ def kernel_times(columns: Columns, card: CardPerformance, constants: Constants) 
     share = np.array([getattr(c, name) for name in RATES])[columns.rate]
     moved = columns.bytes.copy()
     arithmetic = np.zeros_like(moved)
-    peak = tensor_peak(card, c)[columns.dtype]
+    peaks = tensor_peak(card, c)
+    peak = peaks[columns.dtype]
     kinds = columns.kind
+    # Convolutions in fp32 use TF32 where a card has it, products do not (torch.backends.cudnn.allow_tf32 is True,
+    # torch.backends.cuda.matmul.allow_tf32 False).
+    convolved = np.isin(kinds, [kind_index(kind) for kind in (CONVOLUTION, GROUPED)])
+    peak = np.where(convolved & (columns.dtype == _FLOAT32), peaks[_TF32], peak)
+    # Only tensor cores want channels last.
+    turned = ~columns.channels_last & (peak > card.flops["float32"])
 
     product = kinds == kind_index(PRODUCT)
     if product.any():
@@ -49,7 +59,7 @@ def kernel_times(columns: Columns, card: CardPerformance, constants: Constants) 
 
     convolution = kinds == kind_index(CONVOLUTION)
     if convolution.any():
-        _convolutions(columns, convolution, peak, card, c, arithmetic, moved)
+        _convolutions(columns, convolution, peak, turned, card, c, arithmetic, moved)
 
     grouped = kinds == kind_index(GROUPED)
     if grouped.any():
@@ -60,7 +70,7 @@ def kernel_times(columns: Columns, card: CardPerformance, constants: Constants) 
         rate = rate * np.where(last, c.grouped_channels_last, 1.0)
         rate = rate * np.where(columns.backward[grouped], c.backward_convolution, 1.0)
         arithmetic[grouped] = columns.flops[grouped] / (peak[grouped] * rate)
-        moved[grouped] *= 1 + np.where(last, 0.0, c.turned)
+        moved[grouped] *= 1 + np.where(turned[grouped], c.turned, 0.0)
 
     depthwise = kinds == kind_index(DEPTHWISE)
     if depthwise.any():
@@ -155,6 +165,7 @@ def _convolutions(
     columns: Columns,
     mask: NDArray[np.bool_],
     peak: Floats,
+    turned: NDArray[np.bool_],
     card: CardPerformance,
     c: Constants,
     arithmetic: Floats,
@@ -178,8 +189,7 @@ def _convolutions(
         ideal = 2.0 * batch * positions * channels_in * channels_out * kernel
         both = columns.flops[mask] > 1.5 * ideal
         arithmetic[mask] = np.where(backward, by_weight + np.where(both, by_input, 0.0), forth)
-    turned = np.where(pointwise, c.turned_pointwise, c.turned)
-    moved[mask] *= 1 + np.where(last, 0.0, turned)
+    moved[mask] *= 1 + np.where(turned[mask], np.where(pointwise, c.turned_pointwise, c.turned), 0.0)
 
 
 def _attention(columns: Columns, mask: NDArray[np.bool_], peak: Floats, card: CardPerformance, c: Constants) -> Floats:

@@ -13,7 +13,21 @@ from gpudash.speed.changes import Change, changes
 from gpudash.speed.columns import Columns, columns_of
 from gpudash.speed.constants import Constants, Spread, constants, spread
 from gpudash.speed.kernels import KernelTimes, kernel_times
-from gpudash.speed.work import BOUNDS, KINDS, UNKNOWN, Gain, HostSpeed, StepTime, StepWork
+from gpudash.speed.work import (
+    ATTENTION,
+    BOUNDS,
+    CONVOLUTION,
+    DEPTHWISE,
+    GROUPED,
+    KINDS,
+    NORMALISATION,
+    OPTIMIZER,
+    UNKNOWN,
+    Gain,
+    HostSpeed,
+    StepTime,
+    StepWork,
+)
 
 Floats = NDArray[np.float64]
 
@@ -127,7 +141,7 @@ class _Step:
 
 
 def _step(work: StepWork, columns: Columns, card: CardPerformance, host: HostSpeed, c: Constants) -> _Step:
-    per_operation = np.where(columns.backward_phase, host.backward_operation_s, host.operation_s)
+    per_operation = np.where(columns.backward_phase, host.backward_operation_s, host.operation_s) * _starts(columns)
     exchange_s, last_s = _exchange(work, card, c)
     return _Step(
         columns=columns,
@@ -139,6 +153,21 @@ def _step(work: StepWork, columns: Columns, card: CardPerformance, host: HostSpe
         waiting_s=max(work.synchronisations - 1, 0) * c.synchronisation,
         start_s=c.start,
     )
+
+
+_STARTS = {CONVOLUTION: 2.5, DEPTHWISE: 2.5, GROUPED: 2.5, ATTENTION: 2.0, NORMALISATION: 1.5}
+"""How many times as long as a usual operation the host takes to start one of these: cuDNN looks up its plan, fused
+kernels make several tensors. From what PyTorch's profiler shows as their own CPU time; not fitted."""
+
+_A_TENSOR = 0.05
+"""The same for each tensor of an operation over a list of them."""
+
+
+def _starts(columns: Columns) -> Floats:
+    """Of each operation, how long the host takes to start it, as a multiple of a usual one."""
+    by_kind = np.array([_STARTS.get(kind, 1.0) for kind in KINDS])
+    listed = np.where(columns.kind == KINDS.index(OPTIMIZER), columns.shape[:, 0] - 1, 0.0)
+    return by_kind[columns.kind] + _A_TENSOR * listed
 
 
 def _copy_s(work: StepWork, card: CardPerformance, c: Constants) -> float:
