@@ -30,7 +30,7 @@ TABLES = ("nvidia_convnets", "nvidia_bert", "diffusers", "transformers_vision")
 WORKS = BLIND / "works.json.gz"
 """The work of one step on one card, by everything that decides it."""
 
-MASKED = {128: 20, 512: 80}
+MASKED = {128: 20}
 """Positions of a sequence that BERT's pre-training predicts, by its length (the glossary of NVIDIA's page)."""
 
 
