@@ -30,6 +30,7 @@ from gpudash.telemetry.records import (
     event_from_json,
     plain,
 )
+from gpudash.telemetry.step_parts import Loader, StepParts, step_parts
 
 MAX_NOTES = 10_000
 """Notes, epochs and warnings kept of one run: the first ones, which a later one seldom outweighs."""
@@ -368,6 +369,17 @@ class RunView:
             return None
         return self.pace_s * (self.steps - self.step)
 
+    @property
+    def step_parts(self) -> StepParts | None:
+        """Where the time of its steps went; ``None`` where its stages do not tell."""
+        seconds = {name: stage.seconds for name, stage in self.stages.items()}
+        whole = self.stages.get("optimizer") or self.stages.get("forward")
+        if whole is None:
+            return None
+        told = next((note.details for note in reversed(self.notes) if note.topic == Topic.INPUT), {})
+        watched = self.workload == WATCH
+        return step_parts(seconds, whole.count, kind_of(self.device), Loader.of(told), watched=watched)
+
     def apply(self, event: Event) -> None:
         """Take in an event of this run; what a run does not keep is ignored."""
         match event:
@@ -392,6 +404,7 @@ class RunView:
             recording: path of the recording, ``None`` when nothing is recorded.
         """
         error = self.error
+        parts = self.step_parts
         return {
             "workload": self.workload,
             "device": self.device,
@@ -401,6 +414,7 @@ class RunView:
             "seconds": self.seconds,
             "steps": self.step,
             "stages": [stage.summary() for stage in self.stages.values()],
+            "step_parts": None if parts is None else parts.to_json(),
             "metrics": {name: plain(metric.summary()) for name, metric in self.metrics.items()},
             "memory": {
                 "peak_allocated_bytes": self.memory.allocated_bytes,
