@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from .distributed import Distributed
     from .memory.gpus import Gpus
-    from .parts import StepParts
+    from .step_clock import StepClock
     from .wire import Message
 
 LAST_OUTPUT_S = 0.25
@@ -92,7 +92,7 @@ class Agent:
         self._steps = Steps()
         self._gpus: Gpus | None = None
         self._distributed: Distributed | None = None
-        self._parts: StepParts | None = None
+        self._clock: StepClock | None = None
         self._sampler: Sampler | None = None
         self._reported_lost = 0
 
@@ -208,9 +208,9 @@ class Agent:
         then = None
         if self._distributed is not None:
             then = guarded(self._distributed.stepped)
-        parts = self._step_parts()
-        self._undo.append(parts.follow_backward(torch.autograd))
-        optimizers = OptimizerSteps(self._steps, then, parts)
+        clock = self._step_clock()
+        self._undo.append(clock.follow_backward(torch.autograd))
+        optimizers = OptimizerSteps(self._steps, then, clock)
         self._undo.append(optimizers.leave)
         guarded(optimizers.follow)()
         self._gpus = Gpus(torch, self._config(), self.post, self.keep, self._steps, self._lasting)
@@ -228,19 +228,19 @@ class Agent:
         )
 
     def _loading_imported(self, module: Any) -> None:
-        self._undo.append(self._step_parts().follow_input(module, self._ranks().loaded))
+        self._undo.append(self._step_clock().follow_input(module, self._ranks().loaded))
 
     def _compiler_imported(self, module: Any) -> None:
-        from .parts import leave_out_of_compiling
+        from .step_clock import leave_out_of_compiling
 
         self._undo.append(leave_out_of_compiling(module))
 
-    def _step_parts(self) -> StepParts:
-        from .parts import StepParts
+    def _step_clock(self) -> StepClock:
+        from .step_clock import StepClock
 
-        if self._parts is None:
-            self._parts = StepParts()
-        return self._parts
+        if self._clock is None:
+            self._clock = StepClock()
+        return self._clock
 
     def _ranks(self) -> Distributed:
         from .distributed import Distributed
@@ -334,7 +334,7 @@ class Agent:
             self._gone = True
             while self._undo:
                 guarded(self._undo.pop())()
-        self._gpus = self._distributed = self._parts = None
+        self._gpus = self._distributed = self._clock = None
 
     def _leave(self) -> None:
         """Undo everything, as if never attached. A program that was started to be watched keeps what it was given."""
@@ -361,8 +361,8 @@ class Agent:
         steps = self._steps.take(last=last)
         facts: dict[str, Any] = {"source": self._steps.source, "began_us": self._steps.began_us}
         parts = None
-        if self._parts is not None:
-            parts = self._parts.take(last=last)
+        if self._clock is not None:
+            parts = self._clock.take(last=last)
         if parts is not None:
             facts["parts"] = parts
         if steps or parts is not None:
@@ -404,8 +404,8 @@ class Agent:
         self._hello(forked=True)
         if self._distributed is not None:
             self._distributed.forked()
-        if self._parts is not None:
-            self._parts.forked()
+        if self._clock is not None:
+            self._clock.forked()
         if self._gpus is not None:
             self._gpus.forked()
         self._resume()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from .parts import StepParts
+    from .step_clock import StepClock
 
     Step = list[Any]
     """Number, time in microseconds since 1970, loss, accuracy, epoch, loss of a validation; ``None`` is not known."""
@@ -227,15 +227,13 @@ class OptimizerSteps:
     Args:
         steps: are told.
         then: called with the optimizer after each step that counts.
-        parts: are told of the steps of every optimizer, and of those that count.
+        clock: is told of the steps of every optimizer, and of those that count.
     """
 
-    def __init__(
-        self, steps: Steps, then: Callable[[Any], None] | None = None, parts: StepParts | None = None
-    ) -> None:
+    def __init__(self, steps: Steps, then: Callable[[Any], None] | None = None, clock: StepClock | None = None) -> None:
         self._steps = steps
         self._then = then
-        self._parts = parts
+        self._clock = clock
         self._counted: Any = None
         self._others: dict[int, int] = {}
         self._left = False
@@ -245,7 +243,7 @@ class OptimizerSteps:
         """Hook every step of any optimizer from now on; does nothing where torch has no such hook."""
         module = sys.modules.get("torch.optim.optimizer")
         self._hook(module, "post", self.stepped)
-        if self._parts is not None:
+        if self._clock is not None:
             self._hook(module, "pre", self.begins)
 
     def _hook(self, module: Any, when: str, call: Callable[[Any, Any, Any], None]) -> None:
@@ -269,15 +267,15 @@ class OptimizerSteps:
 
     def begins(self, _optimizer: Any, _args: Any, _kwargs: Any) -> None:
         """Called by torch before a step."""
-        if self._parts is not None and not self._left:
-            self._parts.optimizer_begins()
+        if self._clock is not None and not self._left:
+            self._clock.optimizer_begins()
 
     def stepped(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         """Called by torch after a step."""
         if self._left:
             return
-        if self._parts is not None:
-            self._parts.optimizer_ended()
+        if self._clock is not None:
+            self._clock.optimizer_ended()
         # weakly, so that the agent keeps no optimizer alive
         counted = None
         if self._counted is not None:
@@ -294,8 +292,8 @@ class OptimizerSteps:
         if self._others:
             self._others.clear()
         self._steps.optimizer_stepped(made)
-        if self._parts is not None:
-            self._parts.step_ended()
+        if self._clock is not None:
+            self._clock.step_ended()
         if self._then is not None:
             self._then(optimizer)
 

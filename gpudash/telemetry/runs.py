@@ -376,9 +376,9 @@ class RunView:
         whole = self.stages.get("optimizer") or self.stages.get("forward")
         if whole is None:
             return None
-        told = next((note.details for note in reversed(self.notes) if note.topic == Topic.INPUT), {})
+        settings = next((note.details for note in reversed(self.notes) if note.topic == Topic.INPUT), {})
         watched = self.workload == WATCH
-        return step_parts(seconds, whole.count, kind_of(self.device), Loader.of(told), watched=watched)
+        return step_parts(seconds, whole.count, kind_of(self.device), Loader.of(settings), watched=watched)
 
     def apply(self, event: Event) -> None:
         """Take in an event of this run; what a run does not keep is ignored."""

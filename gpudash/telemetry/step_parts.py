@@ -1,7 +1,7 @@
 """Where the time of a run's steps went, as it was measured: shares of its stages, in a sentence, and what would help.
 
 The stages are those that a run reports anyway: of a workload of ours its own, of a watched program those that its
-agent adds up (`gpudash.agent.parts`).
+agent adds up (`gpudash.agent.step_clock`).
 """
 
 from __future__ import annotations
@@ -207,8 +207,8 @@ def _help(share: float, of_first: float, loader: Loader, kind: str) -> str:
         pin = " With pin_memory=True and .to(device, non_blocking=True) copies go on beside the computation."
     if loader.num_workers and of_first > NOTABLE and loader.persistent_workers is False:
         return (
-            f"{said}: {format_percent(of_first)} of the wait is for the first batch of each pass, for which the workers "
-            f"start anew; persistent_workers=True keeps them.{pin}"
+            f"{said}: {format_percent(of_first)} of the wait is for the first batch of each pass, for which the "
+            f"workers start anew; persistent_workers=True keeps them.{pin}"
         )
     rest = max(1 - share, 1 / MOST_WORKERS)
     load = share if loader.num_workers == 0 else float(loader.num_workers)

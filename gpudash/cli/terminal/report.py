@@ -261,8 +261,8 @@ def _about(workload: str) -> str:
 REPORTED_AT_ONCE = (Topic.OUT_OF_MEMORY, Topic.NEED, Topic.REPORT, Topic.SNAPSHOT, Topic.STRAGGLER, Topic.IMBALANCE)
 """Topics of a watched program's notes that are printed when they come; the others are in the recording and in JSON."""
 
-TOLD_BY_FIGURES = (Topic.INPUT,)
-"""Topics of a watched program's notes that its figures tell."""
+AMONG_FIGURES = (Topic.INPUT,)
+"""Topics of a watched program's notes that its figures say."""
 
 _REPORTED_ELSEWHERE = (
     Topic.COMPARISON,

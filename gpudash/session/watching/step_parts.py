@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from gpudash.agent.parts import PARTS
+from gpudash.agent.step_clock import PARTS
 from gpudash.agent.wire import number_in
 from gpudash.telemetry.records import StageFinished
 from gpudash.telemetry.step_parts import FIRST_BATCH, Loader
@@ -36,7 +36,7 @@ class HeardParts:
 
     def __init__(self) -> None:
         self.loader: Loader | None = None
-        self._told: dict[int, dict[str, float]] = {}
+        self._sums: dict[int, dict[str, float]] = {}
 
     def take(self, pid: int, found: Any, time_s: float, run_id: int) -> list[StageFinished]:
         """What has been added since the process told of its steps before; empty where nothing or nonsense has come."""
@@ -46,11 +46,11 @@ class HeardParts:
         now = {name: value for name, value in sums.items() if value is not None and math.isfinite(value) and value >= 0}
         if len(now) < len(sums):
             return []
-        before = self._told.get(pid, {})
+        before = self._sums.get(pid, {})
         # one that has begun anew, as after a fork, has told nothing
         if now["steps"] < before.get("steps", 0.0):
             before = {}
-        self._told[pid] = now
+        self._sums[pid] = now
         added = {name: max(0.0, value - before.get(name, 0.0)) for name, value in now.items()}
         self._take_loader(found)
         remarks = REMARKS

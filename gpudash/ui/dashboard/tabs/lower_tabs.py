@@ -49,6 +49,7 @@ from gpudash.telemetry.store import Store
 from gpudash.ui.colours import DARK, Palette
 from gpudash.ui.dashboard.tabs.operators_tab import OperatorsTab
 from gpudash.ui.dashboard.tabs.output_pane import OutputPane
+from gpudash.ui.dashboard.tabs.step_parts_row import StepPartsRow
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.tables import ROW_PX, Column, Table
@@ -83,12 +84,16 @@ UNLIMITED = 2**24 - 1
 class TableChoice(QWidget):
     """Tables of one subject, one of them in front; a column of chips chooses among those that have rows.
 
+    Args:
+        tables: in the order of the chips.
+        above: what stands over them.
+
     Attributes:
         tables: all of them, in the order of the chips.
         front: the one that is seen.
     """
 
-    def __init__(self, tables: Sequence[Table]) -> None:
+    def __init__(self, tables: Sequence[Table], above: QWidget | None = None) -> None:
         super().__init__()
         self.tables = list(tables)
         self.front = self.tables[0]
@@ -106,7 +111,10 @@ class TableChoice(QWidget):
             column.addWidget(chip)
             self._chips.append(chip)
         column.addStretch(1)
-        in_row(column, (self._pages, 1), parent=self, margins=(0, 0, 0, 0), spacing=0)
+        shown = in_column((self._pages, 1), margins=(0, 0, 0, 0), spacing=0)
+        if above is not None:
+            shown.insertWidget(0, above)
+        in_row(column, (shown, 1), parent=self, margins=(0, 0, 0, 0), spacing=0)
         self.show_filled()
 
     def choose(self, table: Table) -> None:
@@ -133,6 +141,7 @@ class LowerTabs(QWidget):
 
     Attributes:
         steps: stages, epochs and what the run found, as far as there are any.
+        step_parts: where the time of the run's steps went, over its stages.
         machine: the processes that hold memory, and every reading of every device.
 
     Signals:
@@ -160,7 +169,8 @@ class LowerTabs(QWidget):
         self.stages = Table("Stages", _STAGES, NEVER_STAGES)
         self.result = Table("Result", _RESULT, "What a run found appears here when it has ended.")
         self.epochs = Table("Epochs", _EPOCHS, "One row per epoch of a training run appears here.")
-        self.steps = TableChoice((self.stages, self.epochs, self.result))
+        self.step_parts = StepPartsRow()
+        self.steps = TableChoice((self.stages, self.epochs, self.result), self.step_parts)
         self._add("Steps", self.steps)
         self.ranks: RanksTab | None = None
         self.source: SourceTab | None = None
@@ -299,6 +309,7 @@ class LowerTabs(QWidget):
     def set_palette(self, palette: Palette) -> None:
         """Redraw in other colours."""
         self._palette = palette
+        self.step_parts.set_palette(palette)
         self.output.set_palette(palette)
         self.operators.set_palette(palette)
         if self.source is not None:
@@ -358,6 +369,7 @@ class LowerTabs(QWidget):
         elif self.ranks is not None and page is self.ranks:
             self.ranks.show_run(store, places)
         elif page is self.steps:
+            self.step_parts.show_parts(None if store.run is None else store.run.step_parts)
             self.stages.show_rows(stage_rows(store.run, selection))
             self.epochs.show_rows(epoch_rows(store.run, selection))
             self.result.show_rows(result_rows(store.run))

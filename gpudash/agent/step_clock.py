@@ -37,7 +37,7 @@ BACKWARD_CALL = "_engine_run_backward"
 """What `Tensor.backward`, `torch.autograd.backward` and `torch.autograd.grad` call in torch.autograd."""
 
 
-class StepParts:
+class StepClock:
     """Adds up the parts of the steps in the thread whose optimizer makes them, from the end of the first one on.
 
     Forward is what lies before a backward pass: since the batch came, or the step before ended. No layer is hooked,
@@ -53,7 +53,7 @@ class StepParts:
         self._busy = False
         self._waits: dict[tuple[Any, ...], float] = {}
         # replaced as a whole at the end of a step: the sampler's thread reads it
-        self._told: tuple[Any, ...] | None = None
+        self._newest: tuple[Any, ...] | None = None
         self._reported: tuple[Any, ...] | None = None
         self._reported_s = 0.0
 
@@ -69,20 +69,20 @@ class StepParts:
         owner = getattr(module, "_BaseDataLoaderIter", None)
         if owner is None or "__next__" not in vars(owner):
             return _nothing
-        following = owner.__next__
+        next_batch = owner.__next__
         batch_came = guarded(self._batch_came)
 
-        def __next__(iterator: Any) -> Any:
+        def following_batch(iterator: Any) -> Any:
             mine = self._begins(OTHER)
             began_s = time.perf_counter()
             try:
-                return following(iterator)
+                return next_batch(iterator)
             finally:
                 loaded(time.perf_counter() - began_s)
                 if mine:
                     batch_came(iterator)
 
-        return _replaced(owner, "__next__", __next__)
+        return _replaced(owner, "__next__", following_batch)
 
     def follow_backward(self, autograd: Any) -> Callable[[], None]:
         """Time the backward passes; ``autograd`` is ``torch.autograd``.
@@ -124,7 +124,7 @@ class StepParts:
             self._since_s = time.perf_counter()
             return
         self._steps += 1
-        self._told = (self._steps, self._passes, *self._sums)
+        self._newest = (self._steps, self._passes, *self._sums)
 
     def take(self, *, last: bool = False) -> dict[str, Any] | None:
         """What the steps so far add up to, in seconds; ``None`` where it is too soon or nothing has come.
@@ -132,12 +132,13 @@ class StepParts:
         Args:
             last: whether nobody will ask again.
         """
-        told = self._told
+        newest = self._newest
         now_s = time.monotonic()
-        if told is None or told is self._reported or (not last and now_s - self._reported_s < PERIOD_S):
+        if newest is None or newest is self._reported or (not last and now_s - self._reported_s < PERIOD_S):
             return None
-        self._reported, self._reported_s = told, now_s
-        steps, passes, *sums = told
+        self._reported = newest
+        self._reported_s = now_s
+        steps, passes, *sums = newest
         found: dict[str, Any] = {"steps": steps, "passes": passes}
         found.update((name, round(seconds, 6)) for name, seconds in zip(PARTS, sums))
         waits = list(self._waits.items())
@@ -149,7 +150,7 @@ class StepParts:
 
     def forked(self) -> None:
         """In a child: it has made no step."""
-        self._trainer = self._told = None
+        self._trainer = self._newest = None
         self._sums = [0.0] * len(PARTS)
         self._steps = self._passes = 0
         self._busy = False
