@@ -180,9 +180,10 @@ class StepClock:
 
     def _batch_came(self, iterator: Any) -> None:
         """A call for a batch ends."""
-        settings = tuple(getattr(iterator, name, None) for name in SETTINGS)
+        known = vars(iterator).get
+        settings = tuple(map(known, SETTINGS))
         part = INPUT
-        if settings[0] and getattr(iterator, "_num_yielded", None) == 1:
+        if settings[0] and known("_num_yielded") == 1:
             part = FIRST_BATCH
         # batches of an evaluation are no input of a training's steps
         if not sys.modules["torch"].is_grad_enabled():

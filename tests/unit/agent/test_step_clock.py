@@ -78,7 +78,7 @@ class Program:
 
     def step(self) -> None:
         """A step with a batch: 0.5 s for that, 0.2 forward, 0.3 backward, 0.05 between, 0.1 optimizer, 0.15 after."""
-        next(self.batches)  # type: ignore[call-overload]
+        next(self.batches)
         self.takes(0.2)
         self.backward(0.3)
         self.takes(0.05)
@@ -133,7 +133,7 @@ def test_of_a_program_without_a_loader_no_input_is_told(program: Program) -> Non
 def test_batches_of_an_evaluation_are_no_input_of_the_training(program: Program) -> None:
     program.step()
     with torch.no_grad():
-        next(program.batches)  # type: ignore[call-overload]
+        next(program.batches)
     program.step()
     parts = program.parts()
     assert (parts["input"], parts["other"]) == (0.5, 0.7)
