@@ -312,6 +312,7 @@ class RunView:
         step_times: when its steps ended.
         pace_s: seconds a step, of the newest ones, with what lies between them; ``None`` before the second step.
         error: how it ended, where that was badly; its explanation has the remedies that have been found since.
+        loader: how the `DataLoader` of a watched program is set, where that is known.
     """
 
     run_id: int | None
@@ -337,6 +338,7 @@ class RunView:
     memory: MemoryPeaks = field(default_factory=MemoryPeaks)
     result: Mapping[str, Any] = field(default_factory=dict)
     error: RunEnd | None = None
+    loader: Loader | None = None
 
     @classmethod
     def of(cls, event: RunStarted) -> RunView:
@@ -376,9 +378,8 @@ class RunView:
         whole = self.stages.get("optimizer") or self.stages.get("forward")
         if whole is None:
             return None
-        settings = next((note.details for note in reversed(self.notes) if note.topic == Topic.INPUT), {})
         watched = self.workload == WATCH
-        return step_parts(seconds, whole.count, kind_of(self.device), Loader.of(settings), watched=watched)
+        return step_parts(seconds, whole.count, kind_of(self.device), self.loader, watched=watched)
 
     def apply(self, event: Event) -> None:
         """Take in an event of this run; what a run does not keep is ignored."""
@@ -483,6 +484,8 @@ class RunView:
             self.device = str(event.details.get("device", self.device))
             self.simulated = bool(event.details.get("simulated", self.simulated))
             self.memory.capacity_bytes = None
+        if event.topic == Topic.INPUT:
+            self.loader = Loader.of(event.details)
         error = self.error
         if isinstance(event, RemediesFound) and error is not None and error.explanation is not None:
             self.error = replace(error, explanation=error.explanation.with_findings(event.found))

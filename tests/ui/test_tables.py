@@ -256,7 +256,7 @@ def test_columns_have_room_for_words_that_became_larger_and_rows_become_low_agai
     qtbot.waitUntil(lambda: table.view.rowHeight(0) == row)
 
 
-def test_the_parts_of_a_step_stand_over_its_stages_and_only_where_they_are_known(qtbot: QtBot) -> None:
+def test_the_parts_of_a_step_stand_beside_the_tabs_and_only_where_they_are_known(qtbot: QtBot) -> None:
     tabs = LowerTabs()
     qtbot.addWidget(tabs)
     tabs.resize(1200, 200)
@@ -275,5 +275,7 @@ def test_the_parts_of_a_step_stand_over_its_stages_and_only_where_they_are_known
     drawn = row.grab().toImage()
     bar = [drawn.pixelColor(round(share * row.width()), 1).name() for share in (0.1, 0.3, 0.4)]
     assert bar == [DARK.curves[name] for name in ("inputs", "activations", "gradients")]
+    tabs.set_collapsed(True)
+    assert row.isVisible(), "the bar stays"
     tabs.refresh(run_with_stages(), None, [])
     assert not row.isVisible()

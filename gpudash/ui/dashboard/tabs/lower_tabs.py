@@ -3,7 +3,7 @@
 The bar is the lowest row, and what a tab shows opens above it, as high for one tab as for another: no press on a tab
 moves the tab that was pressed.
 
-While the output is not in sight its newest line stands beside the tabs.
+Beside the tabs stands where the time of a step goes, and while the output is not in sight its newest line.
 """
 
 from __future__ import annotations
@@ -84,16 +84,12 @@ UNLIMITED = 2**24 - 1
 class TableChoice(QWidget):
     """Tables of one subject, one of them in front; a column of chips chooses among those that have rows.
 
-    Args:
-        tables: in the order of the chips.
-        above: what stands over them.
-
     Attributes:
         tables: all of them, in the order of the chips.
         front: the one that is seen.
     """
 
-    def __init__(self, tables: Sequence[Table], above: QWidget | None = None) -> None:
+    def __init__(self, tables: Sequence[Table]) -> None:
         super().__init__()
         self.tables = list(tables)
         self.front = self.tables[0]
@@ -111,10 +107,7 @@ class TableChoice(QWidget):
             column.addWidget(chip)
             self._chips.append(chip)
         column.addStretch(1)
-        shown = in_column((self._pages, 1), margins=(0, 0, 0, 0), spacing=0)
-        if above is not None:
-            shown.insertWidget(0, above)
-        in_row(column, (shown, 1), parent=self, margins=(0, 0, 0, 0), spacing=0)
+        in_row(column, (self._pages, 1), parent=self, margins=(0, 0, 0, 0), spacing=0)
         self.show_filled()
 
     def choose(self, table: Table) -> None:
@@ -141,7 +134,7 @@ class LowerTabs(QWidget):
 
     Attributes:
         steps: stages, epochs and what the run found, as far as there are any.
-        step_parts: where the time of the run's steps went, over its stages.
+        step_parts: where the time of the run's steps went, beside the tabs.
         machine: the processes that hold memory, and every reading of every device.
 
     Signals:
@@ -163,14 +156,14 @@ class LowerTabs(QWidget):
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(0)
         self.newest = NewestLine()
-        row = in_row(self.bar, (self.newest, 1), margins=(0, 0, 8, 0), spacing=16)
+        self.step_parts = StepPartsRow()
+        row = in_row(self.bar, (self.step_parts, 2), (self.newest, 1), margins=(0, 0, 8, 0), spacing=16)
         layout.addWidget(self._pages, 1)
         layout.addLayout(row)
         self.stages = Table("Stages", _STAGES, NEVER_STAGES)
         self.result = Table("Result", _RESULT, "What a run found appears here when it has ended.")
         self.epochs = Table("Epochs", _EPOCHS, "One row per epoch of a training run appears here.")
-        self.step_parts = StepPartsRow()
-        self.steps = TableChoice((self.stages, self.epochs, self.result), self.step_parts)
+        self.steps = TableChoice((self.stages, self.epochs, self.result))
         self._add("Steps", self.steps)
         self.ranks: RanksTab | None = None
         self.source: SourceTab | None = None
@@ -361,6 +354,7 @@ class LowerTabs(QWidget):
         """Fill the table in front; the others wait until they are opened. The caller holds the store's lock."""
         places = places_of(store.run)
         self._offer_ranks(len(places))
+        self.step_parts.show_parts(None if store.run is None else store.run.step_parts)
         if self._collapsed or not self.isVisible():
             return
         page = self._pages.currentWidget()
@@ -369,7 +363,6 @@ class LowerTabs(QWidget):
         elif self.ranks is not None and page is self.ranks:
             self.ranks.show_run(store, places)
         elif page is self.steps:
-            self.step_parts.show_parts(None if store.run is None else store.run.step_parts)
             self.stages.show_rows(stage_rows(store.run, selection))
             self.epochs.show_rows(epoch_rows(store.run, selection))
             self.result.show_rows(result_rows(store.run))

@@ -1,4 +1,4 @@
-"""One row over the stages of a run: the parts of its step as a bar, and in a sentence what it waits for."""
+"""One row beside the tabs: the parts of a run's step as a bar, and in a sentence what it waits for."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BAR_SHARE = 0.45
 """Of the row; the sentence has the rest."""
 
 PADDING, GAP = 3, 10
-"""Logical pixels above and below the words of the bar, and between the bar and the sentence."""
+"""Logical pixels around the words of the bar, and between the bar and the sentence."""
 
 
 class StepPartsRow(QWidget):
@@ -58,7 +58,7 @@ class StepPartsRow(QWidget):
         self.update()
 
     def sizeHint(self) -> QSize:
-        return QSize(0, self.fontMetrics().height() + 2 * scaled(PADDING))
+        return QSize(0, self.fontMetrics().height() + scaled(PADDING))
 
     def minimumSizeHint(self) -> QSize:
         return self.sizeHint()
