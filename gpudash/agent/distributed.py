@@ -284,14 +284,6 @@ class Distributed:
         setattr(owner, name, measured)
         return undo
 
-    def follow_input(self, module: Any) -> Callable[[], None]:
-        """Time what a `DataLoader` takes for a batch; ``module`` is the one that defines it.
-
-        Returns:
-            what undoes it.
-        """
-        return self._timed(getattr(module, "_BaseDataLoaderIter", None), "__next__", self._loaded)
-
     def _timed(self, owner: Any, name: str, spent: Callable[[float], None]) -> Callable[[], None]:
         """Report how long each call of a method takes in the thread that trains."""
         method = None
@@ -323,8 +315,10 @@ class Distributed:
     def _waited(self, seconds: float) -> None:
         self._waited_s += seconds
 
-    def _loaded(self, seconds: float) -> None:
-        self._loaded_s = (self._loaded_s or 0.0) + seconds
+    def loaded(self, seconds: float) -> None:
+        """A `DataLoader` has taken ``seconds`` for a batch, in this thread."""
+        if self._trainer in (None, _thread.get_ident()):
+            self._loaded_s = (self._loaded_s or 0.0) + seconds
 
     def stepped(self, optimizer: Any) -> None:
         """The optimizer has made a step."""

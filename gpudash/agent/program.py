@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from .distributed import Distributed
     from .memory.gpus import Gpus
+    from .step_clock import StepClock
     from .wire import Message
 
 LAST_OUTPUT_S = 0.25
@@ -91,6 +92,7 @@ class Agent:
         self._steps = Steps()
         self._gpus: Gpus | None = None
         self._distributed: Distributed | None = None
+        self._clock: StepClock | None = None
         self._sampler: Sampler | None = None
         self._reported_lost = 0
 
@@ -115,6 +117,8 @@ class Agent:
             "torch.nn.parallel.distributed": self._distributed_imported,
             "torch.utils.data.dataloader": self._loading_imported,
             "torch": self._torch_imported,
+            "torch._dynamo.trace_rules": self._compiler_imported,
+            "torch._dynamo.skipfiles": self._compiler_imported,
             "threading": self._threading_imported,
             "logging": self._logging_imported,
             "transformers.trainer_callback": self._transformers_imported,
@@ -204,7 +208,9 @@ class Agent:
         then = None
         if self._distributed is not None:
             then = guarded(self._distributed.stepped)
-        optimizers = OptimizerSteps(self._steps, then)
+        clock = self._step_clock()
+        self._undo.append(clock.follow_backward(torch.autograd))
+        optimizers = OptimizerSteps(self._steps, then, clock)
         self._undo.append(optimizers.leave)
         guarded(optimizers.follow)()
         self._gpus = Gpus(torch, self._config(), self.post, self.keep, self._steps, self._lasting)
@@ -222,7 +228,19 @@ class Agent:
         )
 
     def _loading_imported(self, module: Any) -> None:
-        self._undo.append(self._ranks().follow_input(module))
+        self._undo.append(self._step_clock().follow_input(module, self._ranks().loaded))
+
+    def _compiler_imported(self, module: Any) -> None:
+        from .step_clock import leave_out_of_compiling
+
+        self._undo.append(leave_out_of_compiling(module))
+
+    def _step_clock(self) -> StepClock:
+        from .step_clock import StepClock
+
+        if self._clock is None:
+            self._clock = StepClock()
+        return self._clock
 
     def _ranks(self) -> Distributed:
         from .distributed import Distributed
@@ -316,7 +334,7 @@ class Agent:
             self._gone = True
             while self._undo:
                 guarded(self._undo.pop())()
-        self._gpus = self._distributed = None
+        self._gpus = self._distributed = self._clock = None
 
     def _leave(self) -> None:
         """Undo everything, as if never attached. A program that was started to be watched keeps what it was given."""
@@ -341,9 +359,14 @@ class Agent:
 
     def _report_steps(self, *, last: bool = False) -> bool:
         steps = self._steps.take(last=last)
-        if steps:
-            facts = {"steps": steps, "source": self._steps.source, "began_us": self._steps.began_us}
-            self.post({"type": "steps", **facts})
+        facts: dict[str, Any] = {"source": self._steps.source, "began_us": self._steps.began_us}
+        parts = None
+        if self._clock is not None:
+            parts = self._clock.take(last=last)
+        if parts is not None:
+            facts["parts"] = parts
+        if steps or parts is not None:
+            self.post({"type": "steps", "steps": steps, **facts})
         return bool(steps)
 
     def _report_rank(self, *, last: bool = False) -> bool:
@@ -381,6 +404,8 @@ class Agent:
         self._hello(forked=True)
         if self._distributed is not None:
             self._distributed.forked()
+        if self._clock is not None:
+            self._clock.forked()
         if self._gpus is not None:
             self._gpus.forked()
         self._resume()

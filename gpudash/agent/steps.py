@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from .step_clock import StepClock
+
     Step = list[Any]
     """Number, time in microseconds since 1970, loss, accuracy, epoch, loss of a validation; ``None`` is not known."""
 
@@ -225,41 +227,55 @@ class OptimizerSteps:
     Args:
         steps: are told.
         then: called with the optimizer after each step that counts.
+        clock: is told of the steps of every optimizer, and of those that count.
     """
 
-    def __init__(self, steps: Steps, then: Callable[[Any], None] | None = None) -> None:
+    def __init__(self, steps: Steps, then: Callable[[Any], None] | None = None, clock: StepClock | None = None) -> None:
         self._steps = steps
         self._then = then
+        self._clock = clock
         self._counted: Any = None
         self._others: dict[int, int] = {}
         self._left = False
-        self._undo: Callable[[], None] | None = None
+        self._undo: list[Callable[[], None]] = []
 
     def follow(self) -> None:
         """Hook every step of any optimizer from now on; does nothing where torch has no such hook."""
         module = sys.modules.get("torch.optim.optimizer")
-        register = getattr(module, "register_optimizer_step_post_hook", None)
+        self._hook(module, "post", self.stepped)
+        if self._clock is not None:
+            self._hook(module, "pre", self.begins)
+
+    def _hook(self, module: Any, when: str, call: Callable[[Any, Any, Any], None]) -> None:
+        register = getattr(module, f"register_optimizer_step_{when}_hook", None)
         if register is None:
             return
         # another entry in the dict while torch walks it would raise in the program: where there are hooks,
         # one of them is changed
-        hooks = getattr(module, "_global_optimizer_post_hooks", None)
+        hooks = getattr(module, f"_global_optimizer_{when}_hooks", None)
         if hooks:
-            self._undo = _call_with(hooks, next(reversed(hooks)), self.stepped)
+            self._undo.append(_call_with(hooks, next(reversed(hooks)), call))
         else:
-            handle = register(self.stepped)
-            self._undo = lambda: _removed(hooks, handle)
+            handle = register(call)
+            self._undo.append(lambda: _removed(hooks, handle))
 
     def leave(self) -> None:
         """Be told no longer."""
         self._left = True
-        if self._undo is not None:
-            self._undo()
+        for undo in self._undo:
+            undo()
+
+    def begins(self, _optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        """Called by torch before a step."""
+        if self._clock is not None and not self._left:
+            self._clock.optimizer_begins()
 
     def stepped(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         """Called by torch after a step."""
         if self._left:
             return
+        if self._clock is not None:
+            self._clock.optimizer_ended()
         # weakly, so that the agent keeps no optimizer alive
         counted = None
         if self._counted is not None:
@@ -276,6 +292,8 @@ class OptimizerSteps:
         if self._others:
             self._others.clear()
         self._steps.optimizer_stepped(made)
+        if self._clock is not None:
+            self._clock.step_ended()
         if self._then is not None:
             self._then(optimizer)
 

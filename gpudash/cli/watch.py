@@ -385,7 +385,7 @@ class _Shown:
 
 def _summary(session: "Session") -> dict[str, Any]:
     """The outcome by the keys of a run, with the command's own exit code."""
-    from gpudash.cli.terminal.report import REPORTED_AT_ONCE
+    from gpudash.cli.terminal.report import AMONG_FIGURES, REPORTED_AT_ONCE
 
     with session.store.lock:
         run = session.store.run
@@ -409,7 +409,7 @@ def _summary(session: "Session") -> dict[str, Any]:
         summary["seen_as"] = summary["device"]
     summary["exit_code"] = result.pop("exit_code", None)
     summary["report"] = result.pop("report", None)
-    summary["notes"] = [note.text for note in notes if note.topic not in REPORTED_AT_ONCE]
+    summary["notes"] = [note.text for note in notes if note.topic not in (*REPORTED_AT_ONCE, *AMONG_FIGURES)]
     if session.recording is not None:
         summary["recording"] = str(session.recording)
     else:

@@ -39,6 +39,8 @@ class Topic(enum.StrEnum):
     """Which GPUs there are, and torch's names of them (``gpus``, ``torch_names``)."""
     HOST = "host"
     IMBALANCE = "imbalance"
+    INPUT = "input"
+    """How the `DataLoader` of a watched program is set; `details` hold a `gpudash.telemetry.step_parts.Loader`."""
     NAN = "nan"
     NEED = "need"
     """That a program is run again to find out what it needs."""

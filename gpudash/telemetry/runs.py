@@ -30,6 +30,7 @@ from gpudash.telemetry.records import (
     event_from_json,
     plain,
 )
+from gpudash.telemetry.step_parts import Loader, StepParts, step_parts
 
 MAX_NOTES = 10_000
 """Notes, epochs and warnings kept of one run: the first ones, which a later one seldom outweighs."""
@@ -321,6 +322,7 @@ class RunView:
         step_times: when its steps ended.
         pace_s: seconds a step, of the newest ones, with what lies between them; ``None`` before the second step.
         error: how it ended, where that was badly; its explanation has the remedies that have been found since.
+        loader: how the `DataLoader` of a watched program is set, where that is known.
     """
 
     run_id: int | None
@@ -346,6 +348,7 @@ class RunView:
     memory: MemoryPeaks = field(default_factory=MemoryPeaks)
     result: Mapping[str, Any] = field(default_factory=dict)
     error: RunEnd | None = None
+    loader: Loader | None = None
 
     @classmethod
     def of(cls, event: RunStarted) -> RunView:
@@ -378,6 +381,16 @@ class RunView:
             return None
         return self.pace_s * (self.steps - self.step)
 
+    @property
+    def step_parts(self) -> StepParts | None:
+        """Where the time of its steps went; ``None`` where its stages do not tell."""
+        seconds = {name: stage.seconds for name, stage in self.stages.items()}
+        whole = self.stages.get("optimizer") or self.stages.get("forward")
+        if whole is None:
+            return None
+        watched = self.workload == WATCH
+        return step_parts(seconds, whole.count, kind_of(self.device), self.loader, watched=watched)
+
     def apply(self, event: Event) -> None:
         """Take in an event of this run; what a run does not keep is ignored."""
         match event:
@@ -402,6 +415,7 @@ class RunView:
             recording: path of the recording, ``None`` when nothing is recorded.
         """
         error = self.error
+        parts = self.step_parts
         return {
             "workload": self.workload,
             "device": self.device,
@@ -411,6 +425,7 @@ class RunView:
             "seconds": self.seconds,
             "steps": self.step,
             "stages": [stage.summary() for stage in self.stages.values()],
+            "step_parts": None if parts is None else parts.to_json(),
             "metrics": {name: plain(metric.summary()) for name, metric in self.metrics.items()},
             "memory": {
                 "peak_allocated_bytes": self.memory.allocated_bytes,
@@ -479,6 +494,8 @@ class RunView:
             self.device = str(event.details.get("device", self.device))
             self.simulated = bool(event.details.get("simulated", self.simulated))
             self.memory.capacity_bytes = None
+        if event.topic == Topic.INPUT:
+            self.loader = Loader.of(event.details)
         error = self.error
         if isinstance(event, RemediesFound) and error is not None and error.explanation is not None:
             self.error = replace(error, explanation=error.explanation.with_findings(event.found))

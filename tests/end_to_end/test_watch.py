@@ -195,6 +195,22 @@ def test_the_flags_of_the_command_are_its_own(gpudash: Command) -> None:
     assert outcome.stdout == "['-c', '--json', '-h']\n"
 
 
+def test_a_program_that_waits_for_its_loader_is_told_so_now_and_from_its_recording(
+    gpudash: Command, tmp_path: Path
+) -> None:
+    outcome = gpudash("watch", "--json", "--", sys.executable, str(SCRIPTS / "waiting.py"))
+    assert outcome.code == 0, outcome.stderr
+    found = outcome.document["step_parts"]
+    assert (found["bound"], max(found["shares"], key=found["shares"].get)) == ("input", "input")
+    assert set(found["shares"]) == {"input", "forward", "backward", "optimizer", "other"}
+    assert found["sentence"].endswith("waits for the DataLoader.") and "num_workers=0" in found["help"][0]
+    assert {stage["count"] for stage in outcome.document["stages"]} == {31}, "the first step begins nobody knows where"
+
+    page = tmp_path / "page.html"
+    assert gpudash("export", outcome.document["recording"], "--to", "html", "-o", str(page)).code == 0
+    assert found["sentence"] in page.read_text(encoding="utf-8")
+
+
 @pytest.mark.skipif(not os.access("/bin/sh", os.X_OK), reason="needs a shell")
 def test_any_command_can_be_watched(gpudash: Command) -> None:
     outcome = gpudash("watch", "--no-record", "--json", "--", "/bin/sh", "-c", "echo hi; exit 7")

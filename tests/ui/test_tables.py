@@ -254,3 +254,28 @@ def test_columns_have_room_for_words_that_became_larger_and_rows_become_low_agai
     finally:
         restyle(table, DARK, 1.0)
     qtbot.waitUntil(lambda: table.view.rowHeight(0) == row)
+
+
+def test_the_parts_of_a_step_stand_beside_the_tabs_and_only_where_they_are_known(qtbot: QtBot) -> None:
+    tabs = LowerTabs()
+    qtbot.addWidget(tabs)
+    tabs.resize(1200, 200)
+    tabs.show()
+    tabs.refresh(run_with_stages(), None, [])
+    assert not tabs.step_parts.isVisible()
+    taken = {"input": 6.0, "forward": 2.0, "backward": 2.0}
+    store = stored(
+        RunStarted(time_s=0.0, run_id=1, workload="watch", device="cpu", spec={}),
+        *(StageFinished(time_s=1.0, run_id=1, name=name, seconds=seconds) for name, seconds in taken.items()),
+    )
+    tabs.refresh(store, None, [])
+    row = tabs.step_parts
+    assert row.isVisible()
+    assert "input 60 % · forward 20 % · backward 20 %. 60 % of the step waits" in row.accessibleDescription()
+    drawn = row.grab().toImage()
+    bar = [drawn.pixelColor(round(share * row.width()), 1).name() for share in (0.1, 0.3, 0.4)]
+    assert bar == [DARK.curves[name] for name in ("inputs", "activations", "gradients")]
+    tabs.set_collapsed(True)
+    assert row.isVisible(), "the bar stays"
+    tabs.refresh(run_with_stages(), None, [])
+    assert not row.isVisible()

@@ -58,11 +58,19 @@ class Package:
         importing = str((globals_ or {})["__name__"])
         inside = importing.split(".")[1:-level]
         if name:
-            return self.module(".".join((*inside, name)))
+            inside.append(name)
+        if name and not self._is_folder(inside):
+            return self.module(".".join(inside))
+        # of a folder its modules are wanted, and it has no code of its own
         several = type(sys)("_gpudash_agent")
         for one in fromlist or ():
             setattr(several, one, self.module(".".join((*inside, one))))
         return several
+
+    def _is_folder(self, inside: Sequence[str]) -> bool:
+        from os.path import isdir
+
+        return isdir("/".join((self._folder, *inside)))
 
 
 def enter(folder: str, path: str, config: str) -> None:

@@ -26,6 +26,7 @@ from gpudash.telemetry.outcome import STAGE_COLUMNS, outcome_rows, stage_cells
 from gpudash.telemetry.ranks.rows import FIGURES, rank_sentences
 from gpudash.telemetry.records import OF_LOSS, Note, Topic
 from gpudash.telemetry.runs import RunView, item_of, whose_peak
+from gpudash.telemetry.step_parts import shares_line
 from gpudash.units import (
     format_bytes,
     format_change,
@@ -260,6 +261,9 @@ def _about(workload: str) -> str:
 REPORTED_AT_ONCE = (Topic.OUT_OF_MEMORY, Topic.NEED, Topic.REPORT, Topic.SNAPSHOT, Topic.STRAGGLER, Topic.IMBALANCE)
 """Topics of a watched program's notes that are printed when they come; the others are in the recording and in JSON."""
 
+AMONG_FIGURES = (Topic.INPUT,)
+"""Topics of a watched program's notes that its figures say."""
+
 _REPORTED_ELSEWHERE = (
     Topic.COMPARISON,
     Topic.CORPUS,
@@ -284,6 +288,10 @@ def _figures(summary: Mapping[str, Any]) -> list[str]:
             write = writers.get(name, _plain_number)
             title = _METRIC_TITLES.get(name, name.removeprefix(OF_LOSS))
             lines.append(f"{title}: {write(metric['first'])} → {write(metric['last'])}")
+    parts = summary["step_parts"]
+    if parts is not None:
+        lines.append(f"a step, {format_duration(parts['step_seconds'])}: {shares_line(parts['shares'])}")
+        lines.append(" ".join((parts["sentence"], *parts["help"])))
     lines += [f"{what}: {text}" for what, text in outcome_rows(summary["result"])]
     if (summary["result"] or {}).get("devices"):
         return lines  # they have told their peaks, and the run's are those of the first

@@ -323,12 +323,21 @@ def _run(replay: Replay, run: RunView, annotation: RunText) -> list[Block]:
     parts += _sensible(lambda: rank_table(run.result))
     if run.metrics:
         parts += _sensible(lambda: [HeadingBlock("Figures of the steps"), _metrics(run)])
+    parts += _step_parts(run)
     if run.stages:
         rows = [stage_cells(stage.summary()) for stage in run.stages.values()]
         parts += [HeadingBlock("Stages"), TableBlock(STAGE_COLUMNS, rows)]
     parts += _warnings(run.warnings)
     parts += _notes(run.notes)
     return [*parts, *_sensible(lambda: [HeadingBlock("What was asked for"), FactsBlock(list(_spec(run)))])]
+
+
+def _step_parts(run: RunView) -> list[Block]:
+    found = run.step_parts
+    if found is None:
+        return []
+    line = f"A step of {format_duration(found.seconds)}: {found.line()}."
+    return [HeadingBlock("Where the time of a step went"), ParagraphBlock(line), ParagraphBlock(found.text())]
 
 
 def _sensible(section: Callable[[], list[Block]]) -> list[Block]:

@@ -6,6 +6,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from gpudash.agent.server import Peer
 from gpudash.agent.wire import number_in
 from gpudash.session.watching.ending import Raised
 from gpudash.session.watching.output.printed_metrics import Printed
+from gpudash.session.watching.step_parts import HeardParts
 from gpudash.telemetry.records import Event, Note, StepFinished, Topic
 
 if TYPE_CHECKING:
@@ -112,6 +114,7 @@ class ProgramNews:
         self._origin_s = began_wall_s
         self._began_s = clock()
         self._stepping: Peer | None = None
+        self._parts = HeardParts()
         self._problems: set[str] = set()
         self._notes = 0
         self._allowed, self._allowed_s = float(STEPS_AT_ONCE), self._began_s
@@ -248,6 +251,16 @@ class ProgramNews:
                 )
             )
             self.stepped_s = self._step_began_s = time_s
+        self._step_parts(peer, message)
+
+    def _step_parts(self, peer: Peer, message: Message) -> None:
+        """Where the time of its steps went, as stages of the run; how its loader is set once for each setting."""
+        before = self._parts.loader
+        for stage in self._parts.take(peer.pid, message.get("parts"), self.time_of(message), self._run_id):
+            self._emit(stage)
+        loader = self._parts.loader
+        if loader is not None and loader != before:
+            self.note(Topic.INPUT, f"The program's DataLoader has {loader.text()}.", **asdict(loader))
 
     def printed(self, found: Sequence[Printed], *, last: bool = False) -> None:
         """Take in what was read from what the program prints; what the program tells by itself goes before.

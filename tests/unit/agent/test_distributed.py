@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import dataloader
 
-from gpudash.agent import distributed
+from gpudash.agent import distributed, step_clock
 from gpudash.agent.distributed import (
     COLLECTIVES,
     EVERY,
@@ -20,6 +19,7 @@ from gpudash.agent.distributed import (
     STALLED_S,
     Distributed,
 )
+from gpudash.agent.step_clock import StepClock
 from gpudash.agent.steps import Steps
 from gpudash.simulator.as_cuda import answering
 from gpudash.simulator.operations import collectives
@@ -354,7 +354,7 @@ def test_every_collective_that_is_measured_is_one_of_torchs() -> None:
 
 
 def test_the_time_until_the_next_batch_is_told_of_each_step_and_left_out_of_computing(
-    group: SimpleNamespace, clock: Clock
+    group: SimpleNamespace, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Batches:
         left = 3
@@ -369,10 +369,10 @@ def test_the_time_until_the_next_batch_is_told_of_each_step_and_left_out_of_comp
         def __iter__(self) -> Batches:
             return self
 
-    assert "__next__" in vars(dataloader._BaseDataLoaderIter)
+    monkeypatch.setattr(step_clock, "time", clock)
     told, kind = followed()
     model = kind()
-    undo = told.follow_input(SimpleNamespace(_BaseDataLoaderIter=Batches))
+    StepClock().follow_input(SimpleNamespace(_BaseDataLoaderIter=Batches), told.loaded)
     for number, _batch in enumerate(Batches(), 1):
         clock.now_s += 0.1
         model.measured(number, 40_000_000, 10_000_000)
@@ -380,8 +380,6 @@ def test_the_time_until_the_next_batch_is_told_of_each_step_and_left_out_of_comp
     rows = told.rows(last=True)
     assert [row[7] for row in rows] == [pytest.approx(0.05)] * 3
     assert rows[1][3] == pytest.approx(0.15 - 0.03 - 0.05)
-    undo()
-    assert Batches.__next__.__qualname__.endswith("Batches.__next__")
 
 
 @pytest.mark.parametrize("change", [{"is_initialized": lambda: False}, {"get_world_size": lambda: 1}])

@@ -19,7 +19,7 @@ from gpudash.cli.terminal.monitoring import LiveTable
 from gpudash.cli.terminal.report import print_run, print_watched
 from gpudash.telemetry.explanation import Remedy
 from gpudash.telemetry.recording.recorder import Recorder
-from gpudash.telemetry.records import Note, RunEnd, RunStarted
+from gpudash.telemetry.records import Note, RunEnd, RunStarted, StageFinished
 from gpudash.units import MIB
 from tests.ui.fake_session import FakeSession, gpu
 from tests.unit.memory.snapshot.made import Made as MadeSnapshot
@@ -184,3 +184,17 @@ def test_a_message_of_several_lines_keeps_them(capsys: Capture) -> None:
     assert session.store.run is not None
     print_run({**session.store.run.summary(), "recording": None})
     assert "one\ntwo" in printed(capsys)
+
+
+def test_where_the_time_of_a_step_went_is_said_in_a_line_and_a_sentence(capsys: Capture) -> None:
+    session = FakeSession()
+    session.start()
+    for name, seconds in (("input", 6.0), ("forward", 2.0), ("backward", 2.0)):
+        session.store.apply(StageFinished(time_s=1.0, run_id=1, name=name, seconds=seconds, count=100))
+    session.end(RunEnd(status="finished", time_s=2.0, run_id=1, seconds=2.0, steps=100))
+    assert session.store.run is not None
+    facts = {"recording": None, "report": None, "notes": (), "exit_code": 0}
+    print_watched({**session.store.run.summary(), **facts})
+    lines = printed(capsys).splitlines()
+    assert "a step, 100 ms: input 60 % · forward 20 % · backward 20 %" in lines
+    assert "60 % of the step waits for the DataLoader." in lines

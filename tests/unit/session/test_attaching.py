@@ -35,6 +35,7 @@ import json, logging, os, sys, threading, time
 
 def state():
     optim = sys.modules.get("torch.optim.optimizer")
+    loading = sys.modules.get("torch.utils.data.dataloader")
     logger = logging.Logger.manager.loggerDict.get("gpudash")
     return {
         "finders": [str(finder) for finder in sys.meta_path],
@@ -44,6 +45,9 @@ def state():
         "files": len(os.listdir("/proc/self/fd")),
         "modules": sorted(name for name in sys.modules if "gpudash" in name),
         "steps": [] if optim is None else list(map(str, optim._global_optimizer_post_hooks.values())),
+        "before": [] if optim is None else list(map(str, optim._global_optimizer_pre_hooks.values())),
+        "backward": None if optim is None else repr(sys.modules["torch.autograd"]._engine_run_backward),
+        "batch": None if loading is None else repr(loading._BaseDataLoaderIter.__next__),
         "watched": list(getattr(sys, "_gpudash_lasting", {}).get("now", {})),
     }
 
@@ -161,6 +165,25 @@ def test_a_program_is_entered_by_its_door_followed_and_left_as_it_was(watcher: W
         after = before if turn == 1 else {**before, "logger": ["Logger", False]}
         assert running.report(f"settled({after!r})") == after
     assert running.end()[1:] == ("", 0)
+
+
+def test_where_the_steps_of_one_that_runs_already_spend_their_time_is_known(
+    watcher: Watcher, start: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    running = start(WITH_A_DOOR)
+    running.do(f"{TRAIN}; loader = torch.utils.data.DataLoader(torch.ones(4, 2))")
+    assert running.report("1") == 1
+    watcher.session.attach(running.pid)
+    watcher.until(lambda: any("PyTorch" in note for note in watcher.notes("program")))
+    for _ in range(4):
+        running.do("m(next(iter(loader))).sum().backward(); o.step()")
+    assert running.report("1") == 1
+    watcher.session.stop_run()
+    run = watcher.ended()
+    assert set(run.stages) == {"input", "forward", "backward", "optimizer", "other"}
+    assert {stage.count for stage in run.stages.values()} == {3}
+    assert watcher.notes("input") == ["The program's DataLoader has num_workers=0, pin_memory=False."]
+    assert not [record for record in caplog.records if "met an error" in record.message]
 
 
 def test_the_lines_for_a_shell_name_the_folder_that_opens_a_door() -> None:

@@ -17,7 +17,8 @@ from gpudash.session.watching.program_news import (
     STEPS_PER_SECOND,
     ProgramNews,
 )
-from gpudash.telemetry.records import Note, StepFinished, Topic
+from gpudash.telemetry.records import Note, StageFinished, StepFinished, Topic
+from gpudash.telemetry.step_parts import FIRST_BATCH
 from tests.unit.session.watched import Surrounded
 
 
@@ -347,3 +348,57 @@ def test_several_losses_are_told_by_their_names_and_what_is_not_plotted_is_said(
         "What is plotted is read from the output: D loss and G loss. Seen in the output and not plotted: gp loss.",
         "Seen in the output and not plotted: kl_loss.",
     ]
+
+
+def parts(made: int, each_s: float, **more: Any) -> dict[str, Any]:
+    """What an agent adds up to after so many steps, each part of which takes as long."""
+    named = ("input", "first_batch", "forward", "backward", "optimizer", "other")
+    sums = dict.fromkeys(named, made * each_s)
+    return {"type": "steps", "steps": [], "parts": {"steps": made, "passes": 0, **sums, **more}}
+
+
+def test_the_parts_of_the_steps_are_stages_of_the_run_by_what_came_since() -> None:
+    around = Surrounded()
+    news = news_of(around)
+    news.take(peer(), parts(4, 0.25, first_batch=0))
+    news.take(peer(), parts(10, 0.25, first_batch=2.0, passes=1))
+    stages = around.events(StageFinished)
+    assert [stage.name for stage in stages[:5]] == ["input", "forward", "backward", "optimizer", "other"]
+    assert {(stage.seconds, stage.count) for stage in stages[:5]} == {(1.0, 4)}
+    later = {stage.name: (stage.seconds, stage.count) for stage in stages[5:]}
+    assert later["input"] == (1.5, 6) and later[FIRST_BATCH] == (2.0, 1)
+
+
+def test_a_program_without_a_loader_has_no_stage_of_input_and_no_note_of_it() -> None:
+    around = Surrounded()
+    news_of(around).take(peer(), parts(4, 0.25, input=0, first_batch=0))
+    assert [stage.name for stage in around.events(StageFinished)] == ["forward", "backward", "optimizer", "other"]
+    assert not around.events(Note)
+
+
+def test_how_the_loader_is_set_is_noted_once() -> None:
+    around = Surrounded()
+    news = news_of(around)
+    loader = {"num_workers": 0, "pin_memory": False, "persistent_workers": False, "prefetch_factor": None}
+    for steps_made in (1, 2, 3):
+        news.take(peer(), parts(steps_made, 0.25, loader=loader, cores=2))
+    (note,) = around.events(Note)
+    assert note.topic == Topic.INPUT and "num_workers=0" in note.text
+    assert (note.details["num_workers"], note.details["cores"]) == (0, 2)
+
+
+@pytest.mark.parametrize("change", [{"input": -1.0}, {"forward": "much"}, {"steps": float("nan")}, {"other": None}])
+def test_parts_that_make_no_sense_are_left_out(change: dict[str, Any]) -> None:
+    around = Surrounded()
+    news = news_of(around)
+    news.take(peer(), parts(4, 0.25, **change))
+    news.take(peer(), {"type": "steps", "steps": [], "parts": [1, 2]})
+    assert not around.events(StageFinished)
+
+
+def test_of_several_processes_the_parts_of_the_first_rank_count() -> None:
+    around = Surrounded()
+    news = news_of(around)
+    news.take(peer(8, rank=0), parts(4, 0.25, input=0, first_batch=0))
+    news.take(peer(9, rank=1), parts(4, 9.0, input=0, first_batch=0))
+    assert {stage.seconds for stage in around.events(StageFinished)} == {1.0}

@@ -85,8 +85,8 @@ def stage(seconds: float, bytes: int | None = 100, copied: bool | None = True) -
 def test_the_summary_has_exactly_the_keys_of_the_contract() -> None:
     summary = view(stage(1.0), step(1, 2.0)).summary("a.gpudash")
     assert list(summary) == [
-        *("workload", "device", "simulated", "spec", "status", "seconds", "steps", "stages", "metrics", "memory"),
-        *("result", "warnings", "error", "recording"),
+        *("workload", "device", "simulated", "spec", "status", "seconds", "steps", "stages", "step_parts", "metrics"),
+        *("memory", "result", "warnings", "error", "recording"),
     ]
     assert list(summary["stages"][0]) == [
         *("name", "count", "seconds", "bytes", "bytes_per_second", "from", "to", "shape", "dtype", "copied"),

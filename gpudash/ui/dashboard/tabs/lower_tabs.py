@@ -3,7 +3,7 @@
 The bar is the lowest row, and what a tab shows opens above it, as high for one tab as for another: no press on a tab
 moves the tab that was pressed.
 
-While the output is not in sight its newest line stands beside the tabs.
+Beside the tabs stands where the time of a step goes, and while the output is not in sight its newest line.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ from gpudash.telemetry.store import Store
 from gpudash.ui.colours import DARK, Palette
 from gpudash.ui.dashboard.tabs.operators_tab import OperatorsTab
 from gpudash.ui.dashboard.tabs.output_pane import OutputPane
+from gpudash.ui.dashboard.tabs.step_parts_row import StepPartsRow
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.tables import ROW_PX, Column, Table
@@ -133,6 +134,7 @@ class LowerTabs(QWidget):
 
     Attributes:
         steps: stages, epochs and what the run found, as far as there are any.
+        step_parts: where the time of the run's steps went, beside the tabs.
         machine: the processes that hold memory, and every reading of every device.
 
     Signals:
@@ -154,7 +156,8 @@ class LowerTabs(QWidget):
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(0)
         self.newest = NewestLine()
-        row = in_row(self.bar, (self.newest, 1), margins=(0, 0, 8, 0), spacing=16)
+        self.step_parts = StepPartsRow()
+        row = in_row(self.bar, (self.step_parts, 2), (self.newest, 1), margins=(0, 0, 8, 0), spacing=16)
         layout.addWidget(self._pages, 1)
         layout.addLayout(row)
         self.stages = Table("Stages", _STAGES, NEVER_STAGES)
@@ -299,6 +302,7 @@ class LowerTabs(QWidget):
     def set_palette(self, palette: Palette) -> None:
         """Redraw in other colours."""
         self._palette = palette
+        self.step_parts.set_palette(palette)
         self.output.set_palette(palette)
         self.operators.set_palette(palette)
         if self.source is not None:
@@ -350,6 +354,7 @@ class LowerTabs(QWidget):
         """Fill the table in front; the others wait until they are opened. The caller holds the store's lock."""
         places = places_of(store.run)
         self._offer_ranks(len(places))
+        self.step_parts.show_parts(None if store.run is None else store.run.step_parts)
         if self._collapsed or not self.isVisible():
             return
         page = self._pages.currentWidget()
