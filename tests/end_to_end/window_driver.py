@@ -348,11 +348,11 @@ def watched_until_full(player: Player) -> Steps:
         assert session.store.run is not None
         player.seen["summary"] = session.store.run.summary()
     player.seen["banner"] = window.workspace.dashboard.banner.accessibleName()
-    window.workspace.action.emit("explain")
+    window.workspace.dashboard.banner.action.emit("explain")
     yield lambda: window.workspace.dashboard.explanation.open
     player.seen["explanation"] = _explanation(window)
     yield from player.pictures("explained")
-    window.workspace.action.emit("open_report")
+    window.workspace.dashboard.banner.action.emit("open_report")
     yield lambda: window.workspace.front is not None and window.workspace.front.ready
     document = window.workspace.front
     assert document is not None
