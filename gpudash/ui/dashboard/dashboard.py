@@ -6,7 +6,7 @@ Near the end of a memory a line extends its plot to where it is going.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -22,7 +22,7 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.devices.names import SimulatedCard, shown_name, simulated_card
-from gpudash.devices.simulated_cards import exact_text, is_program_card
+from gpudash.devices.simulated_cards import address_of, exact_text, is_program_card
 from gpudash.drawing.ghost import RunningGhost
 from gpudash.memory.predicting.card_text import CardsAnswer
 from gpudash.memory.request_log import RequestLog
@@ -741,10 +741,8 @@ class Dashboard(PlotsPage):
             ended = ""
             if store.run is not None and store.run is self._resulting and not self.result.isHidden():
                 ended = ended_badly(store.run)
-        made: frozenset[str] = frozenset()
-        if live is not None:
-            made = live.machine.simulated.chosen
-        listed = [in_time(one, self.forecasts.get(one.key)) for one in contents if one.key not in made]
+        left_out = self._without_card(names)
+        listed = [in_time(one, self.forecasts.get(one.key)) for one in contents if one.key not in left_out]
         self.cards.show_contents(listed, self.selected)
         self._show_answers(contents)
         self._show_standing()
@@ -773,6 +771,23 @@ class Dashboard(PlotsPage):
         self.status_line.show_status(status, text, problem, self._loading())
         draw_forecast(session, self.plots, self.selected, self.forecasts.get(self.selected))
         super().refresh_figures()
+
+    def _without_card(self, names: Mapping[str, str]) -> frozenset[str]:
+        """UUIDs of the simulated cards that have no card of their own at the top.
+
+        They are those that a chip stands for, and one that is only offered while a program has its own in that place:
+        beside it nobody could tell which ``sim:0`` is meant.
+
+        Args:
+            names: UUID of each device → its name.
+        """
+        live = self.session.live
+        if live is None:
+            return frozenset()
+        simulated = live.machine.simulated
+        taken = {address_of(name) for name in names.values() if is_program_card(name)}
+        doubled = {uuid for uuid in simulated.unused if names.get(uuid) in taken and uuid != self.selected}
+        return simulated.chosen | doubled
 
     def _show_standing(self) -> None:
         """Bring the warning in the strip up to date: with the time left that the cards show, and what can be done."""
