@@ -406,7 +406,10 @@ class Dashboard(PlotsPage):
         self.tabs.refresh_output(self.session.output)
         with self.session.store.lock:
             run = run_in_view(self.session.store, self.view.range())
-        self.tabs.refresh_source(requests, run, self.view.cursor_s)
+        why_none = ""
+        if run is not None and run.workload == WATCH and run.device != "cpu":
+            why_none = self.session.requests.why_none
+        self.tabs.refresh_source(requests, run, self.view.cursor_s, why_none)
 
     def _take_events(self) -> None:
         store = self.session.store
