@@ -474,10 +474,10 @@ class Attempt:
             return NotFollowed(Problem("unavailable", f"What {name} writes could not be held back."))
         how = f"{name} {exit_text(code)}"
         if code:
-            reason = "Its reason is in what it printed."
+            reason = "See what it printed for the reason."
             if self._printed is not None:
-                reason = f"It printed last: {self._printed.last_line()}"
-            return NotFollowed(Problem("raised", f"{how} before it was followed.", reason))
+                reason = f"The last line it printed: {self._printed.last_line()}"
+            return NotFollowed(Problem("raised", f"{how} before it could be predicted.", reason))
         what = NEVER[self._furthest()]
         remedy = "Predict a program that uses CUDA, and in a Python that is the program's own."
         return NotFollowed(Problem("left_the_device", f"{how} and {what}.", remedy))
