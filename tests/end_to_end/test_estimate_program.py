@@ -110,6 +110,15 @@ def test_lines_that_hold_memory_at_the_peak_add_up_to_it_nearly(estimate: Any) -
     assert sum(found["by_line"].values()) == pytest.approx(found["peak_allocated_bytes"], rel=0.02)
 
 
+def test_a_line_that_keeps_something_of_every_step_is_named_with_what_it_keeps(estimate: Any) -> None:
+    leaking = estimate(HEAD + "kept = []\nfor i in range(40): kept.append(step().repeat(25000))\n").document
+    healthy = estimate(HEAD + "for i in range(40): kept = step().repeat(25000)\n").document
+
+    ((line, rate),) = leaking["keeps"].items()
+    assert line.startswith("train.py:") and rate == pytest.approx(100_352, rel=0.05)
+    assert healthy["keeps"] == {}
+
+
 def test_what_a_program_writes_is_read_back_by_it_and_is_not_there_afterwards(estimate: Any, tmp_path: Path) -> None:
     (tmp_path / "log.txt").write_text("before\n")
     (tmp_path / "old").mkdir()

@@ -12,6 +12,7 @@ import psutil
 
 from gpudash.drawing.ghost import Ghost
 from gpudash.memory.allocator.trace import Trace
+from gpudash.memory.explaining.call_sites import growth_rate
 from gpudash.memory.predicting.architecture import Architecture
 from gpudash.memory.predicting.estimate import CardEstimate, CardRequest, Estimate, Target, judge, judge_card
 from gpudash.memory.predicting.fit import Peaks, peaks
@@ -181,7 +182,8 @@ def judge_program(question: ProgramQuestion, found: FollowedRun, followed_on: Ar
         one = judge(trace, place, name)
         if question.alternatives and place.room_bytes is not None and not one.has_room:
             one = replace(one, alternatives=tuple(unchanged(partial(_same, trace), place, one, ())))
-        judged.append(replace(one, by_line=dict(card["lines"]), assumptions=tuple(answer["assumptions"])))
+        keeps = _keeps(card["kept"], trace.followed)
+        judged.append(replace(one, by_line=dict(card["lines"]), keeps=keeps, assumptions=tuple(answer["assumptions"])))
     what = EACH_CARD
     if len(ranked) > 1:
         what = EACH
@@ -208,6 +210,28 @@ def judge_program(question: ProgramQuestion, found: FollowedRun, followed_on: Ar
     if len(judged) == 1:
         on_cards = _on_cards(question, traces[0], followed_on)
     return ProgramAnswer(estimate, ghost=ghost, cards=on_cards)
+
+
+LEAST_KEPT = 4096
+"""Bytes of every step from which it is told that a line keeps them: a scalar loss in a list is 512."""
+
+
+def _keeps(kept: Sequence[tuple[str, Mapping[str, int]]], steps: int) -> dict[str, float]:
+    """Bytes that lines keep of every step, most first.
+
+    What the first step leaves is no growth, as the state of an optimizer; what the last has allocated may still go.
+
+    Args:
+        kept: lines with the bytes of each step that were there when the last had ended.
+        steps: that were taken.
+    """
+    found = {}
+    for line, sizes in kept:
+        of_steps = {int(step): size for step, size in sizes.items() if 1 < int(step) < steps}
+        rate = growth_rate(of_steps, steps)
+        if line and rate is not None and rate >= LEAST_KEPT:
+            found[line] = rate
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
 def _on_cards(question: ProgramQuestion, trace: Trace, followed_on: Architecture) -> dict[str, CardEstimate]:
