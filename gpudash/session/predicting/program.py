@@ -45,6 +45,11 @@ HELD = {
 """In words, what held back what a program wrote."""
 
 
+HELD_OUTPUT = (
+    "What {name} printed is held back: it ran without numbers, so its losses were not computed. --show-output shows it."
+)
+
+
 @dataclass(frozen=True)
 class ProgramQuestion:
     """What is asked of a program.
@@ -57,7 +62,7 @@ class ProgramQuestion:
         time_limit_s: processor time that it has, with what it starts, in seconds; by the clock three times as many.
         lets_write: whether it may write files.
         alternatives: whether to look for what would let it fit as it is.
-        folder, environment, is_quiet: as of `Launch`.
+        folder, environment, is_quiet, holds_output: as of `Launch`.
         cards: that are asked about beside those, of a program on one card.
         draws: whether the answer is to have `ProgramAnswer.ghost`.
     """
@@ -72,6 +77,7 @@ class ProgramQuestion:
     folder: Path | None = None
     environment: Mapping[str, str] | None = None
     is_quiet: bool = False
+    holds_output: bool = False
     cards: Sequence[CardRequest] = ()
     draws: bool = False
 
@@ -131,15 +137,20 @@ def follow_program(
         folder=question.folder,
         environment=question.environment,
         is_quiet=question.is_quiet,
+        holds_output=question.holds_output,
     )
-    found = Attempt(launch, "unknown").run(interrupted)
+    attempt = Attempt(launch, "unknown")
+    found = attempt.run(interrupted)
     if isinstance(found, NotFollowed) and found.because_of_numbers:
         computes = found.peak_bytes * WITH_NUMBERS_RATIO <= int(psutil.virtual_memory().available)
         how = "and goes on by guesses, since it is too large for this computer"
         if computes:
             how = "with numbers, which takes longer"
         notice(f"{found.problem.message} The program is started again, {how}.")
-        found = Attempt(launch, "computed" if computes else "guessed").run(interrupted)
+        attempt = Attempt(launch, "computed" if computes else "guessed")
+        found = attempt.run(interrupted)
+    if attempt.held_output:
+        notice(HELD_OUTPUT.format(name=script_name(question.command)))
     return found
 
 
