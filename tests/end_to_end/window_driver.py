@@ -38,6 +38,7 @@ from tests.end_to_end.film_scenario import film
 from tests.end_to_end.first_screen_scenario import first_screen
 from tests.end_to_end.fleet_scenario import fleet, open_address
 from tests.end_to_end.form_scenario import form
+from tests.end_to_end.guide_scenario import generated_fleet, sample_report
 from tests.end_to_end.machines_scenario import login, machines, open_machines
 from tests.end_to_end.model_scenario import model
 from tests.end_to_end.opening_scenario import opening
@@ -391,6 +392,7 @@ SIMULATIONS = {
 STARTS: dict[str, Callable[[], int]] = {
     "piped": lambda: cli_open.open_address(StandardInput()),
     "fleet": open_address,
+    "generated_fleet": open_address,
     "login": open_machines,
     "machines": open_machines,
 }
@@ -427,6 +429,8 @@ SCENARIOS: dict[str, Callable[[Player], Steps]] = {
         model,
         opening,
         first_screen,
+        sample_report,
+        generated_fleet,
     )
 }
 
