@@ -322,3 +322,14 @@ def test_a_compact_card_gives_up_the_name_of_its_memory_before_the_word_of_its_v
     settle(window)
     card = window.workspace.dashboard.cards._cards["host"]
     assert card._fit_verdict_text.text() == "✓ 5.0 GiB spare"
+
+
+def test_the_plots_and_the_form_call_a_chosen_card_by_what_its_chip_says(
+    window: MainWindow, session: FakeSession
+) -> None:
+    chip(window, "rtx4090").click()
+    settle(window)
+    dashboard = window.workspace.dashboard
+    name = dashboard.panel.device_name
+    assert any(plot.title.startswith(f"MEMORY {name} · RTX 4090") for plot in dashboard.layout_key)
+    assert dashboard.panel.device.currentText().startswith(f"{name} · RTX 4090")

@@ -170,6 +170,8 @@ class CardChip(QAbstractButton):
         if not self.isEnabled():
             colour = palette.muted
         dimmed = known.standing == "asking" and bool(known.size)
+        if known.standing == "unasked" and not tall:
+            self._paint_text(painter, (left, top + line, right, line), content.detail, small, palette.muted)
         painter.setOpacity(MUTED_OPACITY if dimmed else 1.0)
         self._paint_text(
             painter, (left, top + line, right, line), f"{known.sign} {known.verdict}".strip(), bold, colour

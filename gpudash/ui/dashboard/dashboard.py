@@ -21,7 +21,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from gpudash.devices.names import SimulatedCard, shown_name, simulated_card
+from gpudash.devices.names import SimulatedCard, known_product, shown_name, simulated_card
 from gpudash.devices.simulated_cards import address_of, exact_text, is_program_card
 from gpudash.drawing.ghost import RunningGhost
 from gpudash.memory.predicting.card_text import CardsAnswer
@@ -599,7 +599,7 @@ class Dashboard(PlotsPage):
                 warned=self.banner.warns,
                 own=process_text(run_in_view(session.store, self.view.range()), session.store.newest_s),
             )
-            plots = self._with_line(plots)
+            plots = self._named(self._with_line(plots), selected)
             shown = (key for key in compared if key != selected)
             others = [
                 memory_plot(session.store, key, by_key[key], by_key[key], warn, to_capacity=False, gpu=gpus.get(key))
@@ -703,6 +703,18 @@ class Dashboard(PlotsPage):
         names = dict.fromkeys(str(run.spec.get("devices", "")).split(","))
         keys = {device.name: device.uuid or "host" for device in self.session.devices()}
         return [keys[name] for name in names if name in keys]
+
+    def _named(self, plots: Sequence[PlotSpec], selected: str) -> tuple[PlotSpec, ...]:
+        """The plots with what a card that was chosen is in the memory's title, as its chip says it."""
+        live = self.session.live
+        if live is None or selected not in live.machine.simulated.chosen:
+            return tuple(plots)
+        product = next((known_product(one.product) for one in self.session.devices() if one.uuid == selected), "")
+        if not product:
+            return tuple(plots)
+        return tuple(
+            replace(plot, title=f"{plot.title} · {product}") if plot.id == "memory" else plot for plot in plots
+        )
 
     def captions(self) -> tuple[str, str]:
         return TITLE, self.caption(self.selected, self.session.device_text(self.selected))
