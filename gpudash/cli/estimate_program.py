@@ -24,6 +24,7 @@ FLAGS = (
     "--steps",
     "--time-limit",
     "--let-it-write",
+    "--show-output",
     "--max",
     "--memory-cap",
     "--cards",
@@ -40,6 +41,7 @@ def estimate_program(
     *command: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)],
     steps: Annotated[int, Parameter(validator=Number(gte=1, lte=100_000))] = FOLLOWED_STEPS,
     let_it_write: Annotated[bool, Parameter(negative="")] = False,
+    show_output: Annotated[bool, Parameter(negative="")] = False,
     _as_cuda: Annotated[bool, Parameter(name="--as-cuda", negative="", show=False)] = True,
     options: EstimateOptions | None = None,
 ) -> int:
@@ -51,6 +53,8 @@ def estimate_program(
         Steps of its optimizer that are followed; then it is ended.
     let_it_write
         Let it write its files, instead of into a folder that is removed. Checkpoints are never written.
+    show_output
+        Show what it prints, too. It runs without numbers: losses and other figures in it are not computed.
     _as_cuda
         Always so: the GPU of a program answers for CUDA.
     """
@@ -61,7 +65,7 @@ def estimate_program(
     options = options or EstimateOptions()
     if options.preset is not None:
         raise RequestError("--preset: only workloads have presets.", "Leave it out, or name a workload.")
-    return _predict(command, steps, options, lets_write=let_it_write)
+    return _predict(command, steps, options, lets_write=let_it_write, shows_output=show_output)
 
 
 def _unknown(flag: str) -> RequestError:
@@ -72,7 +76,9 @@ def _unknown(flag: str) -> RequestError:
     return RequestError(f"There is no {name} for a program{did_you_mean(name, FLAGS)}.", PROGRAM_FORM)
 
 
-def _predict(command: Sequence[str], steps: int, options: EstimateOptions, *, lets_write: bool) -> int:
+def _predict(
+    command: Sequence[str], steps: int, options: EstimateOptions, *, lets_write: bool, shows_output: bool
+) -> int:
     """Predict, and print the prediction or why there is none; the exit code.
 
     Args:
@@ -80,6 +86,7 @@ def _predict(command: Sequence[str], steps: int, options: EstimateOptions, *, le
         steps: of its optimizer that are followed.
         options: of the command.
         lets_write: whether it may write files.
+        shows_output: whether what it prints is shown where its numbers are not computed.
 
     Raises:
         RequestError: when the request was wrong or interrupted.
@@ -117,6 +124,7 @@ def _predict(command: Sequence[str], steps: int, options: EstimateOptions, *, le
                 steps=steps,
                 time_limit_s=options.time_limit,
                 lets_write=lets_write,
+                holds_output=not shows_output,
                 alternatives=options.alternatives,
                 cards=cards,
             )

@@ -156,7 +156,7 @@ def badged_name(name: str) -> str:
 
 def simulated_text(product: str) -> str:
     """That a GPU is simulated, and what it is: "SIMULATED", "SIMULATED H100 80GB"."""
-    return f"{SIMULATED} {product.removeprefix(SIMULATED_PRODUCT).removeprefix(SIMULATED_PREFIX).strip()}".strip()
+    return f"{SIMULATED} {known_product(product)}".strip()
 
 
 def shown_devices(device: str, spec: Mapping[str, Any], product: str = "") -> str:
@@ -332,6 +332,11 @@ def simulated_product(card: SimulatedCard) -> str:
     if isinstance(card, KnownGpu):
         return f"{SIMULATED_PREFIX} {card.name}"
     return SIMULATED_PRODUCT
+
+
+def known_product(product: str) -> str:
+    """The GPU that a simulated one is: "H100 80GB"; "" of one that has a size alone."""
+    return product.removeprefix(SIMULATED_PRODUCT).removeprefix(SIMULATED_PREFIX).strip()
 
 
 def simulated_gpu(index: int, card: SimulatedCard) -> Gpu:

@@ -338,9 +338,14 @@ def _growth(
 
 
 class RequestLogs:
-    """The logs of a session's devices, by torch's names of them. Any thread may ask."""
+    """The logs of a session's devices, by torch's names of them. Any thread may ask.
+
+    Attributes:
+        why_none: why nothing is known of a program's requests, in a sentence; "" where there may be some yet.
+    """
 
     def __init__(self) -> None:
+        self.why_none = ""
         self._logs: dict[str, RequestLog] = {}
 
     def of(self, device: str) -> RequestLog | None:

@@ -28,6 +28,8 @@ class Topic(enum.StrEnum):
     CLASSES = "classes"
     COMPARISON = "comparison"
     CORPUS = "corpus"
+    DEMO = "demo"
+    """That a run is the demo's: lists of what the user ran leave it out."""
     DEVICE = "device"
     """On which device a watched program turns out to run; `details` hold its ``device``."""
     DIRECT = "direct"

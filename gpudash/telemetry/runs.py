@@ -359,6 +359,11 @@ class RunView:
         return self.status == "running"
 
     @property
+    def of_demo(self) -> bool:
+        """Whether the demo ran it, and not the user."""
+        return any(note.topic == Topic.DEMO for note in self.notes)
+
+    @property
     def peak_allocated_bytes(self) -> int | None:
         return self.memory.allocated_bytes
 

@@ -113,6 +113,8 @@ def run(
     simulation: Simulation | None = None,
     path: Path | None = None,
     begin: Callable[[Workspace], object] | None = None,
+    *,
+    record: bool = True,
 ) -> tuple[int, bool]:
     """Show the window until it is closed.
 
@@ -120,6 +122,7 @@ def run(
         simulation: GPUs to simulate.
         path: a snapshot, the folder of an out-of-memory report, or a recording, that is in front at the beginning.
         begin: called with the window's workspace once it is shown.
+        record: whether the session is recorded, where the settings ask for it.
 
     Returns:
         The exit code, and whether every thread could be joined.
@@ -128,7 +131,7 @@ def run(
     logger.info("the window opens with Qt %s on %s", qVersion(), app.platformName())
     settings, problems = load_settings()
     notices = [*problems, *broken_entry_points()]
-    recording = recording_target(settings, "session", file=None, record=True)
+    recording = recording_target(settings, "session", file=None, record=record)
     session = Session(settings, recording=recording, may_number=True, notices=notices, simulation=simulation)
     try:
         session.start()
@@ -184,7 +187,7 @@ def run_demo(simulation: Simulation | None, scene: int | None, *, auto: bool) ->
             stage.over.connect(lambda: QTimer.singleShot(0, workspace, lambda: workspace.window().close()))
         stage.begin()
 
-    code, joined = run(simulation, begin=begin)
+    code, joined = run(simulation, begin=begin, record=False)
     failed = any(stage.play.failures for stage in stages)
     return code or int(auto and failed), joined
 

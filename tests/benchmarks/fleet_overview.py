@@ -41,7 +41,7 @@ def measure() -> dict[str, float]:
     app = QApplication.instance() or QApplication([])
     assert isinstance(app, QApplication)
     apply_theme(app, "dark")
-    with _server() as port:
+    with server() as port:
         fleet = Fleet(read_address(f"http://127.0.0.1:{port}"), settings=Settings())
         fleet.poll()
         document = FleetDocument(fleet, DARK, open_gpu=lambda _gpu: None, compare=lambda _gpus: None)
@@ -154,7 +154,7 @@ class _Bare(QWidget):
 
 
 @contextmanager
-def _server() -> Iterator[int]:
+def server() -> Iterator[int]:
     """The port of a server of generated answers, in a process that ends with the block."""
     command = [sys.executable, "-m", "tests.benchmarks.fleet_server", str(MACHINES), str(GPUS)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:

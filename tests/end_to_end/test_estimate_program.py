@@ -110,6 +110,24 @@ def test_lines_that_hold_memory_at_the_peak_add_up_to_it_nearly(estimate: Any) -
     assert sum(found["by_line"].values()) == pytest.approx(found["peak_allocated_bytes"], rel=0.02)
 
 
+def test_what_it_prints_is_held_back_where_its_numbers_are_not_computed_and_a_flag_shows_it(estimate: Any) -> None:
+    text = HEAD + "for i in range(3): print('loss', step().item())\nprint('to the error', file=sys.stderr)\n"
+    held, shown = estimate(text), estimate(text, "--show-output")
+
+    assert "loss" not in held.stderr.replace("losses", "") and "to the error" in held.stderr
+    assert "What train.py printed is held back" in held.stderr
+    assert "loss " in shown.stderr and "held back" not in shown.stderr
+
+
+def test_a_line_that_keeps_something_of_every_step_is_named_with_what_it_keeps(estimate: Any) -> None:
+    leaking = estimate(HEAD + "kept = []\nfor i in range(40): kept.append(step().repeat(25000))\n").document
+    healthy = estimate(HEAD + "for i in range(40): kept = step().repeat(25000)\n").document
+
+    ((line, rate),) = leaking["keeps"].items()
+    assert line.startswith("train.py:") and rate == pytest.approx(100_352, rel=0.05)
+    assert healthy["keeps"] == {}
+
+
 def test_what_a_program_writes_is_read_back_by_it_and_is_not_there_afterwards(estimate: Any, tmp_path: Path) -> None:
     (tmp_path / "log.txt").write_text("before\n")
     (tmp_path / "old").mkdir()

@@ -141,7 +141,7 @@ def test_closing_during_a_run_leaves_a_recording_that_says_cancelled(play: Play,
 
 def test_an_operation_that_blocks_a_minute_does_not_keep_the_window(play: Play, home: Path) -> None:
     seen = play("close_while_blocked")
-    assert seen["asked"].startswith("Blocking on cpu has run for ") and seen["stays"]
+    assert seen["asked"].startswith("Blocking on cpu has been running for ") and seen["stays"]
     assert seen["seconds_to_leave"] < 4.0
     with open_recording(recording(home)) as opened:
         assert [run.status for run in opened.runs] == ["cancelled"]

@@ -38,6 +38,7 @@ from tests.end_to_end.film_scenario import film
 from tests.end_to_end.first_screen_scenario import first_screen
 from tests.end_to_end.fleet_scenario import fleet, open_address
 from tests.end_to_end.form_scenario import form
+from tests.end_to_end.guide_scenario import generated_fleet, sample_report
 from tests.end_to_end.machines_scenario import login, machines, open_machines
 from tests.end_to_end.model_scenario import model
 from tests.end_to_end.opening_scenario import opening
@@ -348,11 +349,11 @@ def watched_until_full(player: Player) -> Steps:
         assert session.store.run is not None
         player.seen["summary"] = session.store.run.summary()
     player.seen["banner"] = window.workspace.dashboard.banner.accessibleName()
-    window.workspace.action.emit("explain")
+    window.workspace.dashboard.banner.action.emit("explain")
     yield lambda: window.workspace.dashboard.explanation.open
     player.seen["explanation"] = _explanation(window)
     yield from player.pictures("explained")
-    window.workspace.action.emit("open_report")
+    window.workspace.dashboard.banner.action.emit("open_report")
     yield lambda: window.workspace.front is not None and window.workspace.front.ready
     document = window.workspace.front
     assert document is not None
@@ -391,6 +392,7 @@ SIMULATIONS = {
 STARTS: dict[str, Callable[[], int]] = {
     "piped": lambda: cli_open.open_address(StandardInput()),
     "fleet": open_address,
+    "generated_fleet": open_address,
     "login": open_machines,
     "machines": open_machines,
 }
@@ -427,6 +429,8 @@ SCENARIOS: dict[str, Callable[[Player], Steps]] = {
         model,
         opening,
         first_screen,
+        sample_report,
+        generated_fleet,
     )
 }
 

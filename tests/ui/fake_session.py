@@ -137,6 +137,7 @@ class FakeSession:
         self.settings = settings or Settings()
         self.gpus = tuple(gpus)
         self._made: Gpu | None = None
+        self.only_offered: frozenset[str] = frozenset()
         self.torch_ready = torch_ready
         self.gpu_problem = gpu_problem
         self.recording = recording
@@ -182,6 +183,10 @@ class FakeSession:
     @property
     def chosen(self) -> frozenset[str]:
         return frozenset() if self._made is None else frozenset({self._made.uuid})
+
+    @property
+    def unused(self) -> frozenset[str]:
+        return self.only_offered
 
     def simulate(self, card: SimulatedCard) -> str:
         """As the session does: a card that was made so before makes room for this one."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from PySide6.QtCore import Qt
+from PySide6.QtGui import QFont, QFontMetrics
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QLineEdit
 from pytestqt.qtbot import QtBot
@@ -332,3 +333,34 @@ def test_a_size_that_cannot_be_is_refused_in_a_sentence(qtbot: QtBot) -> None:
     made._add_size()
     assert refused == ["12 without a unit is a count of bytes; did you mean 12GiB?"]
     assert len(made.cards) == len(OFFERED)
+
+
+def test_the_narrowest_chip_has_room_for_a_whole_verdict(qtbot: QtBot) -> None:
+    made = chooser(qtbot, 520)
+    shown = [chip for chip in made.findChildren(CardChip) if chip.isVisible()]
+    bold = QFont(shown[0].font())
+    bold.setBold(True)
+    assert len(shown) == 3
+    for chip in shown:
+        assert QFontMetrics(bold).horizontalAdvance("✓ 139.4 GiB spare") <= chip.width() - 20
+
+
+def test_a_compact_card_gives_up_the_name_of_its_memory_before_the_word_of_its_verdict(
+    window: MainWindow, session: FakeSession
+) -> None:
+    window.resize(1280, 800)
+    session.estimates.report(replace(FITS, device="cpu"), cards=ANSWERS)
+    settle(window)
+    card = window.workspace.dashboard.cards._cards["host"]
+    assert card._fit_verdict_text.text() == "✓ 5.0 GiB spare"
+
+
+def test_the_plots_and_the_form_call_a_chosen_card_by_what_its_chip_says(
+    window: MainWindow, session: FakeSession
+) -> None:
+    chip(window, "rtx4090").click()
+    settle(window)
+    dashboard = window.workspace.dashboard
+    name = dashboard.panel.device_name
+    assert any(plot.title.startswith(f"MEMORY {name} · RTX 4090") for plot in dashboard.layout_key)
+    assert dashboard.panel.device.currentText().startswith(f"{name} · RTX 4090")

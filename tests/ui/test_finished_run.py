@@ -7,9 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from gpudash.telemetry.records import RunStarted
+from gpudash.specs.training import TrainingSpec
+from gpudash.telemetry.explanation import Remedy
+from gpudash.telemetry.records import RunEnd, RunStarted
 from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.window.main_window import MainWindow
+from tests.ui import test_explanation as explained
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession
 
@@ -128,3 +131,47 @@ def test_a_run_that_failed_stays_as_well(open_window: OpenWindow, session: FakeS
     session.feed(90)
     settle(window)
     assert window.workspace.dashboard.view.held
+
+
+def test_the_result_is_that_of_the_run_that_is_looked_at_and_not_of_the_newest(
+    ended: MainWindow, session: FakeSession
+) -> None:
+    dashboard = ended.workspace.dashboard
+    for workload in ("pressure", "transfer"):
+        began = RunStarted(time_s=session.now_s, run_id=2, workload=workload, device="cpu", spec={})
+        session.apply(began)
+        session.feed(1)
+        session.apply(RunEnd(time_s=session.now_s, run_id=2, status="finished", seconds=1.0, steps=1))
+        settle(ended)
+    result = ended.menus.actions["view.result"]
+    for number, workload in ((1, "training"), (2, "pressure"), (3, "transfer")):
+        dashboard.hold_run(number)
+        result.trigger()
+        assert dashboard.result.accessibleDescription().startswith(workload), (
+            "the next began the moment that this ended"
+        )
+    dashboard.hold_run(1)
+    dashboard.view_bar.pause.click()
+    result.trigger()
+    assert dashboard.result.accessibleDescription().startswith("transfer"), "live, the last one is meant"
+
+
+def test_the_explanation_and_its_remedies_are_those_of_the_run_that_is_looked_at(open_window: OpenWindow) -> None:
+    session = explained.failed(explained.Session())
+    session.apply(explained.remedies(Remedy("a batch of 32 instead of 64", fields={"batch": 32}, fits=True)))
+    session.feed(5)
+    session.apply(RunStarted(time_s=session.now_s, run_id=2, workload="pressure", device="cpu", spec={}))
+    session.feed(5)
+    session.apply(RunEnd(time_s=session.now_s, run_id=2, status="finished", seconds=5.0, steps=1))
+    window = open_window(session)
+    dashboard = window.workspace.dashboard
+    started: list[object] = []
+    dashboard.start_requested.connect(lambda: started.append(dashboard.panel.spec()))
+    dashboard.hold_run(1)
+    dashboard.explanation.explain()
+    assert dashboard.explanation.open
+    dashboard.explanation.close_page()
+    window.menus.actions["view.result"].trigger()
+    dashboard.result.ending.remedies.applied.emit(Remedy("a batch of 32", fields={"batch": 32}, fits=True))
+    (spec,) = started
+    assert isinstance(spec, TrainingSpec) and spec.batch == 32

@@ -244,7 +244,8 @@ def test_a_run_that_does_not_fit_can_be_started_and_the_button_says_so(
     window: MainWindow, session: FakeSession
 ) -> None:
     emit(window, session, SHORT)
-    assert "Run anyway" in window.workspace.dashboard.panel.button.text()
+    assert "Start anyway" in window.workspace.dashboard.panel.button.text()
+    assert window.workspace.dashboard.panel.button.property("role") == "", "it is not what is advised"
     assert "3.10 GiB short" in window.workspace.dashboard.panel.button.toolTip()
     assert window.workspace.dashboard.panel.button.isEnabled()
     window.workspace.dashboard.panel.button.click()
@@ -253,7 +254,7 @@ def test_a_run_that_does_not_fit_can_be_started_and_the_button_says_so(
     settle(window)
     emit(window, session, FITS)
     assert "Start run" in window.workspace.dashboard.panel.button.text()
-    assert "Run anyway" not in window.workspace.dashboard.panel.button.toolTip()
+    assert "Start anyway" not in window.workspace.dashboard.panel.button.toolTip()
 
 
 def test_during_a_run_its_prediction_stays_beside_what_it_has_reached(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from PySide6.QtCore import Qt, QUrl
 from PySide6.QtGui import QTextDocument
@@ -9,6 +11,8 @@ from pytestqt.qtbot import QtBot
 
 from gpudash.ui.colours import Palette
 from gpudash.ui.window.guide import ORDER, Guide, hits, pages
+from tests.end_to_end.guide_pictures import GUIDE, PICTURES
+from tests.end_to_end.window_driver import SCENARIOS
 
 
 @pytest.fixture
@@ -102,3 +106,10 @@ def test_pictures_are_no_wider_than_the_page_and_come_from_nowhere_else(guide: G
     assert picture is not None and 0 < picture.width() <= guide.text.viewport().width()
     for elsewhere in ("file:///etc/passwd", "https://example.org/a.png", "../../../../etc/hostname"):
         assert guide.text.loadResource(QTextDocument.ResourceType.ImageResource.value, QUrl(elsewhere)) is None
+
+
+def test_the_pictures_that_a_command_draws_are_those_of_scenarios_and_are_shown_by_the_guide() -> None:
+    text = "".join(page.read_text() for page in Path("resources/guide").glob("*.md"))
+    for name, drawn in GUIDE.items():
+        assert drawn.scenario in SCENARIOS and (PICTURES / f"{name}.png").is_file()
+        assert f"(../readme/{name}.png)" in text

@@ -62,7 +62,10 @@ def test_closing_a_window_with_a_long_run_names_the_run_and_keeps_it_unless_told
     session = running(LONG_S)
     window = open_window(session)
     box = asked(window)
-    assert box.text() == "Training on sim:0 has run for 2 min. Closing stops it; its recording is kept."
+    assert (
+        box.text()
+        == "Training on sim:0 has been running for 2 min. Closing the window stops it. Its recording is kept."
+    )
     assert box.textFormat() is Qt.TextFormat.PlainText
     keep = button(box, "Keep running")
     assert keep.isDefault() and box.escapeButton() is keep
@@ -86,10 +89,13 @@ def test_the_question_tells_the_time_that_has_gone_by_now_and_whether_it_is_reco
     session = running(14.0, FakeSession(recording=None))
     window = open_window(session)
     box = asked(window)
-    assert box.text() == "Training on sim:0 has run for 14 s. Closing stops it; it is not recorded."
+    assert (
+        box.text()
+        == "Training on sim:0 has been running for 14 s. Closing the window stops it. It is not being recorded."
+    )
     session.now_s += 2 * 3600
     settle(window)
-    assert "has run for 2 h 00 min." in box.text()
+    assert "has been running for 2 h 00 min." in box.text()
 
 
 def test_a_second_request_to_close_closes_but_not_that_of_a_double_click(
@@ -168,8 +174,8 @@ def test_closing_a_window_says_what_deadline_a_program_has(open_window: OpenWind
     window = open_window(session)
     box = asked(window)
     assert box.text().endswith(
-        "has run for 2 min. Closing sends it SIGINT, and where it does not end SIGTERM after 10 s and SIGKILL 3 s "
-        "later; its recording is kept."
+        "has been running for 2 min. Closing the window interrupts it, as Ctrl+C does (SIGINT). If it is still running "
+        "10 s later it is terminated (SIGTERM), and after another 3 s killed (SIGKILL). Its recording is kept."
     )
     button(box, "Stop and close").click()
     assert not window.isVisible()
@@ -183,7 +189,9 @@ def test_a_program_that_was_asked_to_stop_may_be_saving_and_closing_asks(open_wi
     window = open_window(session)
     window.workspace.dashboard.panel.toggle()
     box = asked(window)
-    assert "Closing sends it, where it does not end, SIGTERM after 10 s and SIGKILL 3 s later" in box.text()
+    assert (
+        "It has been asked to stop. If it is still running 10 s after the window closes, it is terminated" in box.text()
+    )
     assert [one.name for one in session.signals] == ["SIGINT"]
 
 
@@ -211,4 +219,4 @@ def test_a_program_s_name_is_shown_as_it_is(open_window: OpenWindow) -> None:
     session.apply(RunStarted(time_s=session.now_s, run_id=1, workload="watch", device="cpu", spec=spec))
     session.now_s += LONG_S
     box = asked(open_window(session))
-    assert box.text().startswith("<b>train.py --lr 0.1 on cpu has run for 2 min.")
+    assert box.text().startswith("<b>train.py --lr 0.1 on cpu has been running for 2 min.")

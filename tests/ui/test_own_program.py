@@ -254,7 +254,7 @@ def test_the_strip_s_stop_interrupts_a_program_and_goes_no_further(window: MainW
     session.watched("cpu")
     settle(window)
     for _ in range(3):
-        window.workspace.action.emit("stop")
+        window.workspace.action.emit("stop", None)
     assert [one.name for one in session.signals] == ["SIGINT"]
 
 
@@ -292,7 +292,7 @@ def test_a_handled_out_of_memory_offers_its_report_while_the_program_goes_on(
     session.apply(Note(time_s=5.0, run_id=1, topic="report", text="…", details={"folder": str(report)}))
     settle(window)
     assert "the report says what filled it" in window.workspace.dashboard.banner.accessibleName()
-    window.workspace.action.emit("open_report")
+    window.workspace.dashboard.banner.action.emit("open_report")
     assert front(window).path == report / "snapshot.pickle"
 
 

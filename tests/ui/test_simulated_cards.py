@@ -61,6 +61,19 @@ def test_a_program_on_a_card_of_another_size_has_a_card_and_a_plot_of_its_own(op
     assert memory.y_range[1] >= 8 * GIB
 
 
+def test_a_card_that_is_only_offered_gives_way_to_a_programs_of_the_same_name(open_window: OpenWindow) -> None:
+    session = session_on(OWN, LARGE)
+    session.only_offered = frozenset({OWN.uuid})
+    window = open_window(session)
+    session.watched("sim:0@24GiB", {"command": ["python", "leak.py"]})
+    assert memory_title(window) == "MEMORY sim:0 · 24 GiB"
+    dashboard = dashboard_of(window)
+    assert list(dashboard.cards._cards) == ["host", LARGE.uuid]
+    dashboard.select_device(OWN.uuid)
+    settle(window)
+    assert list(dashboard.cards._cards) == ["host", OWN.uuid, LARGE.uuid], "what is looked at has its card"
+
+
 def test_a_run_on_the_sessions_own_card_is_shown_in_place_of_the_programs(open_window: OpenWindow) -> None:
     session = session_on(OWN, SMALL)
     window = open_window(session)

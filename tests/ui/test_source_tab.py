@@ -7,6 +7,7 @@ from pytestqt.qtbot import QtBot
 
 from gpudash.memory.frames import Frame
 from gpudash.memory.request_log import Request
+from gpudash.session import Replay
 from gpudash.telemetry.records import RunStarted, StepFinished
 from gpudash.ui.colours import DARK
 from gpudash.ui.dashboard.tabs.source_tab import NOW, SourceTab
@@ -14,6 +15,7 @@ from gpudash.units import GIB, MIB
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession
 from tests.ui.test_simulated import SIM
+from tests.unit.telemetry.recordings import record
 
 SCRIPT = "import torch\nmodel = build()\nfor step in range(9):\n    loss = train(model)\n    history.append(loss)\n"
 
@@ -79,3 +81,22 @@ def test_the_text_stays_where_it_is_while_figures_change(qtbot: QtBot, script: P
 def test_there_is_no_such_tab_where_nothing_is_known_of_allocations(open_window: OpenWindow) -> None:
     tabs = open_window(FakeSession([SIM]).feed(2.0)).workspace.dashboard.tabs
     assert tabs.source is None
+
+
+def test_a_recorded_program_without_its_snapshot_says_in_the_tab_why_there_is_no_source(
+    open_window: OpenWindow, tmp_path: Path
+) -> None:
+    path = record(tmp_path / "a.gpudash", workload="watch", device="cuda:0")
+    replay = Replay(path)
+    window = open_window(replay)
+    tabs = window.workspace.dashboard.tabs
+    window.workspace.dashboard.view.show(0.0, 10.0)
+    settle(window)
+    titles = [tabs.bar.tabText(place) for place in range(tabs.bar.count())]
+    assert "Source" in titles
+    tabs.bar.setCurrentIndex(titles.index("Source"))
+    tabs.set_collapsed(False)
+    settle(window)
+    assert tabs.source is not None
+    assert tabs.source.note.isVisible() and tabs.source.note.text().startswith("No memory snapshot of this program")
+    assert not tabs.source.view.isVisible()

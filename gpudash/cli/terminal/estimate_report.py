@@ -166,11 +166,21 @@ def _figures(prediction: Prediction, memory_cap: str | None) -> list[str]:
         *prediction.rank_lines,
         prediction.lower_bound,
         prediction.assumed,
+        *_of_growth(estimate),
         *_of_lines(estimate),
         *prediction.assumption_lines,
         estimate.remark,
     ]
     return [line for line in (*lines, f"{estimate.method}; {estimate.seconds:.1f} s") if line]
+
+
+def _of_growth(estimate: Estimate) -> list[str]:
+    """That a program's memory grows from step to step, and by which lines."""
+    kept = list(estimate.keeps.items())
+    if not kept:
+        return []
+    shown = [f"  {format_bytes(rate):>10}  {place}" for place, rate in kept[:MOST_LINES]]
+    return ["memory grows as long as it runs; kept of every step, by the line that allocated:", *shown]
 
 
 def _of_lines(estimate: Estimate) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpudash.memory.allocator.trace import WORKSPACE
@@ -138,7 +138,7 @@ def growing_lines(
             by_site[site][group.step] += group.bytes
     found: list[Growth] = []
     for site, steps in by_site.items():
-        rate = _growth(steps, step, fewest_steps)
+        rate = growth_rate(steps, step, fewest_steps)
         if rate is not None:
             growth = Growth(
                 file=site.file,
@@ -158,8 +158,14 @@ def growing_lines(
     return tuple(found)
 
 
-def _growth(steps: dict[int, int], now: int, fewest_steps: int) -> float | None:
-    """Bytes a step leaves behind, ``None`` when it does not: few steps, long ago, or of very different sizes."""
+def growth_rate(steps: Mapping[int, int], now: int, fewest_steps: int = FEWEST_STEPS) -> float | None:
+    """Bytes a step leaves behind, ``None`` when it does not: few steps, long ago, or of very different sizes.
+
+    Args:
+        steps: bytes of each step that are still there.
+        now: the present step.
+        fewest_steps: in which something must have been left behind.
+    """
     if len(steps) < fewest_steps:
         return None
     first = min(steps)

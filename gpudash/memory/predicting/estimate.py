@@ -274,6 +274,7 @@ class Estimate(DeviceEstimate):
         torch: the version of torch that made the prediction; "" where it is not known.
         by_line: what the lines of a program had allocated that is there at the peak with room to spare, most first; for
             a program that is run as it is.
+        keeps: bytes that lines of such a program keep of every step, most first: its memory grows as long as it runs.
         remark: what of such a program was not followed, a sentence without a full stop; "" for nothing.
         work: what one step does on a device of the kind, from which its time is worked out; ``None`` where that was not
             followed. Of ranks that of one of them.
@@ -304,6 +305,7 @@ class Estimate(DeviceEstimate):
     untried: tuple[str, ...] = ()
     torch: str = ""
     by_line: Mapping[str, int] = field(default_factory=dict)
+    keeps: Mapping[str, float] = field(default_factory=dict)
     remark: str = ""
     work: StepWork | None = None
 

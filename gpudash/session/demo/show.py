@@ -25,6 +25,7 @@ from gpudash.session.demo.scenes import (
     Scene,
     SceneQuestion,
 )
+from gpudash.telemetry.records import Note, Topic
 from gpudash.telemetry.runs import RunView, run_of
 from gpudash.workloads.lines.trace import ENDED, LinesTrace
 
@@ -111,6 +112,7 @@ class Show:
         self._estimates: Estimates | None = None
         self._results: list[Result] = []
         self._run_id: int | None = None
+        self._told_id: int | None = None
         self._began = False
         self._ending = False
         self._since: float | None = None
@@ -380,6 +382,7 @@ class Show:
 
     def _play_run(self, act: RunAct, now_s: float) -> None:
         if self._began:
+            self._tell_whose()
             if not self._own_is_on:
                 self._end_run()
             return
@@ -401,6 +404,17 @@ class Show:
             self._fail(str(error))
         else:
             self._began = True
+
+    def _tell_whose(self) -> None:
+        """Note once that the run is the demo's, as soon as there is a run that the note can be of."""
+        with self._session.store.lock:
+            run = run_of(self._session.store.runs, self._run_id)
+        if run is None or self._run_id == self._told_id:
+            return
+        self._told_id = self._run_id
+        self._session.emit(
+            Note(time_s=self._session.clock(), run_id=self._run_id, topic=Topic.DEMO, text="This run is the demo's.")
+        )
 
     def _end_run(self) -> None:
         with self._session.store.lock:

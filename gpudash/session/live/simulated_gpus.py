@@ -99,6 +99,14 @@ class SimulatedGpus:
         """UUIDs of the cards that `simulate` has made."""
         return frozenset(card.uuid for card in self._own[self._given :])
 
+    @property
+    def unused(self) -> frozenset[str]:
+        """UUIDs of the cards that nobody asked for and nothing has run on: they are only offered."""
+        if self._wanted.cards:
+            return frozenset()
+        given = zip(self._own[: self._given], self.cards, strict=False)
+        return frozenset(shown.uuid for shown, card in given if not self._has_run(card))
+
     def _has_run(self, card: SimulatedGpu) -> bool:
         return card.opened or card.busy_s > 0 or card.index in self._ran
 
@@ -192,7 +200,7 @@ class SimulatedGpus:
         known = next((one for one in (*self._own, *self._of_programs) if one.uuid == gpu.uuid), None)
         if known is not None:
             return known
-        has_own = self._wanted.offered or index < len(self._wanted.cards)
+        has_own = self._wanted.offered or index < max(len(self._wanted.cards), len(self._own))
         return ShownCard(program_card_name(index, card) if has_own else f"sim:{index}", gpu)
 
     def _list(self) -> None:

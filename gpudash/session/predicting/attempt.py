@@ -118,6 +118,8 @@ class Launch:
         is_aside: whether it runs beside the user's work, who did not ask for it: without output or network, at the
             lowest priority.
         is_quiet: whether what it prints is shown to nobody; the last line of it stands in what is said of a failure.
+        holds_output: whether its standard output is held back where its numbers are not computed: what it prints of
+            losses and the like is made up. Its standard error is shown.
         whole_s: processor time in seconds, from its start on, in which the program may come to its own end before its
             data loaders are ended early.
         edit: a diff that is applied in its folder first, "" for none.
@@ -132,6 +134,7 @@ class Launch:
     environment: Mapping[str, str] | None = None
     is_aside: bool = False
     is_quiet: bool = False
+    holds_output: bool = False
     whole_s: float = 0.0
     edit: str = ""
 
@@ -158,11 +161,15 @@ class _Printed:
 
     Args:
         stream: the end of its pipe; closed when the program and all that it started have closed theirs.
+
+    Attributes:
+        any: whether it has printed anything.
     """
 
     def __init__(self, stream: BufferedReader) -> None:
         self._stream = stream
         self._end = b""
+        self.any = False
         self._thread = threading.Thread(target=self._read, name="gpudash-printed", daemon=True)
         self._thread.start()
 
@@ -175,6 +182,7 @@ class _Printed:
     def _read(self) -> None:
         with self._stream:
             while part := self._stream.read1(MOST_PRINTED_BYTES):
+                self.any = True
                 self._end = (self._end + part)[-MOST_PRINTED_BYTES:]
 
 
@@ -300,6 +308,8 @@ class Attempt:
             streams = dict.fromkeys(streams, subprocess.DEVNULL)
         elif launch.is_quiet:
             streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        elif launch.holds_output and self._numbers != "computed":
+            streams["stdout"] = subprocess.PIPE
         try:
             program = subprocess.Popen(
                 self._command(environment), cwd=launch.folder, env=environment, start_new_session=True, **streams
@@ -310,6 +320,11 @@ class Attempt:
         if isinstance(program.stdout, BufferedReader):
             self._printed = _Printed(program.stdout)
         return program
+
+    @property
+    def held_output(self) -> bool:
+        """Whether something that the program printed was held back."""
+        return self._launch.holds_output and self._printed is not None and self._printed.any
 
     def _command(self, environment: dict[str, str]) -> list[str]:
         """What is started, which may need other variables.
@@ -474,10 +489,10 @@ class Attempt:
             return NotFollowed(Problem("unavailable", f"What {name} writes could not be held back."))
         how = f"{name} {exit_text(code)}"
         if code:
-            reason = "Its reason is in what it printed."
-            if self._printed is not None:
-                reason = f"It printed last: {self._printed.last_line()}"
-            return NotFollowed(Problem("raised", f"{how} before it was followed.", reason))
+            reason = "See what it printed for the reason."
+            if self._launch.is_quiet and self._printed is not None:
+                reason = f"The last line it printed: {self._printed.last_line()}"
+            return NotFollowed(Problem("raised", f"{how} before it could be predicted.", reason))
         what = NEVER[self._furthest()]
         remedy = "Predict a program that uses CUDA, and in a Python that is the program's own."
         return NotFollowed(Problem("left_the_device", f"{how} and {what}.", remedy))

@@ -12,6 +12,7 @@ import psutil
 
 from gpudash.drawing.ghost import Ghost
 from gpudash.memory.allocator.trace import Trace
+from gpudash.memory.explaining.call_sites import growth_rate
 from gpudash.memory.predicting.architecture import Architecture
 from gpudash.memory.predicting.estimate import CardEstimate, CardRequest, Estimate, Target, judge, judge_card
 from gpudash.memory.predicting.fit import Peaks, peaks
@@ -46,6 +47,11 @@ HELD = {
 """In words, what held back what a program wrote."""
 
 
+HELD_OUTPUT = (
+    "What {name} printed is held back: it ran without numbers, so its losses were not computed. --show-output shows it."
+)
+
+
 @dataclass(frozen=True)
 class ProgramQuestion:
     """What is asked of a program.
@@ -58,7 +64,7 @@ class ProgramQuestion:
         time_limit_s: processor time that it has, with what it starts, in seconds; by the clock three times as many.
         lets_write: whether it may write files.
         alternatives: whether to look for what would let it fit as it is.
-        folder, environment, is_quiet: as of `Launch`.
+        folder, environment, is_quiet, holds_output: as of `Launch`.
         cards: that are asked about beside those, of a program on one card.
         draws: whether the answer is to have `ProgramAnswer.ghost`.
     """
@@ -73,6 +79,7 @@ class ProgramQuestion:
     folder: Path | None = None
     environment: Mapping[str, str] | None = None
     is_quiet: bool = False
+    holds_output: bool = False
     cards: Sequence[CardRequest] = ()
     draws: bool = False
 
@@ -134,15 +141,20 @@ def follow_program(
         folder=question.folder,
         environment=question.environment,
         is_quiet=question.is_quiet,
+        holds_output=question.holds_output,
     )
-    found = Attempt(launch, "unknown").run(interrupted)
+    attempt = Attempt(launch, "unknown")
+    found = attempt.run(interrupted)
     if isinstance(found, NotFollowed) and found.because_of_numbers:
         computes = found.peak_bytes * WITH_NUMBERS_RATIO <= int(psutil.virtual_memory().available)
         how = "and goes on by guesses, since it is too large for this computer"
         if computes:
             how = "with numbers, which takes longer"
         notice(f"{found.problem.message} The program is started again, {how}.")
-        found = Attempt(launch, "computed" if computes else "guessed").run(interrupted)
+        attempt = Attempt(launch, "computed" if computes else "guessed")
+        found = attempt.run(interrupted)
+    if attempt.held_output:
+        notice(HELD_OUTPUT.format(name=script_name(question.command)))
     return found
 
 
@@ -186,7 +198,7 @@ def judge_program(question: ProgramQuestion, found: FollowedRun, followed_on: Ar
         if question.alternatives and place.room_bytes is not None and not one.has_room:
             one = replace(one, alternatives=tuple(unchanged(partial(_same, trace), place, one, ())))
         one = replace(one, by_line=dict(card["lines"]), assumptions=tuple(answer["assumptions"]), work=trace.work)
-        judged.append(one)
+        judged.append(replace(one, keeps=_keeps(card["kept"], trace.followed)))
     what = EACH_CARD
     if len(ranked) > 1:
         what = EACH
@@ -216,6 +228,28 @@ def judge_program(question: ProgramQuestion, found: FollowedRun, followed_on: Ar
     asked = {card.key: card.target for card in question.cards}
     times = times_on(estimate.work, {**asked, estimate.device: question.target})
     return ProgramAnswer(estimate, ghost=ghost, cards=on_cards, times=times)
+
+
+LEAST_KEPT = 4096
+"""Bytes of every step from which it is told that a line keeps them: a scalar loss in a list is 512."""
+
+
+def _keeps(kept: Sequence[tuple[str, Mapping[str, int]]], steps: int) -> dict[str, float]:
+    """Bytes that lines keep of every step, most first.
+
+    What the first step leaves is no growth, as the state of an optimizer; what the last has allocated may still go.
+
+    Args:
+        kept: lines with the bytes of each step that were there when the last had ended.
+        steps: that were taken.
+    """
+    found = {}
+    for line, sizes in kept:
+        of_steps = {int(step): size for step, size in sizes.items() if 1 < int(step) < steps}
+        rate = growth_rate(of_steps, steps)
+        if line and rate is not None and rate >= LEAST_KEPT:
+            found[line] = rate
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
 def _on_cards(question: ProgramQuestion, trace: Trace, followed_on: Architecture) -> dict[str, CardEstimate]:

@@ -47,7 +47,7 @@ class SessionRuns:
         """What the run comes to; called under the store's lock."""
         title = self._session.run_title(number)
         known = self._ended.get(number)
-        if known is not None and known.label.title == title:
+        if known is not None and (known.label.title, known.of_demo) == (title, view.of_demo):
             return known
         facts = RunFacts(
             number=number,
@@ -63,6 +63,7 @@ class SessionRuns:
             loss=view.metrics["loss"].last if "loss" in view.metrics else None,
             outline=_outline(self._session.store, view),
             label=RunText(title=title),
+            of_demo=view.of_demo,
         )
         if not view.running:
             self._ended[number] = facts

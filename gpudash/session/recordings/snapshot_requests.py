@@ -24,6 +24,14 @@ MOST_READ = 4
 PLACES: Mapping[str, str] = {Topic.SNAPSHOT: "path", Topic.REPORT: "folder"}
 """Topics of notes that tell where a snapshot lies, and the detail that says it."""
 
+NO_SNAPSHOT = (
+    "No memory snapshot of this program was kept, so what each line held is not known. One is taken where memory runs "
+    "out, or when you ask for it while the program runs (Ctrl+Shift+M)."
+)
+READING = "Reading the memory snapshot of this program…"
+GONE = "What each line held is in {}, which is not there any more."
+UNREAD = "What each line held could not be read from {}."
+
 LONGEST_S = 120.0
 """A snapshot that takes longer to read is left."""
 
@@ -40,6 +48,7 @@ class SnapshotRequests:
         self._began_wall_s = began_wall_s
         self._device_of = device_of
         self._logs = RequestLogs()
+        self._logs.why_none = NO_SNAPSHOT
         self._waiting: list[tuple[Path, str]] = []
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
@@ -60,6 +69,7 @@ class SnapshotRequests:
     def logs(self) -> RequestLogs:
         """What has been read until now; more may come."""
         if self._waiting and self._thread is None:
+            self._logs.why_none = READING
             self._thread = threading.Thread(target=self._read, name="gpudash-snapshot-requests", daemon=True)
             self._thread.start()
         return self._logs
@@ -85,8 +95,12 @@ class SnapshotRequests:
         from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
 
         for path, device in list(self._waiting):
-            if self._closed.is_set() or not path.is_file():
+            if self._closed.is_set():
+                return
+            if not path.is_file():
+                self._logs.why_none = GONE.format(path)
                 continue
+            self._logs.why_none = UNREAD.format(path)
             opened = OpenedSnapshot(path)
             try:
                 opened.start()

@@ -108,6 +108,7 @@ class RunFacts:
         outline: its memory over its time: the highest of each part, in hundredths of the highest of all; ``None`` where
             a part has no reading; empty where nothing was read.
         label: what the user says of it.
+        of_demo: whether the demo ran it, and not the user.
     """
 
     number: int
@@ -123,6 +124,7 @@ class RunFacts:
     loss: float | None = None
     outline: tuple[int | None, ...] = ()
     label: RunText = field(default_factory=RunText)
+    of_demo: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +196,7 @@ def _runs(recording: Recording, stopped: Callable[[], bool]) -> tuple[RunFacts, 
             loss=view.metrics["loss"].last if "loss" in view.metrics else None,
             outline=_outline(recording, view, uuids.get(view.device), last, stopped),
             label=run_text(recording.meta, number),
+            of_demo=view.of_demo,
         )
         for number, view in enumerate(views, 1)
     )
@@ -205,7 +208,8 @@ def _views(recording: Recording) -> list[RunView]:
     statement = (
         # The index of rare events finds these without reading steps (`schema.RARE_INDEX`).
         f"SELECT time_s, run_id, kind, json FROM event WHERE {schema.RARE} AND kind IN ({kinds}) "
-        f"AND (kind <> '{Note.__name__}' OR json LIKE '%\"{Topic.DEVICE}\"%') ORDER BY time_s, rowid"
+        f"AND (kind <> '{Note.__name__}' OR json LIKE '%\"{Topic.DEVICE}\"%' OR json LIKE '%\"{Topic.DEMO}\"%') "
+        "ORDER BY time_s, rowid"
     )
     views: list[RunView] = []
     for event in recording.events_of(recording.select(statement)):

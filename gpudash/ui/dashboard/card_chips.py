@@ -28,14 +28,13 @@ from gpudash.units import format_bytes
 OFFERED = ("rtx3060", "rtx4060", "rtx4090", "l4", "l40s", "a100-40gb", "a100-80gb", "h100", "h200", "b200")
 """The cards that have a chip, from the smallest kind to the largest: their order never changes."""
 
-FOLDED_PX = 100
+LEAST_PX = 140
 WIDE_PX = 203
 GAP_PX = 8
-"""Logical pixels of a chip's width: the least, and the most that it grows to."""
+"""Logical pixels: of a chip's width the least, in which its verdict is read whole, and the most; between two chips."""
 
-ROOMY_PX = 136
 TALL_PX = 64
-"""Width from which a chip has its capacity and whole words, and height from which a line more."""
+"""Height from which a chip has a line more."""
 
 MORE = "More ▾"
 
@@ -160,7 +159,7 @@ class CardChip(QAbstractButton):
         self.update()
 
     def sizeHint(self) -> QSize:
-        return QSize(scaled(FOLDED_PX), scaled(30))
+        return QSize(scaled(LEAST_PX), scaled(30))
 
     def nextCheckState(self) -> None:
         """A click asks for the card; whether it is chosen is shown once it is."""
@@ -187,26 +186,18 @@ class CardChip(QAbstractButton):
         if tall:
             lines = 3
         top = (self.height() - lines * line - 4) / 2
-        roomy = self.width() >= scaled(ROOMY_PX)
         content = self._content
         palette = self._palette
-        capacity = ""
-        if roomy or not isinstance(content.card, KnownGpu):
-            capacity = content.capacity
-        self._paint_pair(painter, (left, top, right, line), (content.name, bold), (capacity, small))
+        self._paint_pair(painter, (left, top, right, line), (content.name, bold), (content.capacity, small))
         known = content.text
         colour = getattr(palette, COLOURS.get(known.standing, "muted"))
         if not self.isEnabled():
             colour = palette.muted
-        verdict = known.size
-        if roomy or not known.size:
-            verdict = known.verdict
-        if known.standing == "unasked" and not capacity:
-            verdict = content.capacity
-            colour = palette.text
         dimmed = known.standing == "asking" and bool(known.size)
+        if known.standing == "unasked" and not tall:
+            self._paint_text(painter, (left, top + line, right, line), content.detail, small, palette.muted)
         painter.setOpacity(MUTED_OPACITY if dimmed else 1.0)
-        verdict = f"{known.sign} {verdict}".strip()
+        verdict = f"{known.sign} {known.verdict}".strip()
         self._paint_text(painter, (left, top + line, right, line), verdict, bold, colour)
         painter.setOpacity(1.0)
         if not tall:
@@ -442,7 +433,7 @@ class CardChooser(QWidget):
         self._arrange()
 
     def sizeHint(self) -> QSize:
-        return QSize(scaled(4 * FOLDED_PX), scaled(30))
+        return QSize(scaled(3 * LEAST_PX), scaled(30))
 
     def minimumSizeHint(self) -> QSize:
         return QSize(self.more.sizeHint().width(), scaled(30))
@@ -452,7 +443,7 @@ class CardChooser(QWidget):
         more = self.more.sizeHint().width()
         gap = scaled(GAP_PX)
         room = self.width() - more - gap
-        count = max(0, (room + gap) // (scaled(FOLDED_PX) + gap))
+        count = max(0, (room + gap) // (scaled(LEAST_PX) + gap))
         keys = list(self._contents)
         shown = keys[:count]
         chosen = next((key for key in keys if self._contents[key].selected), None)

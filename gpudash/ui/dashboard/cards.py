@@ -141,6 +141,7 @@ class Card(QFrame):
         self._facts = PlainLabel(role="muted")
         self._used = PlainLabel(role="figure")
         self._total = PlainLabel(role="muted")
+        self._total_texts: Sequence[str] = ("",)
         self._text = CardText("unasked")
         self._fit_verdict_text = PlainLabel()
         self._fit_verdict_text.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
@@ -194,14 +195,15 @@ class Card(QFrame):
         self._badge.setVisible(content.simulated)
         if content.state:
             self._used.setText("–")
-            self._total.setText(content.state)
+            self._total_texts = (content.state,)
         elif content.used is None or content.total is None:
             self._used.setText("–")
-            self._total.setText(f"{content.memory_name}: not reported")
+            self._total_texts = (f"{content.memory_name}: not reported",)
         else:
             unit = memory_unit(content.total)
             self._used.setText(format_number(content.used, unit))
-            self._total.setText(f"/ {format_number(content.total, unit)} {unit} {content.memory_name}")
+            size = f"/ {format_number(content.total, unit)} {unit}"
+            self._total_texts = (f"{size} {content.memory_name}", size)
         self._fit()
         self._bar.show_content(content, palette)
         text = content.state or format_pair(content.used, content.total)
@@ -241,16 +243,22 @@ class Card(QFrame):
         self._fit_verdict()
 
     def _fit_verdict(self) -> None:
-        """Show as much of the verdict as there is room for beside the figures: all, its sign and size, or the sign."""
+        """Show as much of the verdict as there is room for beside the figures: all, without the name of the memory
+        rather than of the verdict; else its sign and size, or the sign."""
         known = self._text
         margins = self._outer.contentsMargins()
         room = self.width() - margins.left() - margins.right() - 2 * self._figures.spacing() - 4
-        room -= self._used.sizeHint().width() + self._total.sizeHint().width()
+        room -= self._used.sizeHint().width()
         metrics = self._fit_verdict_text.fontMetrics()
+        figures = self._total.fontMetrics()
         forms = [f"{known.sign} {known.verdict}", f"{known.sign} {known.size}", known.sign]
         if known.standing == "asking" and not known.size:
             forms = ["predicting…"]  # three dots alone are too faint to be read
-        text = next((form for form in forms if metrics.horizontalAdvance(form.strip()) <= room), "").strip()
+        ways = [(form.strip(), total) for form in forms for total in self._total_texts]
+        fitting = (way for way in ways if metrics.horizontalAdvance(way[0]) + figures.horizontalAdvance(way[1]) <= room)
+        text, total = next(fitting, ("", self._total_texts[0]))
+        if self._total.text() != total:
+            self._total.setText(total)
         if self._fit_verdict_text.text() != text:
             self._fit_verdict_text.setText(text)
 

@@ -5,7 +5,8 @@ Near the end of a memory a line extends its plot to where it is going.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -20,8 +21,8 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from gpudash.devices.names import SimulatedCard, shown_name, simulated_card
-from gpudash.devices.simulated_cards import exact_text, is_program_card
+from gpudash.devices.names import SimulatedCard, known_product, shown_name, simulated_card
+from gpudash.devices.simulated_cards import address_of, exact_text, is_program_card
 from gpudash.drawing.ghost import RunningGhost
 from gpudash.memory.predicting.card_text import CardsAnswer
 from gpudash.memory.request_log import RequestLog
@@ -30,6 +31,7 @@ from gpudash.memory.watching.watch import ends_in
 from gpudash.session.predicting.deviations import Deviation
 from gpudash.session.recordings.run_names import given_name, process_text
 from gpudash.session.source import DashboardSource
+from gpudash.telemetry.explanation import Remedy
 from gpudash.telemetry.outcome import ended_badly, is_comparison, is_put_forward
 from gpudash.telemetry.plots import CurveSpec, PlotSpec, memory_plot, plots_for, run_in_view
 from gpudash.telemetry.records import Event, Note, RemediesFound, RunEnd, RunStarted, Table, Topic
@@ -94,20 +96,19 @@ class Dashboard(PlotsPage):
         footer: the status line, and the strips over it.
         fit: predicts what the panel holds; ``None`` over a recording.
         first_screen: in place of the column and the tables while nothing has begun; ``None`` where it is not.
-        result: what the last run came to, over the plots; Esc takes it away.
-        ending: how the last run ended; ``None`` before.
+        result: what a run came to, over the plots; Esc takes it away.
         results_in_front: whether it comes there by itself as a run ends.
         forecasts: memory ("host" or a GPU's UUID) → its forecast, as cards, strip and plots show it.
 
     Signals:
         start_requested: what the panel holds is to be run.
-        action: the banner's action that is to be carried out.
+        action: what a button of the banner or of a result asks for, and the event that it stands beside.
         happened: an `Event` that is new here.
     """
 
     session: DashboardSource
     start_requested = Signal()
-    action = Signal(str)
+    action = Signal(str, object)
     happened = Signal(object)
 
     def __init__(
@@ -130,7 +131,7 @@ class Dashboard(PlotsPage):
         self._tables_height = 0
         self.results_in_front = True
         self._has_runs, self._origin = True, ""
-        self.ending: RunEnd | None = None
+        self._resulting: RunView | None = None
         self._opened_s = session.store.newest_s
         self._viewed_earlier = False
         self._low: bool | None = None
@@ -174,21 +175,22 @@ class Dashboard(PlotsPage):
         self.rows.addWidget(self.footer)
         self.footer.hold(self.banner)
         self.explanation = ExplanationView(self.session, self.panel, whole, palette)
+        self.explanation.run_meant = self.run_meant
         in_column(self.explanation, parent=self, margins=(0, 0, 0, 0))
         self.chooser.focus_group.join(self.cards.focus_group)
         self.setTabOrder(self.view_bar.smoothing, self.panel.workload)  # Pause comes before the many fields
 
     def _connect(self) -> None:
         self.result.closed.connect(self.plots.dismiss)
-        self.result.applied.connect(self.explanation.apply)
-        self.result.action.connect(self.action)
+        self.result.applied.connect(self._apply_to_result)
+        self.result.action.connect(self._act_on_result)
         self.cards.chosen.connect(self.select_device)
         self.chooser.chosen.connect(self._simulate)
         self.chooser.refused.connect(self.status_line.report)
         self.panel.device_chosen.connect(self._device_chosen)
         self.panel.start_requested.connect(self.start_requested)
         self.panel.changed.connect(self._form_changed)
-        self.banner.action.connect(self.action)
+        self.banner.action.connect(lambda name: self.action.emit(name, self.banner.shown))
         self.view_bar.show_all.connect(self.plots.show_all)
         self.view_bar.smoothing_changed.connect(self.plots.set_smoothing)
         self.explanation.start_requested.connect(self.start_requested)
@@ -404,7 +406,10 @@ class Dashboard(PlotsPage):
         self.tabs.refresh_output(self.session.output)
         with self.session.store.lock:
             run = run_in_view(self.session.store, self.view.range())
-        self.tabs.refresh_source(requests, run, self.view.cursor_s)
+        why_none = ""
+        if run is not None and run.workload == WATCH and run.device != "cpu":
+            why_none = self.session.requests.why_none
+        self.tabs.refresh_source(requests, run, self.view.cursor_s, why_none)
 
     def _take_events(self) -> None:
         store = self.session.store
@@ -428,13 +433,12 @@ class Dashboard(PlotsPage):
     def _take_program(self, event: Event) -> None:
         """A program of the user's begins: its output comes to the front; as does a run's result at its end."""
         if isinstance(event, RunEnd):
-            self.ending = event
             if self.live and event.time_s > self._opened_s:
                 self._hold_run()
             if self.results_in_front and (event.time_s > self._opened_s if self.live else is_comparison(event.result)):
-                self.show_result(requested=False)
-        elif isinstance(event, RemediesFound) and not self.result.isHidden():
-            self._fill_result()
+                self._show_newest_result()
+        elif isinstance(event, RemediesFound) and not self.result.isHidden() and self._resulting is not None:
+            self._fill_result(self._resulting)
         elif isinstance(event, RunStarted):
             self.leave_first_screen()
             self.plots.cover(covered=False)
@@ -472,30 +476,54 @@ class Dashboard(PlotsPage):
         self.plots.cover(covered=False)
         if run.ended_s is None:
             self.view.follow()
-        else:
-            self.view.hold(*_span_of(run, run.ended_s))
+            return
+        left, right = _span_of(run, run.ended_s)
+        if number < len(runs):  # the margin would bring the next run into view, which is then the one that is looked at
+            right = min(right, math.nextafter(runs[number].began_s, -math.inf))
+        self.view.hold(left, right)
 
-    def show_result(self, *, requested: bool = True) -> None:
-        """Bring what the last run came to in front of the plots, and let Esc mean it unless somebody is typing.
+    def run_meant(self) -> RunView | None:
+        """The run that a command is about: the one that is looked at, else the newest."""
+        store = self.session.store
+        with store.lock:
+            looked_at = None
+            if not self.view.following:
+                looked_at = run_in_view(store, self.view.range())
+            return looked_at or store.run
 
-        Args:
-            requested: by the user; else only a result that says more than the plots comes in front of them.
-        """
+    def show_result(self) -> None:
+        """Bring what the run that is looked at came to in front of the plots."""
+        run = self.run_meant()
+        if run is not None and not run.running:
+            self._bring_result(run)
+
+    def _show_newest_result(self) -> None:
+        """Bring what the newest run came to in front of the plots, where it says more than they do."""
         with self.session.store.lock:
             run = self.session.store.run
-        if run is None or run.running or not (requested or is_put_forward(run)):
-            return
-        self._fill_result()
+        if run is not None and not run.running and is_put_forward(run):
+            self._bring_result(run)
+
+    def _bring_result(self, run: RunView) -> None:
+        """Show a result, and let Esc mean it unless somebody is typing."""
+        self._fill_result(run)
         if not isinstance(QGuiApplication.focusObject(), (QLineEdit, QPlainTextEdit, QAbstractSpinBox, QComboBox)):
             self.result.setFocus()
 
-    def _fill_result(self) -> None:
+    def _fill_result(self, run: RunView) -> None:
         store = self.session.store
+        self._resulting = run
         with store.lock:
-            run = store.run
-            assert run is not None
             self.result.show_run(run, list(store.runs), self.run_name(run), commanding=self.live)
         self.plots.cover(covered=True)
+
+    def _act_on_result(self, name: str) -> None:
+        if self._resulting is not None:
+            self.action.emit(name, self._resulting.error)
+
+    def _apply_to_result(self, remedy: Remedy) -> None:
+        if self._resulting is not None:
+            self.explanation.apply(self._resulting, remedy)
 
     def run_name(self, run: RunView) -> str:
         """What a run of the session is called, as the library calls it; called under the store's lock."""
@@ -516,8 +544,7 @@ class Dashboard(PlotsPage):
 
     def _run_again(self) -> None:
         """Start the comparison whose verdict is shown anew."""
-        with self.session.store.lock:
-            run = self.session.store.run
+        run = self._resulting
         if run is not None and not self.session.running:
             put_into_panel(run, self.panel, self.session.devices(), self.session.default_device())
             self.start_requested.emit()
@@ -572,7 +599,7 @@ class Dashboard(PlotsPage):
                 warned=self.banner.warns,
                 own=process_text(run_in_view(session.store, self.view.range()), session.store.newest_s),
             )
-            plots = self._with_line(plots)
+            plots = self._named(self._with_line(plots), selected)
             shown = (key for key in compared if key != selected)
             others = [
                 memory_plot(session.store, key, by_key[key], by_key[key], warn, to_capacity=False, gpu=gpus.get(key))
@@ -677,6 +704,18 @@ class Dashboard(PlotsPage):
         keys = {device.name: device.uuid or "host" for device in self.session.devices()}
         return [keys[name] for name in names if name in keys]
 
+    def _named(self, plots: Sequence[PlotSpec], selected: str) -> tuple[PlotSpec, ...]:
+        """The plots with what a card that was chosen is in the memory's title, as its chip says it."""
+        live = self.session.live
+        if live is None or selected not in live.machine.simulated.chosen:
+            return tuple(plots)
+        product = next((known_product(one.product) for one in self.session.devices() if one.uuid == selected), "")
+        if not product:
+            return tuple(plots)
+        return tuple(
+            replace(plot, title=f"{plot.title} · {product}") if plot.id == "memory" else plot for plot in plots
+        )
+
     def captions(self) -> tuple[str, str]:
         return TITLE, self.caption(self.selected, self.session.device_text(self.selected))
 
@@ -713,14 +752,12 @@ class Dashboard(PlotsPage):
                 device = store.run.device
             memory = next((uuid for uuid, name in names.items() if name == device), "host")
             self.panel.show_run(store.run, session.running, self._loading(), self.forecasts.get(memory), stop)
-            if store.run is None or self.result.isHidden():
-                ended = ""
-            else:
+            # only where its result is beside it the strip need not say why the newest run ended badly
+            ended = ""
+            if store.run is not None and store.run is self._resulting and not self.result.isHidden():
                 ended = ended_badly(store.run)
-        made: frozenset[str] = frozenset()
-        if live is not None:
-            made = live.machine.simulated.chosen
-        listed = [in_time(one, self.forecasts.get(one.key)) for one in contents if one.key not in made]
+        left_out = self._without_card(names)
+        listed = [in_time(one, self.forecasts.get(one.key)) for one in contents if one.key not in left_out]
         self.cards.show_contents(listed, self.selected)
         self._show_answers(contents)
         self._show_standing()
@@ -749,6 +786,23 @@ class Dashboard(PlotsPage):
         self.status_line.show_status(status, text, problem, self._loading())
         draw_forecast(session, self.plots, self.selected, self.forecasts.get(self.selected))
         super().refresh_figures()
+
+    def _without_card(self, names: Mapping[str, str]) -> frozenset[str]:
+        """UUIDs of the simulated cards that have no card of their own at the top.
+
+        They are those that a chip stands for, and one that is only offered while a program has its own in that place:
+        beside it nobody could tell which ``sim:0`` is meant.
+
+        Args:
+            names: UUID of each device → its name.
+        """
+        live = self.session.live
+        if live is None:
+            return frozenset()
+        simulated = live.machine.simulated
+        taken = {address_of(name) for name in names.values() if is_program_card(name)}
+        doubled = {uuid for uuid in simulated.unused if names.get(uuid) in taken and uuid != self.selected}
+        return simulated.chosen | doubled
 
     def _show_standing(self) -> None:
         """Bring the warning in the strip up to date: with the time left that the cards show, and what can be done."""

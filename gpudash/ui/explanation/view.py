@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,6 +41,9 @@ class ExplanationView(QStackedWidget):
         parts: what there is to go back to.
         palette: colours at the start.
 
+    Attributes:
+        run_meant: which run is to be explained where none is named; the newest, unless another is put here.
+
     Signals:
         start_requested: what the panel holds is to be run.
         reported: a passing message for the status line.
@@ -55,6 +58,7 @@ class ExplanationView(QStackedWidget):
         self._panel = panel
         self._palette = palette
         self._live = session.live is not None
+        self.run_meant: Callable[[], RunView | None] = self._newest_run
         self._explained: RunView | None = None
         self._trial_id: int | None = None
         self._trial_shown: tuple[bool, float] | None = None
@@ -104,40 +108,44 @@ class ExplanationView(QStackedWidget):
         for event in events:
             if isinstance(event, MemoryExplained):
                 if self._live:
-                    self._show(event.explanation)
+                    self._show(event.explanation, self._newest_run())
             elif isinstance(event, RemediesFound) and self.open:
-                self.show_newest()
+                self._show_run(self._explained)
 
-    def explain(self) -> None:
-        """Open the explanation of the last out-of-memory; while a run is on a GPU, ask where its memory is now."""
+    def _newest_run(self) -> RunView | None:
+        with self._session.store.lock:
+            return self._session.store.run
+
+    def explain(self, run: RunView | None = None) -> None:
+        """Open the explanation of an out-of-memory; while a run is on a GPU, ask where its memory is now.
+
+        Args:
+            run: which is to be explained; the one that is meant where none is given.
+        """
         session = self._session
-        with session.store.lock:
-            run = session.store.run
+        if run is None:
+            run = self.run_meant()
         if run is not None and self._is_about(run):
             self._open_page()
         elif run is not None and run.running and run.device != "cpu" and session.live is not None:
             session.live.explain()
             self.reported.emit("The explanation opens at the end of this step.")
-        elif not self.show_newest():
+        elif not self._show_run(run):
             self.reported.emit("There is nothing to explain: no run on a GPU ran out of memory here.")
 
     def show_newest(self) -> bool:
         """Show the explanation of the newest run; false when it did not run out of a GPU's memory."""
-        with self._session.store.lock:
-            run = self._session.store.run
-        error = None
-        if run is not None:
-            error = run.error
-        if error is None or error.explanation is None:
+        return self._show_run(self._newest_run())
+
+    def _show_run(self, run: RunView | None) -> bool:
+        if run is None or run.error is None or run.error.explanation is None:
             return False
-        self._show(error.explanation)
+        self._show(run.error.explanation, run)
         return True
 
-    def _show(self, found: Explanation) -> None:
+    def _show(self, found: Explanation, run: RunView | None) -> None:
         session = self._session
         live = self._live
-        with session.store.lock:
-            run = session.store.run
         if run is None:
             began_s = 0.0
         else:
@@ -183,12 +191,9 @@ class ExplanationView(QStackedWidget):
         self.setCurrentIndex(0)
         self.window().setFocus()
 
-    def apply(self, remedy: Remedy) -> None:
-        """Put the newest run into the form, with the change, and start it."""
-        session = self._session
-        with session.store.lock:
-            run = session.store.run
-        if run is None or session.running:
+    def apply(self, run: RunView, remedy: Remedy) -> None:
+        """Put a run into the form, with the change, and start it."""
+        if self._session.running:
             return
         self.close_page()
         self._put_in_form(run, remedy)
@@ -197,8 +202,10 @@ class ExplanationView(QStackedWidget):
     def _apply_to_explained(self, remedy: Remedy) -> None:
         """A program of the user's is run as it was, with the change; a run of ours by way of the form."""
         run = self._explained
-        if run is None or run.workload != WATCH:
-            self.apply(remedy)
+        if run is None:
+            return
+        if run.workload != WATCH:
+            self.apply(run, remedy)
         elif not self._session.running:
             self._try(run, remedy)
 

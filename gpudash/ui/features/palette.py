@@ -153,7 +153,8 @@ def _runs(workspace: Workspace) -> Iterator[PaletteEntry]:
     """The runs of the session in front, the newest first."""
     dashboard = workspace.target_dashboard
     with dashboard.session.store.lock:
-        runs = [(run, dashboard.run_name(run)) for run in reversed(dashboard.session.store.runs)]
+        shown = [run for run in reversed(dashboard.session.store.runs) if not run.of_demo]
+        runs = [(run, dashboard.run_name(run)) for run in shown]
     for run, name in runs:
         if run.running:
             ended = "in progress"

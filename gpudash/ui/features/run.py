@@ -23,11 +23,11 @@ from PySide6.QtWidgets import (
 from gpudash.session.live.machine import program_of_run
 from gpudash.session.live.running import DEFAULT_STEPS, MOST_STEPS
 from gpudash.session.watching.attaching.candidates import Candidate, candidates
-from gpudash.telemetry.records import Event, Note, Topic
+from gpudash.telemetry.records import Event, Note, RunEnd, Topic
+from gpudash.telemetry.runs import RunView, run_of
 from gpudash.ui.dashboard.banner import python_of, report_of
 from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.features.file import save_recording
-from gpudash.ui.features.view import explain
 from gpudash.ui.forms.run_progress import WATCH, asks_nothing
 from gpudash.ui.forms.start_button import name_of_stop
 from gpudash.ui.widgets.labels import worded_button
@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 def commands(workspace: Workspace) -> list[Command]:
     """Carry out what banners, panels and the tabs of operators ask for; the commands of Run, and Copy as Python."""
-    workspace.action.connect(partial(_answer_banner, workspace))
+    workspace.action.connect(partial(_answer, workspace))
     if workspace.live:
         workspace.dashboard.happened.connect(partial(_take_snapshot, workspace))
         workspace.dashboard.panel.snapshot_requested.connect(partial(save_snapshot, workspace))
@@ -132,7 +132,8 @@ def attach(workspace: Workspace) -> None:
     dialog.open()
 
 
-def _answer_banner(workspace: Workspace, action: str) -> None:
+def _answer(workspace: Workspace, action: str, event: Event | None) -> None:
+    """Carry out what a button asks for that stands beside ``event``."""
     if action == "stop":
         if workspace.session.running:
             workspace.dashboard.panel.stop()
@@ -141,22 +142,31 @@ def _answer_banner(workspace: Workspace, action: str) -> None:
     elif action == "save_recording":
         save_recording(workspace)
     elif action == "explain":
-        explain(workspace)
+        workspace.show_a_dashboard().explanation.explain(_run_of(workspace.target_dashboard, event))
     elif action == "use_python":
-        _use_python(workspace)
+        _use_python(workspace, event)
     elif action == "simulate":
-        _simulate(workspace)
+        _simulate(workspace, event)
     elif action == "open_report":
-        dashboard = workspace.target_dashboard
-        report = report_of(dashboard.banner.shown) or report_of(dashboard.ending)
+        report = report_of(event)
         if report is not None:
             workspace.open(report)
 
 
-def _use_python(workspace: Workspace) -> None:
+def _run_of(dashboard: Dashboard, event: Event | None) -> RunView | None:
+    """The run that ended with this event; ``None`` where it is of none."""
+    if not isinstance(event, RunEnd):
+        return None
+    store = dashboard.session.store
+    with store.lock:
+        return run_of(store.runs, event.run_id)
+
+
+def _use_python(workspace: Workspace, event: Event | None) -> None:
     """Run the script that failed again, with the interpreter that has what it lacked."""
-    python, panel = python_of(workspace.dashboard.ending), workspace.dashboard.panel
-    run = workspace.session.store.run
+    python = python_of(event)
+    panel = workspace.dashboard.panel
+    run = _run_of(workspace.dashboard, event)
     if python is None or run is None or workspace.session.running:
         return
     workspace.run_again(run)
@@ -168,9 +178,10 @@ SIMULATED = "24 GiB"
 """Memory of the GPU that is simulated for a script whose form names none."""
 
 
-def _simulate(workspace: Workspace) -> None:
+def _simulate(workspace: Workspace, event: Event | None) -> None:
     """Run the script that failed for want of CUDA again, on a simulated GPU that answers for it."""
-    panel, run = workspace.dashboard.panel, workspace.session.store.run
+    panel = workspace.dashboard.panel
+    run = _run_of(workspace.dashboard, event)
     if run is None or workspace.session.running:
         return
     workspace.run_again(run)

@@ -36,7 +36,7 @@ def commands(workspace: Workspace) -> list[Command]:
         Command(
             "View",
             "Result of the Run",
-            "Show what the last run came to, in front of the plots",
+            "Show what the run that is looked at came to, in front of the plots; while the view is live, the last one",
             lambda: workspace.show_a_dashboard().show_result(),
             ("R",),
             id="view.result",
@@ -260,7 +260,7 @@ def _jump_to_now(workspace: Workspace) -> None:
 def _why_no_result(workspace: Workspace) -> str:
     if refused := workspace.why_no_plots():
         return refused
-    run = workspace.target.session.store.run
+    run = workspace.target_dashboard.run_meant()
     if run is None or run.running:
         return "No run has ended yet."
     return ""

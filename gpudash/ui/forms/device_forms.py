@@ -11,7 +11,7 @@ from PySide6.QtGui import QStandardItemModel
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QInputDialog, QLabel, QLineEdit, QSizePolicy, QWidget
 
 from gpudash.devices.known_gpus import find
-from gpudash.devices.names import SIMULATED, Device, short_product, simulated_text
+from gpudash.devices.names import SIMULATED, Device, known_product, short_product
 from gpudash.specs import ModelSpec, Spec, TrainingSpec, workloads
 from gpudash.specs.comparison import COMMON, PREDICTED_CARD, PREDICTED_CARDS, SIMULATED_SPEED, ComparisonSpec, compared
 from gpudash.ui.forms.model_form import ModelForm
@@ -39,9 +39,9 @@ def device_text(device: Device, choice: QComboBox) -> str:
 
 
 def product_text(device: Device) -> str:
-    """What a device is, shortly: "RTX 4090", "SIMULATED", "SIMULATED H100 80GB"."""
+    """What a device is, shortly: "RTX 4090", "SIMULATED", "H100 80GB, SIMULATED"."""
     if device.simulated:
-        return simulated_text(device.product)
+        return ", ".join(filter(None, (known_product(device.product), SIMULATED)))
     return short_product(device.product)
 
 

@@ -67,12 +67,14 @@ class StartButton(QPushButton):
         else:
             name = "Start run"
             if anyway:
-                name = "Run anyway"
+                name = "Start anyway"
             self._say(f"▶  {name}   F5", name, start_tip)
         self.setEnabled(not stopping or program if running else ready)
         role = "primary"
         if running:
             role = "danger"
+        elif anyway:
+            role = ""  # it can be done, and is not what is advised
         if self.property("role") != role:
             self.setProperty("role", role)
             self.style().unpolish(self)

@@ -693,7 +693,7 @@ class WorkloadPanel(QFrame):
             outside=self._outside,
             ready=self.ready,
             anyway=anyway,
-            start_tip=f"Run anyway (F5): {self._forecast}" if anyway else self.start_text(),
+            start_tip=f"Start anyway (F5): {self._forecast}" if anyway else self.start_text(),
         )
 
     def start_text(self) -> str:

@@ -73,14 +73,14 @@ def unreadable(entry: LibraryEntry) -> str:
 
 
 def rows_of(entries: Sequence[LibraryEntry]) -> list[LibraryRow]:
-    """The runs of these, and those of them that cannot be read, the newest first."""
+    """The runs of these but for the demo's, and those of them that cannot be read, the newest first."""
     rows = []
     for entry in entries:
         # What cannot be read has no runs, and stands for itself.
         if unreadable(entry):
             rows.append(LibraryRow(entry))
             continue
-        rows.extend(LibraryRow(entry, run) for run in runs_of(entry))
+        rows.extend(LibraryRow(entry, run) for run in runs_of(entry) if not run.of_demo)
     rows.sort(key=lambda row: row.began_s, reverse=True)
     return rows
 

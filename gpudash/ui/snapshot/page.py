@@ -5,6 +5,7 @@ what grew between steps.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
@@ -27,6 +28,7 @@ from gpudash.telemetry.explanation import Explanation, Growth
 from gpudash.ui.colours import Palette
 from gpudash.ui.explanation.editor import open_in_editor
 from gpudash.ui.explanation.header import CauseHeader
+from gpudash.ui.explanation.held_source import HeldSource
 from gpudash.ui.explanation.stack import StackPanel
 from gpudash.ui.snapshot.call_sites import ComparePane, WhoPane
 from gpudash.ui.snapshot.drawing.views import BlocksPane, icicle_pane, treemap_pane
@@ -59,6 +61,7 @@ STEP_COLUMNS = (
     Column("events", wide=True),
 )
 
+HELD_AT = "Bytes that each line held at {}, and kept of every step."
 NO_GROWTH = "No line keeps something of every step."
 NO_STEPS = "No steps were found: neither annotations nor stacks of an optimizer show where one ends."
 
@@ -219,6 +222,9 @@ class SnapshotPage(QWidget):
         self.events = EventsPane()
         self._add_tab(self.events, "Events", "Every event of the trace")
         yield False
+        self.lines = LinesPane(palette)
+        self._add_tab(self.lines, "Source", "The program, with the bytes of each line in the margin")
+        yield False
         self.steps = StepsPane()
         self._add_tab(self.steps, "Steps", "What grew between steps")
         yield False
@@ -338,7 +344,7 @@ class SnapshotPage(QWidget):
         moment = study.moment_of(selection)
         self.timeline.show_moments(moment, selection.compared)
         self.filled.show_selection(study, selection)
-        self._stale = {self.who, self.treemap, self.icicle, self.blocks}
+        self._stale = {self.who, self.treemap, self.icicle, self.blocks, self.lines}
         self._fill_front()
         if not self.events.view.hasFocus():
             self.events.show_moment(moment)
@@ -375,6 +381,8 @@ class SnapshotPage(QWidget):
                 self.who.show_holders(study.holders(study.alive(selection), group))
             else:
                 self.who.show_changes(*study.changed(selection, group))
+        elif pane is self.lines:
+            self.lines.show_moment(study, study.moment_of(selection))
         elif pane in (self.treemap, self.icicle, self.blocks):
             pane.show_selection(study, selection)
 
@@ -483,12 +491,23 @@ class SnapshotPage(QWidget):
     def set_palette(self, palette: Palette) -> None:
         """Redraw in other colours."""
         self._palette = palette
-        for part in (self.bar, self.timeline, self.blocks, self.treemap, self.icicle):
+        for part in (self.bar, self.timeline, self.blocks, self.treemap, self.icicle, self.lines):
             part.set_palette(palette)
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
         self._fill_front()
+
+
+class LinesPane(HeldSource):
+    """The source of the program, with what its lines held at the moment that is looked at."""
+
+    def show_moment(self, study: Study, moment: int) -> None:
+        """Show a moment of a device, and what lines have kept of every step in all."""
+        grows = {(line.file, line.line): line.bytes_per_step for line in study.growth}
+        held = study.requests.held_by_line(moment)
+        with_growth = {place: replace(one, growth=grows.get(place, 0.0)) for place, one in held.items()}
+        self.show_held(with_growth, HELD_AT.format(study.label(moment)))
 
 
 class SettingsPane(QWidget):

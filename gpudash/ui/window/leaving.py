@@ -97,14 +97,14 @@ class Leaving(QObject):
         """Say the run's name, and how long it has gone by now."""
         session = self._workspace.session.live
         assert session is not None and self._run is not None and self._box is not None
-        kept = "its recording is kept"
+        kept = "Its recording is kept."
         if session.recording is None:
-            kept = "it is not recorded"
+            kept = "It is not being recorded."
         length = _length(session.clock() - self._run.began_s)
-        what = "stops it"
+        what = "Closing the window stops it."
         if self._run.workload == WATCH:
             what = closing_text(session.runs.stopping)
-        text = f"{self._name} has run for {length}. Closing {what}; {kept}."
+        text = f"{self._name} has been running for {length}. {what} {kept}"
         if self._box.text() != text:
             self._box.setText(text)
 
@@ -129,13 +129,19 @@ class Leaving(QObject):
 
 
 def closing_text(stop: StopProgress | None) -> str:
-    """What closing the window does to a program, after "closing"; ``stop``: how far its end has come."""
-    deadlines = f"SIGTERM after {SHUTDOWN_S:.0f} s and SIGKILL {TERMINATE_S:.0f} s later"
+    """What closing the window does to a program, in sentences; ``stop``: how far its end has come."""
     if stop is None:
-        return f"sends it SIGINT, and where it does not end {deadlines}"
+        return (
+            "Closing the window interrupts it, as Ctrl+C does (SIGINT). If it is still running "
+            f"{SHUTDOWN_S:.0f} s later it is terminated (SIGTERM), and after another {TERMINATE_S:.0f} s killed "
+            "(SIGKILL)."
+        )
     if stop.next == "SIGTERM":
-        return f"sends it, where it does not end, {deadlines}"
-    return f"kills it {TERMINATE_S:.0f} s later where it does not end"
+        return (
+            f"It has been asked to stop. If it is still running {SHUTDOWN_S:.0f} s after the window closes, it is "
+            f"terminated (SIGTERM), and after another {TERMINATE_S:.0f} s killed (SIGKILL)."
+        )
+    return f"It is being terminated. If it is still running {TERMINATE_S:.0f} s after the window closes, it is killed."
 
 
 def _length(seconds: float) -> str:

@@ -70,7 +70,7 @@ class Workspace(QWidget):
         changed: what commands say or allow may be another thing now.
         refreshed: a frame has been drawn.
         closing: the window closes; its documents are still open.
-        action: a banner's button was pressed: its action.
+        action: a button of the banner or of a result was pressed: its action, and the event that it stands beside.
         theme_chosen: the user picks "system", "light" or "dark".
         settings_changed: the `Settings` that are in force from now on.
         colours_changed: everything has been drawn in the colours that are in force now.
@@ -80,7 +80,7 @@ class Workspace(QWidget):
     changed = Signal()
     refreshed = Signal()
     closing = Signal()
-    action = Signal(str)
+    action = Signal(str, object)
     theme_chosen = Signal(str)
     settings_changed = Signal(object)
     colours_changed = Signal()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -226,6 +227,16 @@ def _entry(number: int) -> LibraryEntry:
     run = RunFacts(1, "training", "cpu", {"steps": number}, status="finished", began_s=1.0, seconds=2.0)
     facts = Facts(began_wall_s=1e9 + number, runs=(run,), duration_s=3.0)
     return LibraryEntry(Path(f"/r/{number}.gpudash"), facts, 1, 1e9 + number, written=False)
+
+
+def test_a_run_of_the_demo_is_not_among_the_user_s() -> None:
+    users = _entry(0)
+    demos = _entry(1)
+    assert users.facts is not None and demos.facts is not None
+    demos = replace(
+        demos, facts=replace(demos.facts, runs=tuple(replace(run, of_demo=True) for run in demos.facts.runs))
+    )
+    assert [row.entry for row in rows_of([users, demos])] == [users]
 
 
 def test_a_new_run_comes_on_top_and_what_was_ticked_stays_so() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from PySide6.QtCore import QPoint, QPointF, Qt
 from PySide6.QtWidgets import QAbstractButton, QApplication, QComboBox, QLineEdit, QTableView
@@ -14,6 +17,7 @@ from gpudash.ui.snapshot.page import SnapshotPage
 from gpudash.units import MIB, format_bytes
 from tests.ui.snapshot.conftest import OpenDocument
 from tests.ui.words import page_complaints
+from tests.unit.memory.snapshot.made import TRAIN
 
 
 @pytest.fixture
@@ -243,3 +247,29 @@ def test_no_word_is_cut_or_covered(leaking: Snapshot, open_document: OpenDocumen
         document.page.tabs.setCurrentIndex(tab)
         QApplication.processEvents()
         assert not page_complaints(document), document.page.tabs.tabText(tab)
+
+
+def test_the_source_shows_what_each_line_held_at_the_moment_and_keeps_of_every_step(
+    leaking: Snapshot, open_document: OpenDocument, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("\n".join(f"line_{number} = model({number})" for number in range(1, 60)))
+    device = leaking.devices[0]
+    here = [
+        [(str(script) if frame[0] == TRAIN else frame[0], *frame[1:]) for frame in stack] for stack in device.stacks
+    ]
+    moved = replace(device, stacks=tuple(tuple(stack) for stack in here))
+    page = open_document(replace(leaking, devices=(moved,))).page
+    page.tabs.setCurrentWidget(page.lines)
+    source = page.lines.view.source
+    assert source is not None and source.file == str(script)
+    held = {row.number: (row.bytes, row.growth) for row in source.rows if row.bytes}
+    assert held[10] == (40 * MIB, 0.0) and held[44][1] == 4 * MIB
+    page.go("peak")
+    assert page.study is not None and page.study.label(page.study.levels.peak) in page.lines.foot.text()
+
+
+def test_the_source_of_a_program_that_is_elsewhere_is_said_to_be_missing(page: SnapshotPage) -> None:
+    page.tabs.setCurrentWidget(page.lines)
+    assert page.lines.note.isVisible() and page.lines.note.text().startswith(f"{TRAIN} cannot be read here")
+    assert not page.lines.view.isVisible()

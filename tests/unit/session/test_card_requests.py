@@ -127,6 +127,13 @@ def test_a_recording_whose_snapshot_is_gone_has_no_requests(tmp_path: Path) -> N
     assert found.logs.devices == ()
     found.close()
     assert found.logs.devices == ()
+    assert (
+        found.logs.why_none == f"What each line held is in {tmp_path / 'snapshot.pickle'}, which is not there any more."
+    )
+
+
+def test_a_recording_without_a_snapshot_says_that_none_was_kept() -> None:
+    assert SnapshotRequests(0.0, lambda _run: "sim:0").logs.why_none.startswith("No memory snapshot of this program")
 
 
 @pytest.mark.process

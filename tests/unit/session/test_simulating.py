@@ -64,3 +64,20 @@ def test_more_cards_than_there_can_be_are_refused_in_a_sentence() -> None:
     gpus.start()
     with pytest.raises(ValueError, match="There are 16 simulated GPUs, as many as there can be in one session"):
         gpus.simulate(known("h100"))
+
+
+def test_a_card_that_was_only_offered_counts_as_unused_until_something_runs_on_it() -> None:
+    gpus = SimulatedGpus(Simulation())
+    gpus.offer()
+    assert gpus.unused == {gpus.gpus[0].uuid}
+    gpus.cards[0].open()
+    assert not gpus.unused
+    asked_for = SimulatedGpus(Simulation((8 * GIB,)))
+    asked_for.start()
+    assert not asked_for.unused, "its user wants to see it"
+
+
+def test_a_program_s_card_has_another_name_than_one_that_was_chosen_where_none_is_offered() -> None:
+    gpus = SimulatedGpus(Simulation(offered=False))
+    assert gpus.simulate(8 * GIB) == "sim:0"
+    assert gpus.provide([24 * GIB]) == ["sim:0@24GiB"]

@@ -24,7 +24,7 @@ from gpudash.telemetry.recording.facts import (
 from gpudash.telemetry.recording.reading import is_locked, open_recording
 from gpudash.telemetry.recording.recorder import Recorder, RecordingError
 from gpudash.telemetry.recording.retention import prune
-from gpudash.telemetry.records import REMOVED, Marker, Note, Record, RunEnd, RunStarted, Sample, StepFinished
+from gpudash.telemetry.records import REMOVED, Marker, Note, Record, RunEnd, RunStarted, Sample, StepFinished, Topic
 from gpudash.telemetry.store import Store
 from gpudash.units import GIB, MIB
 from tests.unit.telemetry.recordings import ORIGIN, ORIGIN_S, begin, dated, record
@@ -344,3 +344,13 @@ def test_what_is_no_recording_is_refused(tmp_path: Path, content: bytes | None) 
 )
 def test_what_stands_depends_on_the_order_in_which_marks_were_made(made: list[Marker], stand: list[Marker]) -> None:
     assert standing_marks(made) == stand
+
+
+def test_a_run_of_the_demo_is_told_as_one(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "a.gpudash", meta={})
+    for run_id in (1, 2):
+        began = RunStarted(time_s=float(run_id), run_id=run_id, workload="training", device="cpu", spec={})
+        recorder.add(began)
+    recorder.add(Note(time_s=2.5, run_id=2, topic=Topic.DEMO, text="This run is the demo's."))
+    recorder.close()
+    assert [run.of_demo for run in read_facts(tmp_path / "a.gpudash").runs] == [False, True]

@@ -37,6 +37,8 @@ class LineRecorder(RequestRecorder):
         super().__init__(backend, tracker, index)
         self._first_used = first_used
         self._lines: list[str] = []
+        self._steps: list[int] = []
+        self._step_ended = 0
         self.allocated_bytes = 0
         self.peak_bytes = 0
         self._newest_peak = 0
@@ -55,6 +57,7 @@ class LineRecorder(RequestRecorder):
         self._newest_peak = max(self._newest_peak, self.allocated_bytes)
         if block > 0:
             self._lines.append(_line())
+            self._steps.append(self._tracker.step)
 
     @property
     def fraction(self) -> float:
@@ -65,6 +68,20 @@ class LineRecorder(RequestRecorder):
         """The most since it was last asked for, in bytes."""
         found, self._newest_peak = self._newest_peak, self.allocated_bytes
         return found
+
+    def end_step(self) -> None:
+        """A step of the program's optimizer has ended."""
+        self._step_ended = len(self.trace.events)
+
+    def kept_by_step(self) -> list[tuple[str, dict[int, int]]]:
+        """Lines of code, each with the bytes that it allocated in each step and that are there when the last has ended;
+        those with most first."""
+        found: dict[str, Counter[int]] = {}
+        for block in _held(self.trace, self._step_ended):
+            size = _rounded(self.trace.sizes[block - 1])
+            found.setdefault(self._lines[block - 1], Counter())[self._steps[block - 1]] += size
+        ordered = sorted(found.items(), key=lambda item: -item[1].total())
+        return [(line, dict(sizes)) for line, sizes in ordered[:MOST_LINES]]
 
     def lines_at_peak(self) -> list[tuple[str, int]]:
         """Lines of code, each with the bytes of what it had allocated and that was there at the peak; most first."""
@@ -87,16 +104,21 @@ def lines_at_peak(trace: Trace, lines: list[str]) -> list[tuple[str, int]]:
         if now > most:
             most = now
             place = number + 1
+    found: Counter[str] = Counter()
+    for block in _held(trace, place):
+        found[lines[block - 1]] += _rounded(trace.sizes[block - 1])
+    return found.most_common(MOST_LINES)
+
+
+def _held(trace: Trace, place: int) -> set[int]:
+    """The blocks that are there after so many events of a trace."""
     held: set[int] = set()
     for block in trace.events[:place]:
         if block > 0:
             held.add(block)
         else:
             held.discard(-block)
-    found: Counter[str] = Counter()
-    for block in held:
-        found[lines[block - 1]] += _rounded(trace.sizes[block - 1])
-    return found.most_common(MOST_LINES)
+    return held
 
 
 def _rounded(size: int) -> int:

@@ -256,6 +256,8 @@ class FollowedProgram:
         steps = max(self._made.values())
         if steps == before:
             return  # another optimizer's, as the second of a GAN
+        for recorder in self._recorders:
+            recorder.end_step()
         if steps >= self._steps:
             self._peaks.append(sum(recorder.taken_peak() for recorder in self._recorders))
             if self._after_s is None:
@@ -334,6 +336,7 @@ class FollowedProgram:
                 "index": index,
                 "trace": replace(recorder.trace, followed=steps, count_work=self._log.work).to_json(),
                 "lines": recorder.lines_at_peak(),
+                "kept": recorder.kept_by_step(),
                 "fraction": recorder.fraction,
             }
             for index, recorder in enumerate(self._recorders)

@@ -185,7 +185,7 @@ class ModelPanel(StartPanel):
     def _show_rows(self) -> None:
         left = ""
         if self._free is not None:
-            left = f", GiB left on {self._device}"
+            left = f", GiB spare on {self._device}"
         self._what.setText(f"at least{left}")
         self._what.setToolTip(plain_tip(f"{LEAST[self.task]}{left}"))
         self.list.show_rows([self._row(model) for model in self._models])

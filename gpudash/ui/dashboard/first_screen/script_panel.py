@@ -139,7 +139,7 @@ def left_cell(free: int | None, needed: int) -> RowCell:
     left = free - needed
     if left < 0:
         return RowCell(f"✕ {-left / GIB:.1f} short", "critical", right=True)
-    return RowCell(f"{left / GIB:.1f} left", "good", right=True)
+    return RowCell(f"{left / GIB:.1f} spare", "good", right=True)
 
 
 class DropArea(QWidget):

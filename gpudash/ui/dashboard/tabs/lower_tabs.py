@@ -280,11 +280,24 @@ class LowerTabs(QWidget):
                 self.bar.setCurrentIndex(0)
             self.bar.setTabVisible(place, bool(count))
 
-    def refresh_source(self, log: RequestLog | None, run: RunView | None, cursor_s: float | None) -> None:
-        """Show what the lines of the program hold, while that can be seen; without a log there is no such tab."""
+    def refresh_source(
+        self, log: RequestLog | None, run: RunView | None, cursor_s: float | None, why_none: str = ""
+    ) -> None:
+        """Show what the lines of the program hold, while that can be seen.
+
+        Args:
+            log: of the device that is shown.
+            run: in view.
+            cursor_s: session time of the cursor, ``None`` without one.
+            why_none: why nothing is known of the lines of this run; without a log, and "" here, there is no such tab.
+        """
         from gpudash.ui.dashboard.tabs.source_tab import SourceTab, has_own_lines  # few sessions know of any
 
-        known = log is not None and has_own_lines(log)
+        if log is not None and has_own_lines(log):
+            why_none = ""
+        else:
+            log = None
+        known = log is not None or bool(why_none)
         if self.source is None:
             if not known:
                 return
@@ -296,7 +309,11 @@ class LowerTabs(QWidget):
         place = self._pages.indexOf(self.source)
         if self.bar.isTabVisible(place) != known:
             self.bar.setTabVisible(place, known)
-        if log is not None and known and not self._collapsed and self._pages.currentWidget() is self.source:
+        if not known or self._collapsed or self._pages.currentWidget() is not self.source:
+            return
+        if log is None:
+            self.source.say_why_not(why_none)
+        else:
             self.source.refresh(log, run, cursor_s)
 
     def set_palette(self, palette: Palette) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from gpudash.memory.explaining.annotated_source import AnnotatedSource, held_source, is_own_file
-from gpudash.memory.request_log import HeldLine, RequestLog
+from gpudash.memory.explaining.annotated_source import is_own_file
+from gpudash.memory.request_log import RequestLog
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.colours import Palette
-from gpudash.ui.explanation.source import SourcePanel
+from gpudash.ui.explanation.held_source import HeldSource
 from gpudash.units import format_moment
 
 PERIOD_S = 0.5
@@ -20,23 +20,18 @@ PEAK = "Bytes that each line held at the peak of the run, and kept of every step
 AT = "Bytes that each line held at {}, and kept of every step."
 
 
-class SourceTab(SourcePanel):
-    """Files of the program that hold memory, the one with most in front until another is chosen.
+class SourceTab(HeldSource):
+    """What the lines of the program hold, as they come and go.
 
     Args:
         clock: monotonic seconds; for tests.
     """
 
     def __init__(self, palette: Palette, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(palette, "SOURCE")
-        self.stack_button.hide()
-        self.setProperty("role", "")
+        super().__init__(palette)
         self._clock = clock
         self._refreshed_s = float("-inf")
         self._key: object = None
-        self._files: list[str] = []
-        self._chosen = ""
-        self.file_chosen.connect(self._choose)
 
     def refresh(self, log: RequestLog, run: RunView | None, cursor_s: float | None) -> None:
         """Show what the lines hold at the cursor, else now, or at the peak of a run that is over.
@@ -61,42 +56,9 @@ class SourceTab(SourcePanel):
         steps = None
         if run is not None:
             steps = run.step_times.known()[0]
-        self._show(log.held_by_line(moment, steps), foot)
-
-    def _show(self, held: Mapping[tuple[str, int], HeldLine], foot: str) -> None:
-        sizes: dict[str, int] = {}
-        for (file, _line), one in held.items():
-            if is_own_file(file):
-                sizes[file] = sizes.get(file, 0) + one.bytes
-        files = sorted(sizes, key=lambda file: -sizes[file])
-        if set(files) != set(self._files):
-            self._files = files
-            self.show_files(files)
-        front = self._chosen if self._chosen in sizes else next(iter(files), "")
-        source = _source(held, front)
-        if source is not None:
-            self.show_source(source)
-            self.foot.setText(foot)
-
-    def _choose(self, file: str) -> None:
-        self._chosen = file
-        self._key = None
-        self._refreshed_s = float("-inf")
-
-    def set_palette(self, palette: Palette) -> None:
-        """Redraw in other colours."""
-        self.view.set_palette(palette)
+        self.show_held(log.held_by_line(moment, steps), foot)
 
 
 def has_own_lines(log: RequestLog) -> bool:
     """Whether anything of the program's own files has allocated."""
     return any(is_own_file(line.file) for line in log.lines)
-
-
-def _source(held: Mapping[tuple[str, int], HeldLine], front: str) -> AnnotatedSource | None:
-    if not front:
-        return None
-    lines = {line: one for (file, line), one in held.items() if file == front}
-    return held_source(
-        front, {line: one.bytes for line, one in lines.items()}, {line: one.growth for line, one in lines.items()}
-    )

@@ -88,6 +88,13 @@ class FakePlaying:
     def _id(self) -> int:
         return len(self.store.runs)
 
+    def clock(self) -> float:
+        return self._now_s
+
+    def emit(self, *events: Event) -> None:
+        for event in events:
+            self.store.apply(event)
+
     def _end(self, event: Event) -> None:
         self._apply(event)
         self.running = False

@@ -257,3 +257,14 @@ def test_lines_that_are_on_are_ended_when_the_presenter_goes_elsewhere(wanted: s
     played = Played([MINE, MINE]).wait()
     getattr(played.show, wanted)()
     assert played.lines.stops == 1
+
+
+def test_a_run_of_the_demo_says_so_once_and_one_of_the_user_does_not() -> None:
+    played = Played([replace(DEVICES, acts=DEVICES.acts[:1])])
+    played.session.begin()
+    played.wait()
+    assert played.show.busy
+    played.session.finish()
+    played.wait().wait().wait()
+    users, demos = played.session.store.runs
+    assert not users.of_demo and demos.of_demo and len(demos.notes) == 1

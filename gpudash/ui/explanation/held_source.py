@@ -1,0 +1,81 @@
+"""The files of a program with what their lines hold at a moment, one of them in front."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gpudash.memory.explaining.annotated_source import AnnotatedSource, held_source, is_own_file
+from gpudash.memory.request_log import HeldLine
+from gpudash.ui.colours import Palette
+from gpudash.ui.explanation.source import SourcePanel
+
+Held = Mapping[tuple[str, int], HeldLine]
+"""What lines hold, by file and line."""
+
+NO_LINES = "No line of your own files held memory then."
+UNREADABLE = "{} cannot be read here, so its lines are not shown. It held memory when the program ran."
+
+
+class HeldSource(SourcePanel):
+    """Files that hold memory, the one with most in front until another is chosen."""
+
+    def __init__(self, palette: Palette, title: str = "SOURCE") -> None:
+        super().__init__(palette, title)
+        self.stack_button.hide()
+        self.setProperty("role", "")
+        self._files: list[str] = []
+        self._chosen = ""
+        self._held: Held = {}
+        self._foot = ""
+        self.file_chosen.connect(self._choose)
+
+    def show_held(self, held: Held, foot: str) -> None:
+        """Show what the lines of the program's own files hold.
+
+        Args:
+            held: what they hold.
+            foot: a sentence below them that says when that is.
+        """
+        self._held = held
+        self._foot = foot
+        sizes: dict[str, int] = {}
+        for (file, _line), one in held.items():
+            if is_own_file(file):
+                sizes[file] = sizes.get(file, 0) + one.bytes
+        files = sorted(sizes, key=lambda file: -sizes[file])
+        if set(files) != set(self._files):
+            self._files = files
+            self.show_files(files)
+        front = self._chosen if self._chosen in sizes else next(iter(files), "")
+        if not front:
+            self.say_why_not(NO_LINES)
+            return
+        source = _source(held, front)
+        if source is None:
+            self.say_why_not(UNREADABLE.format(front))
+            return
+        self.view.show()
+        self.show_source(source)
+        self.foot.setText(foot)
+
+    def say_why_not(self, sentence: str) -> None:
+        """Say in place of the source why there is none."""
+        self.view.hide()
+        self.note.setText(sentence)
+        self.note.show()
+        self.foot.setText("")
+
+    def _choose(self, file: str) -> None:
+        self._chosen = file
+        self.show_held(self._held, self._foot)
+
+    def set_palette(self, palette: Palette) -> None:
+        """Redraw in other colours."""
+        self.view.set_palette(palette)
+
+
+def _source(held: Held, front: str) -> AnnotatedSource | None:
+    lines = {line: one for (file, line), one in held.items() if file == front}
+    return held_source(
+        front, {line: one.bytes for line, one in lines.items()}, {line: one.growth for line, one in lines.items()}
+    )

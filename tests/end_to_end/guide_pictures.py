@@ -1,0 +1,65 @@
+"""The guide's pictures: ``python -m tests.end_to_end.guide_pictures`` draws them anew by the real window.
+
+Names behind it choose some: ``compare``, ``fleet``, ``ranks``, ``reopened``, ``snapshot``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.benchmarks.fleet_overview import GPUS, MACHINES, server
+from tests.end_to_end.fleet_scenario import ADDRESS
+
+PICTURES = Path("resources/readme")
+
+LONGEST_S = 300.0
+
+
+@dataclass(frozen=True)
+class GuidePicture:
+    """What is played, and which of its pictures is taken.
+
+    Attributes:
+        scenario: its name in `tests.end_to_end.window_driver`.
+        picture: without its ending.
+    """
+
+    scenario: str
+    picture: str
+
+
+GUIDE: Mapping[str, GuidePicture] = {
+    "compare": GuidePicture("compared", "dark"),
+    "fleet": GuidePicture("generated_fleet", "fleet-light"),
+    "ranks": GuidePicture("ranks", "dark"),
+    "reopened": GuidePicture("reopened", "reopened-dark"),
+    "snapshot": GuidePicture("sample_report", "snapshot-dark"),
+}
+"""Name of the picture → where it comes from."""
+
+
+def main() -> None:
+    """Play each in a process of its own, and keep its picture."""
+    for name in sys.argv[1:] or GUIDE:
+        wanted = GUIDE[name]
+        with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+            environment = {**os.environ, "GPUDASH_HOME": f"{folder}/home", "QT_QPA_PLATFORM": "offscreen"}
+            if name == "fleet":
+                port = stack.enter_context(server())
+                environment |= {ADDRESS: f"prometheus:http://127.0.0.1:{port}", "FLEET_GPUS": str(MACHINES * GPUS)}
+            command = [sys.executable, "-m", "tests.end_to_end.window_driver", wanted.scenario, folder]
+            subprocess.run(command, env=environment, check=True, timeout=LONGEST_S)
+            shutil.copyfile(Path(folder, f"{wanted.picture}.png"), PICTURES / f"{name}.png")
+            sys.stdout.write(f"{PICTURES / name}.png\n")
+
+
+if __name__ == "__main__":
+    main()
