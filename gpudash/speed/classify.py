@@ -243,6 +243,7 @@ def _many_tensors(name: str, reads: list[Tensor], writes: list[Tensor]) -> Opera
         flops=0,
         read_bytes=_bytes(reads),
         written_bytes=_bytes(written),
+        shape=(round(each_list),),
         launches=launches,
     )
 
@@ -273,6 +274,9 @@ def _by_bytes(
     if "batch_norm" in name and scalars.get("training"):
         # The statistics, then the values.
         extra = 1
+    shape: tuple[int, ...] = ()
+    if plain in ("upsample_bilinear2d", "upsample_bicubic2d") and not scalars.get("channels_last"):
+        shape = (prod(writes[0].shape[:-2]), prod(writes[0].shape[-2:]))
     arithmetic = max([*reads, *writes], key=lambda tensor: prod(tensor.shape) * tensor.element_size)
     return Operation(
         name=name,
@@ -281,6 +285,7 @@ def _by_bytes(
         flops=flops,
         read_bytes=read_bytes,
         written_bytes=written_bytes,
+        shape=shape,
         launches=_LAUNCHES.get(plain, 1) + extra,
     )
 

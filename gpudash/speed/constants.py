@@ -40,13 +40,16 @@ class Constants:
         depthwise_bandwidth, depthwise_bandwidth_channels_last: their share of the bandwidth.
         attention, attention_masked: share of the peak of fused attention without and with a mask.
         exponential: cycles of a multiprocessor for one score of attention, beside its products.
-        l2, l2_rate: share of the second-level cache in which what was just written is found again, and how many times
-            faster than memory it is.
+        l2, l2_fall, l2_rate: share of the second-level cache of which half is found again that was just written, how
+            steeply that falls with the bytes, and how many times faster than memory it is.
+        depthwise_wide, depthwise_wide_channels_last: factor on the time of depthwise convolutions of more than 25
+            elements, for which PyTorch has no kernel of their own.
+        plane: of one image and channel of a bilinear resize, whose threads each go over all of them.
         launch: of a kernel, on the device.
         start: of a step, before its first and after its last kernel.
         overlap: exponent p of (a^p + b^p)^(1/p), which joins arithmetic and memory of a kernel.
         elementwise, cast, copy, batch_norm, layer_norm, softmax, reduction, pool, resize, gather: shares of the
-            bandwidth, by what a kernel does; so too batch_norm_training, optimizer, sort and unknown.
+            bandwidth, by what a kernel does; so too normalisation_training, optimizer, sort and unknown.
         backward_convolution, backward_depthwise, backward_attention: factors on those shares for gradients.
         synchronisation: that the device is idle after the host waited for it.
         link: share of the link's rate that copies of pinned memory get.
@@ -54,6 +57,7 @@ class Constants:
         copy_start: of one copy.
         peer: share of the rate between cards that a ring of NCCL gets.
         hop: from one rank to the next.
+        full_rate: the most of tensor cores' peak that a card gets which sums in fp32 at the full rate.
         graph: for the host to start a CUDA graph.
     """
 
@@ -81,6 +85,10 @@ class Constants:
     exponential: float
     l2: float
     l2_rate: float
+    l2_fall: float
+    depthwise_wide: float
+    depthwise_wide_channels_last: float
+    plane: float
     launch: float
     start: float
     overlap: float
@@ -97,7 +105,7 @@ class Constants:
     backward_convolution: float
     backward_depthwise: float
     backward_attention: float
-    batch_norm_training: float
+    normalisation_training: float
     optimizer: float
     sort: float
     unknown: float
@@ -108,6 +116,7 @@ class Constants:
     peer: float
     hop: float
     graph: float
+    full_rate: float
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpudash.devices.card_performance import CardPerformance
-from gpudash.speed.columns import HALF, RATES, Columns, Floats, kind_index
+from gpudash.speed.columns import DTYPES, HALF, RATES, Columns, Floats, kind_index
 from gpudash.speed.constants import Constants
 from gpudash.speed.work import ATTENTION, CONVOLUTION, DEPTHWISE, GROUPED, PRODUCT
+
+_FLOAT32 = DTYPES.index("float32")
+_TF32 = DTYPES.index("tf32")
 
 
 @dataclass(frozen=True)
@@ -36,8 +39,15 @@ def kernel_times(columns: Columns, card: CardPerformance, constants: Constants) 
     share = np.array([getattr(c, name) for name in RATES])[columns.rate]
     moved = columns.bytes.copy()
     arithmetic = np.zeros_like(moved)
-    peak = tensor_peak(card)[columns.dtype]
+    peaks = tensor_peak(card, c)
+    peak = peaks[columns.dtype]
     kinds = columns.kind
+    # Convolutions in fp32 use TF32 where a card has it, products do not (torch.backends.cudnn.allow_tf32 is True,
+    # torch.backends.cuda.matmul.allow_tf32 False).
+    convolved = np.isin(kinds, [kind_index(kind) for kind in (CONVOLUTION, GROUPED)])
+    peak = np.where(convolved & (columns.dtype == _FLOAT32), peaks[_TF32], peak)
+    # Only tensor cores want channels last.
+    turned = ~columns.channels_last & (peak > card.flops["float32"])
 
     product = kinds == kind_index(PRODUCT)
     if product.any():
@@ -49,7 +59,7 @@ def kernel_times(columns: Columns, card: CardPerformance, constants: Constants) 
 
     convolution = kinds == kind_index(CONVOLUTION)
     if convolution.any():
-        _convolutions(columns, convolution, peak, card, c, arithmetic, moved)
+        _convolutions(columns, convolution, peak, turned, card, c, arithmetic, moved)
 
     grouped = kinds == kind_index(GROUPED)
     if grouped.any():
@@ -60,7 +70,7 @@ def kernel_times(columns: Columns, card: CardPerformance, constants: Constants) 
         rate = rate * np.where(last, c.grouped_channels_last, 1.0)
         rate = rate * np.where(columns.backward[grouped], c.backward_convolution, 1.0)
         arithmetic[grouped] = columns.flops[grouped] / (peak[grouped] * rate)
-        moved[grouped] *= 1 + np.where(last, 0.0, c.turned)
+        moved[grouped] *= 1 + np.where(turned[grouped], c.turned, 0.0)
 
     depthwise = kinds == kind_index(DEPTHWISE)
     if depthwise.any():
@@ -68,6 +78,8 @@ def kernel_times(columns: Columns, card: CardPerformance, constants: Constants) 
         rate = np.where(last, c.depthwise_channels_last, c.depthwise)
         rate = rate * np.where(columns.backward[depthwise], c.backward_depthwise, 1.0)
         # On cuda's cores, whatever the dtype: tensor cores have nothing to share between channels.
+        wide = np.where(last, c.depthwise_wide_channels_last, c.depthwise_wide)
+        rate = rate / np.where(columns.shape[depthwise, 4] > 25, wide, 1.0)
         arithmetic[depthwise] = columns.flops[depthwise] / (card.flops["float32"] * rate)
         share[depthwise] = np.where(last, c.depthwise_bandwidth_channels_last, c.depthwise_bandwidth)
 
@@ -75,19 +87,26 @@ def kernel_times(columns: Columns, card: CardPerformance, constants: Constants) 
     if attention.any():
         arithmetic[attention] = _attention(columns, attention, peak, card, c)
 
+    resized = (columns.rate == RATES.index("resize")) & (columns.shape[:, 0] > 1)
+    if resized.any():
+        # One thread for each position of the result goes over all images and channels (UpSampleBilinear2d.cu).
+        planes, positions = columns.shape[resized, :2].T
+        rounds = np.ceil(positions / (card.multiprocessors * 1024))
+        arithmetic[resized] = np.maximum(arithmetic[resized], planes * rounds * c.plane)
+
     # What fits into the cache and was just written need not come from memory: less so the more of the cache it takes.
-    found = 1 / (1 + (columns.bytes / (c.l2 * card.l2_bytes)) ** 2)
+    found = 1 / (1 + (columns.bytes / (c.l2 * card.l2_bytes)) ** c.l2_fall)
     memory = moved / (card.bytes_per_s * share) * (1 - found * (1 - 1 / c.l2_rate))
     return KernelTimes(arithmetic, memory, columns.launches * c.launch, c.overlap)
 
 
-def tensor_peak(card: CardPerformance) -> Floats:
+def tensor_peak(card: CardPerformance, c: Constants) -> Floats:
     """Products' FLOPs a second, by `DTYPES`, that the card keeps up within its power."""
     # Torch's default is "highest": products in fp32 do not use TF32.
     fp32 = card.flops["float32"]
     half = card.flops.get("float16", fp32)
     brain = card.flops.get("bfloat16", fp32)
-    kept = _kept(card)
+    kept = _kept(card, c)
     tf32 = card.flops.get("tf32", fp32)
     return np.array([fp32, max(half * kept, fp32), max(brain * kept, fp32), max(tf32 * kept, fp32), fp32 / 32])
 
@@ -96,13 +115,13 @@ _BASE_W = 0.2
 """Share of the board's power that fans, memory and leakage take."""
 
 
-def _kept(card: CardPerformance) -> float:
-    """Share of the tensor cores' peak that the board's power allows.
+def _kept(card: CardPerformance, c: Constants) -> float:
+    """Share of the tensor cores' peak that their feeding and the board's power allow.
 
     A FLOP on tensor cores costs energy by the chip's process: about 1.8 pJ at 12 nm (no bfloat16: Volta, Turing),
-    1.3 pJ at 8 nm (GA10x, of little L2), 1.05 pJ at 7 nm (A100, of a low clock), 0.75 pJ at 5 nm and below. Not
-    fitted: chosen so that cards known for it come out as they are (L4 at half of its peak, T4 at less than half, A10
-    at three quarters, H100 at three quarters, A100 unharmed).
+    1.3 pJ at 8 nm (GA10x, of little L2), 1.05 pJ at 7 nm (A100, of a low clock), 0.75 pJ at 5 nm, and 0.45 pJ on
+    Blackwell's data centre cards (of HBM3e). Not fitted: chosen so that cards known for it come out as they are (L4 at
+    less than two thirds of its peak, T4 at less than half, A10 and H100 at three quarters, A100 unharmed).
     """
     half = card.flops.get("float16", card.flops["float32"])
     if "bfloat16" not in card.flops:
@@ -111,9 +130,14 @@ def _kept(card: CardPerformance) -> float:
         joule = 1.3e-12
     elif card.clock_hz < 1.5e9:
         joule = 1.05e-12
+    elif card.bytes_per_s > 6e12:
+        joule = 0.45e-12
     else:
         joule = 0.75e-12
-    return min(card.power_w * (1 - _BASE_W) / (half * joule), 1.0)
+    fed = 1.0
+    if half > 3 * card.flops["float32"]:
+        fed = c.full_rate
+    return min(card.power_w * (1 - _BASE_W) / (half * joule), fed)
 
 
 _TILES = ((256, 128, "large_tile"), (128, 128, ""), (64, 64, "small_tile"))
@@ -141,6 +165,7 @@ def _convolutions(
     columns: Columns,
     mask: NDArray[np.bool_],
     peak: Floats,
+    turned: NDArray[np.bool_],
     card: CardPerformance,
     c: Constants,
     arithmetic: Floats,
@@ -164,8 +189,7 @@ def _convolutions(
         ideal = 2.0 * batch * positions * channels_in * channels_out * kernel
         both = columns.flops[mask] > 1.5 * ideal
         arithmetic[mask] = np.where(backward, by_weight + np.where(both, by_input, 0.0), forth)
-    turned = np.where(pointwise, c.turned_pointwise, c.turned)
-    moved[mask] *= 1 + np.where(last, 0.0, turned)
+    moved[mask] *= 1 + np.where(turned[mask], np.where(pointwise, c.turned_pointwise, c.turned), 0.0)
 
 
 def _attention(columns: Columns, mask: NDArray[np.bool_], peak: Floats, card: CardPerformance, c: Constants) -> Floats:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp, sqrt
 
@@ -12,9 +11,23 @@ from numpy.typing import NDArray
 from gpudash.devices.card_performance import CardPerformance
 from gpudash.speed.changes import Change, changes
 from gpudash.speed.columns import Columns, columns_of
-from gpudash.speed.constants import Constants, constants, spread
+from gpudash.speed.constants import Constants, Spread, constants, spread
 from gpudash.speed.kernels import KernelTimes, kernel_times
-from gpudash.speed.work import BOUNDS, KINDS, UNKNOWN, Gain, HostSpeed, StepTime, StepWork
+from gpudash.speed.work import (
+    ATTENTION,
+    BOUNDS,
+    CONVOLUTION,
+    DEPTHWISE,
+    GROUPED,
+    KINDS,
+    NORMALISATION,
+    OPTIMIZER,
+    UNKNOWN,
+    Gain,
+    HostSpeed,
+    StepTime,
+    StepWork,
+)
 
 Floats = NDArray[np.float64]
 
@@ -30,13 +43,13 @@ def predict(work: StepWork, card: CardPerformance, host: HostSpeed) -> StepTime:
     median_s = step.seconds()
     by_kind = step.by_kind()
     unknown = int(columns.count[columns.kind == KINDS.index(UNKNOWN)].sum())
-    low, high = _interval(step, by_kind, card, host)
-    bound = step.bound()
+    known = spread()
+    further = _further(step, card, host, known)
     return StepTime(
         median_s=median_s,
-        low_s=median_s * exp(low),
-        high_s=median_s * exp(high),
-        bound=bound,
+        low_s=median_s * exp(-sqrt(known.low**2 + further)),
+        high_s=median_s * exp(sqrt(known.high**2 + further)),
+        bound=step.bound(),
         by_kind=by_kind,
         host_s=step.host_s,
         device_s=step.device_s,
@@ -47,7 +60,7 @@ def predict(work: StepWork, card: CardPerformance, host: HostSpeed) -> StepTime:
         items=work.items,
         unit=work.unit,
         gains=_gains(work, columns, card, host, step, c),
-        source=spread().source,
+        source=known.source,
     )
 
 
@@ -128,7 +141,7 @@ class _Step:
 
 
 def _step(work: StepWork, columns: Columns, card: CardPerformance, host: HostSpeed, c: Constants) -> _Step:
-    per_operation = np.where(columns.backward_phase, host.backward_operation_s, host.operation_s)
+    per_operation = np.where(columns.backward_phase, host.backward_operation_s, host.operation_s) * _starts(columns)
     exchange_s, last_s = _exchange(work, card, c)
     return _Step(
         columns=columns,
@@ -140,6 +153,21 @@ def _step(work: StepWork, columns: Columns, card: CardPerformance, host: HostSpe
         waiting_s=max(work.synchronisations - 1, 0) * c.synchronisation,
         start_s=c.start,
     )
+
+
+_STARTS = {CONVOLUTION: 2.5, DEPTHWISE: 2.5, GROUPED: 2.5, ATTENTION: 2.0, NORMALISATION: 1.5}
+"""How many times as long as a usual operation the host takes to start one of these: cuDNN looks up its plan, fused
+kernels make several tensors. From what PyTorch's profiler shows as their own CPU time; not fitted."""
+
+_A_TENSOR = 0.05
+"""The same for each tensor of an operation over a list of them."""
+
+
+def _starts(columns: Columns) -> Floats:
+    """Of each operation, how long the host takes to start it, as a multiple of a usual one."""
+    by_kind = np.array([_STARTS.get(kind, 1.0) for kind in KINDS])
+    listed = np.where(columns.kind == KINDS.index(OPTIMIZER), columns.shape[:, 0] - 1, 0.0)
+    return by_kind[columns.kind] + _A_TENSOR * listed
 
 
 def _copy_s(work: StepWork, card: CardPerformance, c: Constants) -> float:
@@ -163,25 +191,22 @@ def _exchange(work: StepWork, card: CardPerformance, c: Constants) -> tuple[floa
     return passes * work.exchanged_bytes / rate + buckets * start_s, passes * last_bytes / rate + start_s
 
 
-def _interval(step: _Step, by_kind: Mapping[str, float], card: CardPerformance, host: HostSpeed) -> tuple[float, float]:
-    """Logarithms of the bounds over the median: independent doubts add up as squares."""
-    known = spread()
-    total = max(sum(by_kind.values()), 1e-12)
+def _further(step: _Step, card: CardPerformance, host: HostSpeed, known: Spread) -> float:
+    """Doubts beside those of the steps that were measured, as a sum of squares: they are independent."""
+    kernels = step.kernels.together * step.columns.count
+    total = max(float(kernels.sum()), 1e-12)
     median_s = step.seconds()
-    doubts = [known.kinds.get(kind, 0.0) * seconds / total for kind, seconds in by_kind.items()]
-    backward = float((step.kernels.together * step.columns.backward_phase) @ step.columns.count)
-    doubts.append(known.training * backward / total)
+    doubts = [known.kinds.get(kind, 0.0) * seconds / total for kind, seconds in step.by_kind().items()]
+    doubts.append(known.training * float(kernels[step.columns.backward_phase].sum()) / total)
     if (card.multiprocessors, card.bytes_per_s) not in known.seen:
         doubts.append(known.unseen_card)
-    if getattr(card, "derived", False):
+    if card.derived:
         doubts.append(known.guessed_card)
-    # The host's share counts by how much the step would change with it.
-    host_weight = min((step.host_s / median_s) ** 8, 1.0)
+    # The host's speed counts by how much the step would change with it.
     host_doubt = known.host if host.source.startswith("measured") else known.usual_host
-    doubts.append(host_doubt * host_weight)
+    doubts.append(host_doubt * min((step.host_s / median_s) ** 8, 1.0))
     doubts.append(known.copies * (step.copy_s + step.communication_s) / median_s)
-    further = sum(doubt**2 for doubt in doubts)
-    return -sqrt(known.low**2 + further), sqrt(known.high**2 + further)
+    return sum(doubt**2 for doubt in doubts)
 
 
 def _gains(

@@ -56,7 +56,8 @@ class Operation(NamedTuple):
         written_bytes: that it writes.
         shape: what decides its kernel: of a product (batch, m, n, k); of a convolution (batch, channels in, channels
             out, groups, elements of the kernel, positions out); of attention (batch, heads, queries, keys, width of a
-            head); of an operation over a list of tensors (tensors,); else ().
+            head); of a bilinear or bicubic resize (images times channels, positions out); of an
+            operation over a list of tensors (tensors,); else ().
         launches: kernels that CUDA starts for it.
         phase: "forward", "backward" or "optimizer"; "" where that is not known.
         channels_last: of a convolution, whether its tensors lie so in memory.

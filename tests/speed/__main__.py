@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import sys
 import time
+import tomllib
 import warnings
+from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.speed import stub_torchvision, tables, traces
@@ -42,6 +44,35 @@ def _trace(for_fit: bool) -> None:
         print("not traced:", name, why)
 
 
+def _fit() -> None:
+    from gpudash.speed.constants import FILE
+    from tests.speed import fitting
+
+    works = traces.read()
+    rows = [row for row in tables.read() if row.for_fit]
+    names = fitting.fitted_names(tomllib.loads(FILE.read_text())["known"])
+    fitted, operation_s = fitting.fit(fitting.steps_of(rows, works), fitting.begin(), names, fitting.OPERATION_S)
+    out = list(fitting.left_out(rows, works, fitted, names))
+    low, high = fitting.bounds(out, works)
+    traced = [row for row in rows if traces.key(row) in works]
+    models = len({row.model for row in traced})
+    source = (
+        f"a fit of {datetime.now(UTC).date()} to {len(traced)} steps of {models} models of timm on "
+        f"RTX 3090 and 4090, which are published ({tables.SOURCE})"
+    )
+    fitting.write(fitted, names, low, high, source)
+    print(source)
+    print("operations of the hosts:", operation_s, "interval:", low, high)
+
+
+def _blind() -> None:
+    from gpudash.speed.work import HostSpeed
+    from tests.speed import report
+
+    for line in report.blind(list(tables.read()), traces.read(), HostSpeed()):
+        print(line)
+
+
 def main(arguments: list[str]) -> None:
     """One of the commands above."""
     match arguments:
@@ -51,6 +82,10 @@ def main(arguments: list[str]) -> None:
             _trace(for_fit=False)
         case ["trace", "fit"]:
             _trace(for_fit=True)
+        case ["fit"]:
+            _fit()
+        case ["blind"]:
+            _blind()
         case _:
             print(__doc__)
 

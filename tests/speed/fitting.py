@@ -2,31 +2,52 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 
 import numpy as np
+import tomlkit
 from numpy.typing import NDArray
 
 from gpudash.devices.card_performance import CARD_PERFORMANCE, CardPerformance
-from gpudash.speed.columns import Columns
-from gpudash.speed.constants import Constants
+from gpudash.speed import prediction
+from gpudash.speed.columns import Columns, columns_of
+from gpudash.speed.constants import FILE, Constants, spread
 from gpudash.speed.kernels import kernel_times
-from gpudash.speed.prediction import joined
-from gpudash.speed.work import StepWork
+from gpudash.speed.work import HostSpeed, StepWork
+from tests.speed import traces
 from tests.speed.tables import Row
 
 Floats = NDArray[np.float64]
 
+START = Path(__file__).with_name("start.toml")
+
 HELD_WITHIN = 0.35
 """How far, as a logarithm, a constant may usually be from where it starts: a prior's standard deviation."""
+
+HELD_CLOSER = {
+    # What kernels that only move memory get of the bandwidth is known well enough, and no more than all of it.
+    **dict.fromkeys(("elementwise", "cast", "batch_norm", "layer_norm", "softmax", "reduction"), 0.08),
+    **dict.fromkeys(("copy", "product_bandwidth"), 0.15),
+    "l2_fall": 0.1,
+    "overlap": 0.2,
+    "start": 0.2,
+    "launch": 0.2,
+    "exponential": 0.2,
+    "wave": 0.2,
+}
 
 USUAL_ERROR = 0.08
 """Of a step, as a logarithm, against which that is weighed."""
 
 HOSTS = ("rtx3090", "rtx4090")
 """The computers of the fit's cards, whose time to start an operation nobody published: it is fitted, and not kept."""
+
+OPERATION_S = (8e-6, 6e-6)
+"""Where those begin."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +67,14 @@ class Steps:
         device = np.add.reduceat(
             kernel_times(self.columns, self.card, constants).together * self.columns.count, self.begins
         )
-        return joined(device + constants.start, self.operations * operation_s)
+        return prediction.joined(device + constants.start, self.operations * operation_s)
 
 
-def steps_of(rows: Sequence[Row], works: dict[object, StepWork], key: object) -> list[Steps]:
+def steps_of(rows: Sequence[Row], works: dict[traces.Key, StepWork]) -> list[Steps]:
     """By card."""
     by_card: defaultdict[str, list[Row]] = defaultdict(list)
     for row in rows:
-        if key(row) in works:  # type: ignore[operator]
+        if traces.key(row) in works:
             by_card[row.table.card].append(row)
     found = []
     for card, its_rows in by_card.items():
@@ -62,10 +83,10 @@ def steps_of(rows: Sequence[Row], works: dict[object, StepWork], key: object) ->
         begins = []
         for row in its_rows:
             begins.append(len(operations))
-            work = works[key(row)]  # type: ignore[operator]
+            work = works[traces.key(row)]
             operations += list(work.operations)
             counts += list(work.operations.values())
-        totals = [sum(works[key(row)].operations.values()) for row in its_rows]  # type: ignore[operator]
+        totals = [sum(works[traces.key(row)].operations.values()) for row in its_rows]
         found.append(
             Steps(
                 card=CARD_PERFORMANCE[card],
@@ -92,6 +113,7 @@ def fit(
 ) -> tuple[Constants, list[float]]:
     """``names`` of the constants, and the hosts' times, by Levenberg and Marquardt with weights after Huber."""
     begin = np.log([*(getattr(start, name) for name in names), *operation_s])
+    held = np.array([HELD_CLOSER.get(name, HELD_WITHIN) for name in names] + [HELD_WITHIN] * len(operation_s))
 
     def unpacked(values: Floats) -> tuple[Constants, list[float]]:
         numbers = np.exp(values)
@@ -104,7 +126,7 @@ def fit(
     def cost(values: Floats) -> float:
         size = np.abs(residual(values))
         huber = np.where(size < 1.5, size**2 / 2, 1.5 * size - 1.125).sum()
-        return float(huber + (((values - begin) / HELD_WITHIN) ** 2).sum() / 2)
+        return float(huber + (((values - begin) / held) ** 2).sum() / 2)
 
     values = begin.copy()
     damping = 1.0
@@ -117,8 +139,8 @@ def fit(
             moved = values.copy()
             moved[index] += 0.02
             jacobian[:, index] = (residual(moved) - off) / 0.02
-        normal = jacobian.T @ (jacobian * weight[:, None]) + np.eye(len(values)) / HELD_WITHIN**2
-        gradient = jacobian.T @ (weight * off) + (values - begin) / HELD_WITHIN**2
+        normal = jacobian.T @ (jacobian * weight[:, None]) + np.diag(1 / held**2)
+        gradient = jacobian.T @ (weight * off) + (values - begin) / held**2
         improved = False
         for _ in range(6):
             tried = values - np.linalg.solve(normal + damping * np.diag(np.diag(normal)), gradient)
@@ -134,6 +156,57 @@ def fit(
     return unpacked(values)
 
 
+def begin() -> Constants:
+    """Where the fit starts, and what it is held to."""
+    known = tomllib.loads(FILE.read_text())["known"]
+    return Constants(**tomllib.loads(START.read_text())["fitted"], **known)
+
+
 def fitted_names(known: Sequence[str]) -> list[str]:
     """All constants but those that no data speak of."""
     return [field.name for field in fields(Constants) if field.name not in known]
+
+
+FOLDS = 6
+
+
+def left_out(
+    rows: Sequence[Row], works: dict[traces.Key, StepWork], start: Constants, names: Sequence[str]
+) -> Iterator[tuple[Row, Constants]]:
+    """Each row with constants of a fit that saw nothing of its family, begun at ``start``."""
+    families = sorted({row.family for row in rows})
+    for fold in range(FOLDS):
+        out = set(families[fold::FOLDS])
+        kept = steps_of([row for row in rows if row.family not in out], works)
+        constants, _ = fit(kept, start, names, OPERATION_S, turns=4)
+        yield from ((row, constants) for row in rows if row.family in out and traces.key(row) in works)
+
+
+def bounds(rows: Sequence[tuple[Row, Constants]], works: dict[traces.Key, StepWork]) -> tuple[float, float]:
+    """`Spread.low` and `Spread.high`, with which one step in twenty is shorter and one longer than the interval."""
+    host = HostSpeed()
+    known = spread()
+    off = []
+    further = []
+    for row, constants in rows:
+        work = works[traces.key(row)]
+        card = CARD_PERFORMANCE[row.table.card]
+        step = prediction._step(work, columns_of(work), card, host, constants)
+        off.append(np.log(row.step_s / step.seconds()))
+        further.append(prediction._further(step, card, host, known))
+    # Beyond sqrt(bound^2 + further) lies what is, in squares less its own further doubts, beyond the bound.
+    squares = np.array(off) ** 2 - np.array(further)
+    signed = np.sign(off) * np.sqrt(np.maximum(squares, 0))
+    low, high = np.quantile(signed, (0.05, 0.95))
+    return float(low), float(high)
+
+
+def write(constants: Constants, names: Sequence[str], low: float, high: float, source: str) -> None:
+    """Into the file that predictions read, with its comments."""
+    document = tomlkit.parse(FILE.read_text())
+    document["source"] = source
+    for name in names:
+        document["fitted"][name] = float(f"{getattr(constants, name):.4g}")  # type: ignore[index]
+    document["spread"]["low"] = round(low, 3)  # type: ignore[index]
+    document["spread"]["high"] = round(high, 3)  # type: ignore[index]
+    FILE.write_text(tomlkit.dumps(document))

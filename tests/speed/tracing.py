@@ -54,7 +54,9 @@ class _Autocast(TorchFunctionMode):
             kwargs["dtype"] = torch.float32
             if name.endswith("softmax"):
                 dim = kwargs.get("dim", args[1] if len(args) > 1 else -1)
-                return getattr(torch, name)(args[0], dim=dim, dtype=torch.float32)
+                # On CUDA one kernel reads fp16 and writes fp32.
+                from_half = args[0].dtype == torch.float16
+                return getattr(torch.ops.aten, f"_{name}")(args[0], dim, from_half)
         return func(*args, **kwargs)
 
     def _half(self, tensor: torch.Tensor) -> torch.Tensor:
