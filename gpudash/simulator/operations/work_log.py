@@ -241,6 +241,9 @@ class WorkLog:
         if not outward and source.device.type == DEVICE:
             self.note_call(_copy, (target, source), {}, target)
             return
+        # as of a KV cache that has nothing in it yet: torch starts no copy
+        if not source.numel():
+            return
         rows = 1
         if source.dim():
             rows = source.shape[0]

@@ -49,12 +49,13 @@ def autocast(device: Any) -> Callable[[], object]:
 
 
 def copying(device: Any) -> Callable[[], object]:
-    """A batch of the host, a result that is read, and a copy that nobody waits for."""
+    """A batch of the host, a result that is read, a copy that nobody waits for, and one of nothing."""
 
     def step() -> None:
         made = torch.ones(BATCH, INPUTS).to(device)
         float(made.sum().item())
         made.to("cpu", non_blocking=True)
+        torch.empty(0).to(device)
 
     return step
 
