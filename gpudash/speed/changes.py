@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpudash.devices.card_performance import CardPerformance
-from gpudash.speed.columns import DTYPES, HALF, Columns, kind_index
+from gpudash.speed.columns import DTYPES, HALF, WorkColumns, kind_index
 from gpudash.speed.work import (
     ATTENTION,
     CONVOLUTION,
@@ -40,13 +40,13 @@ class Change:
 
     name: str
     work: StepWork
-    columns: Columns
+    columns: WorkColumns
     graph: bool = False
     copies_hidden: bool = False
     host_operations: float = 0.0
 
 
-def changes(work: StepWork, columns: Columns, card: CardPerformance, bound: str, more: int) -> Iterator[Change]:
+def changes(work: StepWork, columns: WorkColumns, card: CardPerformance, bound: str, more: int) -> Iterator[Change]:
     """Those that may help.
 
     Args:
@@ -71,7 +71,7 @@ def changes(work: StepWork, columns: Columns, card: CardPerformance, bound: str,
 
 
 def _precision(
-    work: StepWork, columns: Columns, card: CardPerformance, products: NDArray[np.bool_]
+    work: StepWork, columns: WorkColumns, card: CardPerformance, products: NDArray[np.bool_]
 ) -> Iterator[Change]:
     single = columns.dtype == _FLOAT32
     if card.flops.get("tf32", 0.0) > card.flops["float32"]:
@@ -94,7 +94,7 @@ def _precision(
     )
 
 
-def _larger_batch(work: StepWork, columns: Columns, more: int) -> Change:
+def _larger_batch(work: StepWork, columns: WorkColumns, more: int) -> Change:
     """All but the optimizer grows with the batch."""
     grows = np.where(columns.optimizer_phase | (columns.kind == kind_index(OPTIMIZER)), 1.0, float(more))
     shape = columns.shape.copy()
@@ -120,7 +120,7 @@ _FUSED_SHARE = 0.45
 """Of the bytes that an optimizer's separate kernels move, what a fused one does: every tensor once (Adam: 7 of 16)."""
 
 
-def _fused_optimizer(work: StepWork, columns: Columns) -> Change:
+def _fused_optimizer(work: StepWork, columns: WorkColumns) -> Change:
     optimizer = columns.optimizer_phase
     return Change(
         "a fused optimizer",

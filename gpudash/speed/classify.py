@@ -290,11 +290,11 @@ def _by_bytes(
     )
 
 
-def _words(text: str) -> frozenset[str]:
+def _split(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_FREE = _words(
+_FREE = _split(
     "_local_scalar_dense _reshape_alias _reshape_copy _unsafe_view _version alias as_strided as_strided_ "
     "broadcast_tensors chunk "
     "conj contiguous data detach detach_ diagonal dim empty empty_like empty_permuted empty_strided equal "
@@ -310,7 +310,7 @@ _FREE = _words(
 )
 """Start no kernel: views, tensors without content, and questions about a tensor."""
 
-_WRITE_THEIR_ARGUMENTS = _words(
+_WRITE_THEIR_ARGUMENTS = _split(
     "_foreach_add_ _foreach_mul_ _foreach_sub_ _foreach_div_ _foreach_lerp_ _foreach_addcdiv_ _foreach_addcmul_ "
     "_foreach_sqrt_ _foreach_neg_ _foreach_maximum_ _foreach_copy_ _foreach_zero_ _foreach_clamp_min_ "
     "_foreach_clamp_max_ _foreach_reciprocal_ _foreach_pow_ _foreach_sign_ _foreach_exp_ _fused_adam_ _fused_adamw_ "
@@ -338,26 +338,26 @@ _PRODUCTS = {
 }
 """Which argument is the left factor."""
 
-_CONVOLUTIONS = _words(
+_CONVOLUTIONS = _split(
     "convolution _convolution convolution_overrideable cudnn_convolution cudnn_convolution_transpose conv1d conv2d "
     "conv3d conv_transpose1d conv_transpose2d conv_transpose3d _conv_depthwise2d conv_depthwise3d "
     "mkldnn_convolution _slow_conv2d_forward"
 )
-_CONVOLUTIONS_BACKWARD = _words("convolution_backward convolution_backward_overrideable")
+_CONVOLUTIONS_BACKWARD = _split("convolution_backward convolution_backward_overrideable")
 
-_ATTENTION = _words(
+_ATTENTION = _split(
     "scaled_dot_product_attention _scaled_dot_product_flash_attention _scaled_dot_product_efficient_attention "
     "_scaled_dot_product_cudnn_attention _scaled_dot_product_fused_attention_overrideable "
     "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_attention_math_for_mps "
     "_flash_attention_forward _efficient_attention_forward _cudnn_attention_forward"
 )
-_ATTENTION_BACKWARD = _words(
+_ATTENTION_BACKWARD = _split(
     "_scaled_dot_product_flash_attention_backward _scaled_dot_product_efficient_attention_backward "
     "_scaled_dot_product_cudnn_attention_backward _scaled_dot_product_fused_attention_overrideable_backward "
     "_scaled_dot_product_flash_attention_for_cpu_backward _flash_attention_backward "
     "_efficient_attention_backward"
 )
-_HEADS_THIRD = _words(
+_HEADS_THIRD = _split(
     "_flash_attention_forward _efficient_attention_forward _flash_attention_backward _efficient_attention_backward"
 )
 """Take (batch, positions, heads, width); the others (batch, heads, positions, width)."""
@@ -429,15 +429,15 @@ _NAMES = {
 }
 _KIND_OF = {name: kind for kind, names in _NAMES.items() for name in names.split()}
 
-_WRITE_ONLY = _words(
+_WRITE_ONLY = _split(
     "zero fill zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full scalar_tensor arange "
     "linspace logspace eye rand randn randint rand_like randn_like randint_like normal uniform random bernoulli "
     "exponential geometric cauchy log_normal"
 )
 """Read nothing, also where a tensor is among their arguments."""
 
-_PICK = _words("embedding index index_select gather take _unsafe_index masked_select nonzero")
-_PUT_IN_PLACE = _words("index_put _index_put_impl scatter scatter_add scatter_reduce index_add index_copy")
+_PICK = _split("embedding index index_select gather take _unsafe_index masked_select nonzero")
+_PUT_IN_PLACE = _split("index_put _index_put_impl scatter scatter_add scatter_reduce index_add index_copy")
 
 _LAUNCHES = {
     # Backward the sums, then the gradient (aten/src/ATen/native/cuda/Normalization.cuh).

@@ -38,7 +38,7 @@ _BACKWARD_PRODUCTS = frozenset(("convolution_backward", "convolution_backward_ov
 
 
 @dataclass(frozen=True)
-class Columns:
+class WorkColumns:
     """Operations as columns, once for all cards.
 
     Attributes:
@@ -69,7 +69,7 @@ class Columns:
     optimizer_phase: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, operations: Iterable[Operation], counts: Iterable[int]) -> Columns:
+    def of(cls, operations: Iterable[Operation], counts: Iterable[int]) -> WorkColumns:
         """Of ``operations``, in their order."""
         rows = list(operations)
         width = 6
@@ -155,7 +155,7 @@ def kind_index(kind: str) -> int:
     return _KIND_INDEX[kind]
 
 
-def columns_of(work: StepWork) -> Columns:
+def columns_of(work: StepWork) -> WorkColumns:
     """Of the operations of ``work``, made once for all cards that it is asked for."""
     return _columns(_Same(work))
 
@@ -174,5 +174,5 @@ class _Same:
 
 
 @lru_cache(maxsize=4)
-def _columns(same: _Same) -> Columns:
-    return Columns.of(same.work.operations, same.work.operations.values())
+def _columns(same: _Same) -> WorkColumns:
+    return WorkColumns.of(same.work.operations, same.work.operations.values())

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpudash.devices.card_performance import CardPerformance
-from gpudash.speed.columns import DTYPES, HALF, RATES, Columns, Floats, kind_index
+from gpudash.speed.columns import DTYPES, HALF, RATES, Floats, WorkColumns, kind_index
 from gpudash.speed.constants import Constants
 from gpudash.speed.work import ATTENTION, CONVOLUTION, DEPTHWISE, GROUPED, PRODUCT
 
@@ -33,7 +33,7 @@ class KernelTimes:
         return both + self.launches
 
 
-def kernel_times(columns: Columns, card: CardPerformance, constants: Constants) -> KernelTimes:
+def kernel_times(columns: WorkColumns, card: CardPerformance, constants: Constants) -> KernelTimes:
     """Of each operation, in their order."""
     c = constants
     share = np.array([getattr(c, name) for name in RATES])[columns.rate]
@@ -162,7 +162,7 @@ def _tiled(batch: Floats, m: Floats, n: Floats, k: Floats, rate: Floats, card: C
 
 
 def _convolutions(
-    columns: Columns,
+    columns: WorkColumns,
     mask: NDArray[np.bool_],
     peak: Floats,
     turned: NDArray[np.bool_],
@@ -179,8 +179,8 @@ def _convolutions(
     one = np.ones_like(batch)
     # Tensor cores read channels by eight.
     padded = np.ceil(channels_in / 8) * 8
-    forth = _tiled(one, batch * positions, channels_out, padded * kernel, rate, card, c)
-    arithmetic[mask] = forth
+    forward_s = _tiled(one, batch * positions, channels_out, padded * kernel, rate, card, c)
+    arithmetic[mask] = forward_s
     backward = columns.backward[mask]
     if backward.any():
         rate = rate * c.backward_convolution
@@ -188,11 +188,13 @@ def _convolutions(
         by_weight = _tiled(one, channels_out, padded * kernel, batch * positions, rate, card, c)
         ideal = 2.0 * batch * positions * channels_in * channels_out * kernel
         both = columns.flops[mask] > 1.5 * ideal
-        arithmetic[mask] = np.where(backward, by_weight + np.where(both, by_input, 0.0), forth)
+        arithmetic[mask] = np.where(backward, by_weight + np.where(both, by_input, 0.0), forward_s)
     moved[mask] *= 1 + np.where(turned[mask], np.where(pointwise, c.turned_pointwise, c.turned), 0.0)
 
 
-def _attention(columns: Columns, mask: NDArray[np.bool_], peak: Floats, card: CardPerformance, c: Constants) -> Floats:
+def _attention(
+    columns: WorkColumns, mask: NDArray[np.bool_], peak: Floats, card: CardPerformance, c: Constants
+) -> Floats:
     """Blocks of 128 queries go over keys in blocks of 64; beside the products, exponentials on other units."""
     batch, heads, queries, keys, width = columns.shape[mask, :5].T
     blocks = batch * heads * np.ceil(queries / 128)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gpudash.devices.card_performance import CardPerformance
 from gpudash.speed.changes import Change, changes
-from gpudash.speed.columns import Columns, columns_of
+from gpudash.speed.columns import WorkColumns, columns_of
 from gpudash.speed.constants import Constants, Spread, constants, spread
 from gpudash.speed.kernels import KernelTimes, kernel_times
 from gpudash.speed.work import (
@@ -81,7 +81,7 @@ _HIDDEN_SHARE = 0.9
 class _Step:
     """The parts of a step's time."""
 
-    columns: Columns
+    columns: WorkColumns
     kernels: KernelTimes
     host_s: float
     copy_s: float
@@ -140,7 +140,7 @@ class _Step:
         return min(without, key=without.__getitem__)
 
 
-def _step(work: StepWork, columns: Columns, card: CardPerformance, host: HostSpeed, c: Constants) -> _Step:
+def _step(work: StepWork, columns: WorkColumns, card: CardPerformance, host: HostSpeed, c: Constants) -> _Step:
     per_operation = np.where(columns.backward_phase, host.backward_operation_s, host.operation_s) * _starts(columns)
     exchange_s, last_s = _exchange(work, card, c)
     return _Step(
@@ -163,7 +163,7 @@ _A_TENSOR = 0.05
 """The same for each tensor of an operation over a list of them."""
 
 
-def _starts(columns: Columns) -> Floats:
+def _starts(columns: WorkColumns) -> Floats:
     """Of each operation, how long the host takes to start it, as a multiple of a usual one."""
     by_kind = np.array([_STARTS.get(kind, 1.0) for kind in KINDS])
     listed = np.where(columns.kind == KINDS.index(OPTIMIZER), columns.shape[:, 0] - 1, 0.0)
@@ -210,7 +210,7 @@ def _further(step: _Step, card: CardPerformance, host: HostSpeed, known: Spread)
 
 
 def _gains(
-    work: StepWork, columns: Columns, card: CardPerformance, host: HostSpeed, step: _Step, c: Constants
+    work: StepWork, columns: WorkColumns, card: CardPerformance, host: HostSpeed, step: _Step, c: Constants
 ) -> tuple[Gain, ...]:
     """Each change by the same model, on the work as it would be."""
     rate = work.items / step.seconds()

@@ -21,7 +21,7 @@ from gpudash.devices.card_performance import CardPerformance
 
 
 @dataclass(frozen=True)
-class Constants:
+class ServingConstants:
     """What turns a card's figures into times.
 
     Attributes:
@@ -39,7 +39,7 @@ class Constants:
     sum_s: float = 50e-6
 
 
-FITTED = Constants()
+FITTED = ServingConstants()
 
 SPREAD = 1.35
 """The interval goes from the median by this factor either way: twice the fit's residuals, for models and servers other
@@ -181,7 +181,7 @@ class _Parts:
 
 
 def serving_time(
-    work: ServedWork, card: CardPerformance, users: int, prompt: int, answer: int, constants: Constants = FITTED
+    work: ServedWork, card: CardPerformance, users: int, prompt: int, answer: int, constants: ServingConstants = FITTED
 ) -> ServingTime:
     """How fast a server on ``card`` answers.
 
@@ -231,7 +231,7 @@ def spread_of(work: ServedWork, card: CardPerformance) -> float:
 
 
 def generating(
-    work: ServedWork, card: CardPerformance, requests: int, length: float, constants: Constants = FITTED
+    work: ServedWork, card: CardPerformance, requests: int, length: float, constants: ServingConstants = FITTED
 ) -> _Parts:
     """A step that generates one token for each request, of which ``length`` tokens are kept."""
     weights = _products(work, card, requests, constants)
@@ -245,7 +245,7 @@ def generating(
 
 
 def reading(
-    work: ServedWork, card: CardPerformance, requests: int, prompt: int, constants: Constants = FITTED
+    work: ServedWork, card: CardPerformance, requests: int, prompt: int, constants: ServingConstants = FITTED
 ) -> _Parts:
     """The step that reads the prompts of so many requests at once."""
     tokens = requests * prompt
@@ -262,7 +262,7 @@ def reading(
     )
 
 
-def _products(work: ServedWork, card: CardPerformance, tokens: int, constants: Constants) -> _Parts:
+def _products(work: ServedWork, card: CardPerformance, tokens: int, constants: ServingConstants) -> _Parts:
     """Of all matrices with so many tokens: whichever takes longer, reading them or computing."""
     read_s = work.read_bytes(tokens) / (card.bytes_per_s * constants.bandwidth_share)
     compute_s = 2 * work.parameters * tokens / (_peak(card, work.arithmetic) * constants.products_share)
@@ -280,7 +280,7 @@ def _peak(card: CardPerformance, arithmetic: str) -> float:
     return next(card.flops[kind] for kind in kinds if kind in card.flops)
 
 
-def _sums_s(work: ServedWork, card: CardPerformance, tokens: int, constants: Constants) -> float:
+def _sums_s(work: ServedWork, card: CardPerformance, tokens: int, constants: ServingConstants) -> float:
     """Two sums in each layer, around a ring of ranks, of numbers of 16 bits."""
     if work.ranks == 1:
         return 0.0

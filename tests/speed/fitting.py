@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from gpudash.devices.card_performance import CARD_PERFORMANCE, CardPerformance
 from gpudash.speed import prediction
-from gpudash.speed.columns import Columns, columns_of
+from gpudash.speed.columns import WorkColumns, columns_of
 from gpudash.speed.constants import FILE, Constants, spread
 from gpudash.speed.kernels import kernel_times
 from gpudash.speed.work import HostSpeed, StepWork
@@ -56,7 +56,7 @@ class Steps:
 
     card: CardPerformance
     host: int
-    columns: Columns
+    columns: WorkColumns
     begins: NDArray[np.int64]
     taken_s: Floats
     operations: Floats
@@ -91,7 +91,7 @@ def steps_of(rows: Sequence[Row], works: dict[traces.Key, StepWork]) -> list[Ste
             Steps(
                 card=CARD_PERFORMANCE[card],
                 host=HOSTS.index(card) if card in HOSTS else 0,
-                columns=Columns.of(operations, counts),
+                columns=WorkColumns.of(operations, counts),
                 begins=np.array(begins),
                 taken_s=np.array([row.step_s for row in its_rows]),
                 operations=np.array(totals, dtype=np.float64),

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpudash.devices.card_performance import CARD_PERFORMANCE
-from gpudash.speed.serving import FITTED, Constants, ServedWork, generating, reading, serving_time, spread_of
+from gpudash.speed.serving import FITTED, ServedWork, ServingConstants, generating, reading, serving_time, spread_of
 
 BLIND = Path(__file__).parent / "blind"
 
@@ -108,7 +108,7 @@ def work_of(model: str, precision: str, ranks: int) -> ServedWork:
     )
 
 
-def rows(constants: Constants = FITTED, model: str = "") -> Iterator[Row]:
+def rows(constants: ServingConstants = FITTED, model: str = "") -> Iterator[Row]:
     """Every row of the tables, or of one model."""
     for table in ("serving_tensorrt_llm", "serving_llama_cpp", "serving_vllm"):
         with (BLIND / f"{table}.csv").open() as file:
@@ -117,7 +117,7 @@ def rows(constants: Constants = FITTED, model: str = "") -> Iterator[Row]:
                     yield _row(table, row, constants)
 
 
-def _row(table: str, row: dict[str, str], constants: Constants) -> Row:
+def _row(table: str, row: dict[str, str], constants: ServingConstants) -> Row:
     card = CARD_PERFORMANCE[row["card"]]
     work = work_of(row["model"], row["precision"], int(row["gpus"]))
     measured = float(row["throughput"])
@@ -145,15 +145,15 @@ def _row(table: str, row: dict[str, str], constants: Constants) -> Row:
     return Row(table, row["card"], row["model"], "both", measured, predicted, spread)
 
 
-LOWEST = Constants(products_share=0.2, generating_layer_s=2e-6, reading_layer_s=5e-6, sum_s=5e-6)
-HIGHEST = Constants(products_share=0.8, generating_layer_s=300e-6, reading_layer_s=300e-6, sum_s=100e-6)
+LOWEST = ServingConstants(products_share=0.2, generating_layer_s=2e-6, reading_layer_s=5e-6, sum_s=5e-6)
+HIGHEST = ServingConstants(products_share=0.8, generating_layer_s=300e-6, reading_layer_s=300e-6, sum_s=100e-6)
 FREE = ("products_share", "generating_layer_s", "reading_layer_s", "sum_s")
 TRIALS = 8000
 WORST = 0.6
 """Of the logarithm of a ratio: a row that is further off counts as this much."""
 
 
-def fit() -> Constants:
+def fit() -> ServingConstants:
     """The constants that meet the rows of `FITTED_MODEL` best, by random search from a seed."""
     chance = random.Random(0)
     best = FITTED

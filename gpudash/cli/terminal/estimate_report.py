@@ -206,7 +206,7 @@ def print_serving(answer: ServingAnswer, times: ServerTimes) -> None:
     coloured = console.color_system is not None
     console.print(Text.assemble(one_line(f"{answer.path} on {_cards(service)}: "), _verdict(answer)), soft_wrap=True)
     console.print(_of_a_card(service, coloured=coloured), soft_wrap=True)
-    for line in [*_served(answer), *_how_fast(times.asked)]:
+    for line in [*_served(answer), *_how_fast(times.requested)]:
         console.print(line, soft_wrap=True)
     if answer.ways:
         console.print()

@@ -112,7 +112,7 @@ class Show:
         self._estimates: Estimates | None = None
         self._results: list[Result] = []
         self._run_id: int | None = None
-        self._told_id: int | None = None
+        self._marked_id: int | None = None
         self._began = False
         self._ending = False
         self._since: float | None = None
@@ -382,7 +382,7 @@ class Show:
 
     def _play_run(self, act: RunAct, now_s: float) -> None:
         if self._began:
-            self._tell_whose()
+            self._mark_run()
             if not self._own_is_on:
                 self._end_run()
             return
@@ -405,13 +405,13 @@ class Show:
         else:
             self._began = True
 
-    def _tell_whose(self) -> None:
+    def _mark_run(self) -> None:
         """Note once that the run is the demo's, as soon as there is a run that the note can be of."""
         with self._session.store.lock:
             run = run_of(self._session.store.runs, self._run_id)
-        if run is None or self._run_id == self._told_id:
+        if run is None or self._run_id == self._marked_id:
             return
-        self._told_id = self._run_id
+        self._marked_id = self._run_id
         self._session.emit(
             Note(time_s=self._session.clock(), run_id=self._run_id, topic=Topic.DEMO, text="This run is the demo's.")
         )

@@ -22,18 +22,18 @@ class ServerTimes:
     which it is not known what its card can do, or how many matrices its model has.
 
     Attributes:
-        asked: of the server that was asked for.
+        requested: of the server that was asked for.
         ways: in the order of `ServingAnswer.ways`.
         cards: in the order of `ServingAnswer.cards`.
     """
 
-    asked: ServingTime | None
+    requested: ServingTime | None
     ways: tuple[ServingTime | None, ...] = ()
     cards: tuple[ServingTime | None, ...] = ()
 
     def joined(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """`ServingAnswer.to_json` with a ``time`` in it, and in each way and card."""
-        whole = {**document, "time": _said(self.asked)}
+        whole = {**document, "time": _said(self.requested)}
         for name, times in (("ways", self.ways), ("cards_that_serve", self.cards)):
             rows = zip(document[name], times, strict=True)
             whole[name] = [{**row, "time": _said(time)} for row, time in rows]
@@ -73,8 +73,8 @@ def server_times(
             return None
         return of(way.service, way.users, way.length)
 
-    asked = of(answer.service, answer.served, min(answer.length, answer.service.max_model_len))
-    return ServerTimes(asked, tuple(map(of_way, answer.ways)), tuple(map(of_way, answer.cards)))
+    requested = of(answer.service, answer.served, min(answer.length, answer.service.max_model_len))
+    return ServerTimes(requested, tuple(map(of_way, answer.ways)), tuple(map(of_way, answer.cards)))
 
 
 def server_time(

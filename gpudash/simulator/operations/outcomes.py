@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from gpudash.simulator.device.naming import DEVICE
-from gpudash.simulator.operations.work_log import Call, WorkLog
+from gpudash.simulator.operations.work_log import LoggedCall, WorkLog
 
 MOST = 50_000
 """Outcomes that are kept; there are some hundreds in a model, and some thousands in a search for the largest batch."""
@@ -93,7 +93,7 @@ class Outcomes:
                 return result
             if len(self._known) >= MOST:
                 self._known.clear()
-            call = Call.of(operation, args, kwargs, result)
+            call = LoggedCall.of(operation, args, kwargs, result)
             self._known[key] = kept, call
             if self.log is not None:
                 self.log.note(call)

@@ -39,7 +39,7 @@ PASSES, STEPS = 1, 2
 """What divides a run into steps: forward passes of a program that has no optimizer, or steps of one."""
 
 
-class Sized(NamedTuple):
+class TensorSize(NamedTuple):
     """A tensor as far as its cost goes: sizes and strides in elements."""
 
     size: tuple[int, ...]
@@ -47,7 +47,7 @@ class Sized(NamedTuple):
     dtype: torch.dtype
 
     @classmethod
-    def of(cls, tensor: torch.Tensor) -> Sized:
+    def of(cls, tensor: torch.Tensor) -> TensorSize:
         """The sizes of ``tensor``."""
         return cls(tuple(tensor.shape), tensor.stride(), tensor.dtype)
 
@@ -86,12 +86,12 @@ class Sized(NamedTuple):
         return torch.empty_strided(self.size, self.stride, dtype=self.dtype, device="meta")
 
 
-class Call:
+class LoggedCall:
     """One kind of call: an operation on tensors of certain sizes.
 
     Args:
         operation: of `torch.ops`.
-        args, kwargs: what it was given, each tensor as `Sized`.
+        args, kwargs: what it was given, each tensor as `TensorSize`.
         made: what it returned, in the same way.
     """
 
@@ -102,7 +102,7 @@ class Call:
         self._made = made
 
     @classmethod
-    def of(cls, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], made: Any) -> Call:
+    def of(cls, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], made: Any) -> LoggedCall:
         """The kind of a call with tensors."""
         named = {name: _sized(value) for name, value in kwargs.items()}
         return cls(operation, tuple(map(_sized, args)), named, _sized(made))
@@ -147,7 +147,7 @@ class Call:
 
 
 def _classified(
-    name: str, inputs: Sequence[Sized], results: Sequence[Sized], flops: int, scalars: Mapping[str, Any]
+    name: str, inputs: Sequence[TensorSize], results: Sequence[TensorSize], flops: int, scalars: Mapping[str, Any]
 ) -> Operation | None:
     """The operation that a call is; one of no known kind where its tensors are not as torch's own kernels have them."""
     held = [one.held for one in inputs]
@@ -167,7 +167,7 @@ def _classified(
     return found._replace(read_bytes=max(0, found.read_bytes - seen))
 
 
-class HostCopy(NamedTuple):
+class LoggedCopy(NamedTuple):
     """A copy between the host and a card.
 
     Attributes:
@@ -208,8 +208,8 @@ class WorkLog:
     """The calls of a run, step by step.
 
     Attributes:
-        note: notes an entry of the present step: a `Call`, a `HostCopy`, an `Exchange`, `WAITS`, `Stepped`, or a phase,
-            which holds for what follows.
+        note: notes an entry of the present step: a `LoggedCall`, a `LoggedCopy`, an `Exchange`, `WAITS`, `Stepped`, or a
+            phase, which holds for what follows.
     """
 
     def __init__(self) -> None:
@@ -219,7 +219,7 @@ class WorkLog:
         self._segments: list[list[Any]] = []
         self._divided_by = 0
         self._phase = ""
-        self._known: dict[Any, Call] = {}
+        self._known: dict[Any, LoggedCall] = {}
 
     def note_call(self, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], made: Any) -> None:
         """Note a call whose sizes are not known to be those of an earlier one."""
@@ -230,9 +230,9 @@ class WorkLog:
         try:
             call = self._known.get(key)
             if call is None:
-                call = self._known[key] = Call(operation, given, dict(named), result)
+                call = self._known[key] = LoggedCall(operation, given, dict(named), result)
         except TypeError:  # an argument that cannot be a key
-            call = Call(operation, given, dict(named), result)
+            call = LoggedCall(operation, given, dict(named), result)
         self.note(call)
 
     def note_copy(self, source: torch.Tensor, target: torch.Tensor, *, non_blocking: bool) -> None:
@@ -252,7 +252,7 @@ class WorkLog:
             on_host = target
         pinned = getattr(on_host.untyped_storage(), PINNED, False)
         # torch waits for the stream behind a copy that is not asked to go on by itself (copy_kernel_cuda, Copy.cu)
-        self.note(HostCopy(source.numel() * source.dtype.itemsize, outward, pinned, not non_blocking, rows))
+        self.note(LoggedCopy(source.numel() * source.dtype.itemsize, outward, pinned, not non_blocking, rows))
 
     def note_phase(self, phase: str) -> None:
         """Say what is going on from now on."""
@@ -336,18 +336,18 @@ class WorkLog:
 
 def _added(calls: Sequence[Any]) -> StepWork:
     """All entries of a step together."""
-    counted: Counter[tuple[Call, str]] = Counter()
+    counted: Counter[tuple[LoggedCall, str]] = Counter()
     phase = ""
     into = out = pinned = copies = waits = exchanged = 0
     largest = 0
     rows = 0
     for entry in calls:
         kind = type(entry)
-        if kind is Call:
+        if kind is LoggedCall:
             counted[entry, phase] += 1
         elif kind is str:
             phase = entry
-        elif kind is HostCopy:
+        elif kind is LoggedCopy:
             copies += 1
             waits += entry.waits
             if entry.outward:
@@ -391,14 +391,14 @@ _copy = torch.ops.aten.copy_.default
 def _sized(value: Any) -> Any:
     """``value`` with every tensor as its sizes."""
     if isinstance(value, torch.Tensor):
-        return Sized.of(value)
+        return TensorSize.of(value)
     if isinstance(value, (list, tuple)):
         return tuple(map(_sized, value))
     return value
 
 
-def _sizes(value: Any) -> Iterator[Sized]:
-    if isinstance(value, Sized):
+def _sizes(value: Any) -> Iterator[TensorSize]:
+    if isinstance(value, TensorSize):
         yield value
     elif isinstance(value, (list, tuple)):
         for one in value:
@@ -406,7 +406,7 @@ def _sizes(value: Any) -> Iterator[Sized]:
 
 
 def _as_tensors(value: Any) -> Any:
-    if isinstance(value, Sized):
+    if isinstance(value, TensorSize):
         return value.like()
     if type(value) in (list, tuple):
         return [_as_tensors(one) for one in value]

@@ -175,7 +175,7 @@ class Dashboard(PlotsPage):
         self.rows.addWidget(self.footer)
         self.footer.hold(self.banner)
         self.explanation = ExplanationView(self.session, self.panel, whole, palette)
-        self.explanation.run_meant = self.run_meant
+        self.explanation.run_in_front = self.run_in_front
         in_column(self.explanation, parent=self, margins=(0, 0, 0, 0))
         self.chooser.focus_group.join(self.cards.focus_group)
         self.setTabOrder(self.view_bar.smoothing, self.panel.workload)  # Pause comes before the many fields
@@ -482,18 +482,18 @@ class Dashboard(PlotsPage):
             right = min(right, math.nextafter(runs[number].began_s, -math.inf))
         self.view.hold(left, right)
 
-    def run_meant(self) -> RunView | None:
+    def run_in_front(self) -> RunView | None:
         """The run that a command is about: the one that is looked at, else the newest."""
         store = self.session.store
         with store.lock:
-            looked_at = None
+            in_view = None
             if not self.view.following:
-                looked_at = run_in_view(store, self.view.range())
-            return looked_at or store.run
+                in_view = run_in_view(store, self.view.range())
+            return in_view or store.run
 
     def show_result(self) -> None:
         """Bring what the run that is looked at came to in front of the plots."""
-        run = self.run_meant()
+        run = self.run_in_front()
         if run is not None and not run.running:
             self._bring_result(run)
 

@@ -42,7 +42,7 @@ class ExplanationView(QStackedWidget):
         palette: colours at the start.
 
     Attributes:
-        run_meant: which run is to be explained where none is named; the newest, unless another is put here.
+        run_in_front: which run is to be explained where none is named; the newest, unless another is put here.
 
     Signals:
         start_requested: what the panel holds is to be run.
@@ -58,7 +58,7 @@ class ExplanationView(QStackedWidget):
         self._panel = panel
         self._palette = palette
         self._live = session.live is not None
-        self.run_meant: Callable[[], RunView | None] = self._newest_run
+        self.run_in_front: Callable[[], RunView | None] = self._newest_run
         self._explained: RunView | None = None
         self._trial_id: int | None = None
         self._trial_shown: tuple[bool, float] | None = None
@@ -124,7 +124,7 @@ class ExplanationView(QStackedWidget):
         """
         session = self._session
         if run is None:
-            run = self.run_meant()
+            run = self.run_in_front()
         if run is not None and self._is_about(run):
             self._open_page()
         elif run is not None and run.running and run.device != "cpu" and session.live is not None:

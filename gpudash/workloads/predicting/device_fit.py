@@ -48,12 +48,12 @@ def answers(number: object, estimates: Iterable[Estimate], extras: dict[str, Any
         extras: what `estimates` puts in here is sent with the next estimate, and then cleared.
     """
     last: Estimate | None = None
-    told: StepWork | None = None
+    known_work: StepWork | None = None
     for last in estimates:
         # once, as a timeline: it is the same in every estimate of a request
-        if last.work is not None and last.work is not told:
-            told = last.work
-            extras["work"] = told.to_dict()
+        if last.work is not None and last.work is not known_work:
+            known_work = last.work
+            extras["work"] = known_work.to_dict()
         yield {"id": number, "estimate": last.to_json(), "final": False, **extras}
         # Taken out, so that a timeline is sent once and not with every estimate that follows.
         extras.clear()
