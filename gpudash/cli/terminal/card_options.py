@@ -81,7 +81,9 @@ class CardOptions:
     """Answer for these cards as well: names with commas between them (rtx3060,rtx4090,h100), sizes, or cards of your
     own."""
 
-    price: Annotated[list[str], Parameter(negative="", metavar="CARD=PRICE/h"), CARDS] = field(default_factory=list)
+    price: Annotated[list[str], Parameter(negative="", metavar="CARD=PRICE/h", show_default=False), CARDS] = field(
+        default_factory=list
+    )
     """What an hour of a card costs (rtx4090=0.44/h, or h100=2.49EUR/h). May be repeated."""
 
     prices: Annotated[Path | None, Parameter(negative=""), CARDS] = None
