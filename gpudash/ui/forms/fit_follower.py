@@ -23,7 +23,7 @@ from gpudash.session.predicting.measured import MeasuredRun
 from gpudash.session.watching.request import WatchRequest
 from gpudash.specs import Spec, TrainingSpec
 from gpudash.specs.changes import batch_fields, largest_size, size_field
-from gpudash.speed.words import span_text
+from gpudash.speed.time_text import span_text
 from gpudash.telemetry.plots import LineSpec
 from gpudash.telemetry.runs import WATCH, RunView
 from gpudash.ui.forms.fit_panel import PREDICTING
