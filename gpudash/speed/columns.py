@@ -98,7 +98,7 @@ RATES = (
     "cast",
     "copy",
     "batch_norm",
-    "batch_norm_training",
+    "normalisation_training",
     "layer_norm",
     "softmax",
     "reduction",
@@ -141,10 +141,12 @@ def _rate(operation: Operation) -> int:
 def _normalisation(operation: Operation) -> str:
     if "softmax" in operation.name:
         return "softmax"
+    if operation.name.endswith("_backward"):
+        return "normalisation_training"
     if "batch_norm" not in operation.name:
         return "layer_norm"
     if operation.launches > 1:
-        return "batch_norm_training"
+        return "normalisation_training"
     return "batch_norm"
 
 

@@ -49,7 +49,7 @@ class Constants:
         start: of a step, before its first and after its last kernel.
         overlap: exponent p of (a^p + b^p)^(1/p), which joins arithmetic and memory of a kernel.
         elementwise, cast, copy, batch_norm, layer_norm, softmax, reduction, pool, resize, gather: shares of the
-            bandwidth, by what a kernel does; so too batch_norm_training, optimizer, sort and unknown.
+            bandwidth, by what a kernel does; so too normalisation_training, optimizer, sort and unknown.
         backward_convolution, backward_depthwise, backward_attention: factors on those shares for gradients.
         synchronisation: that the device is idle after the host waited for it.
         link: share of the link's rate that copies of pinned memory get.
@@ -105,7 +105,7 @@ class Constants:
     backward_convolution: float
     backward_depthwise: float
     backward_attention: float
-    batch_norm_training: float
+    normalisation_training: float
     optimizer: float
     sort: float
     unknown: float

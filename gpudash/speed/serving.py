@@ -5,10 +5,11 @@ its products take longer than its weights only for many requests. Prompts are co
 what they wait for. Between ranks of tensor parallelism two sums go around in each layer.
 
 The constants are fitted on the 18 rows of GPT-J of NVIDIA's table for TensorRT-LLM 0.5 and 0.6.1 (December 2023; H100
-and L40S in fp8, A100 in fp16, 1 to 1024 requests, one and two cards), on 2026-11-29: median error 5 %, the largest
-16 %. That of the bandwidth is fixed beforehand, as reached by kernels of PyTorch. Nothing else was fitted; how well it
-does on Llama 2, Falcon and Llama 3, other cards, up to eight of them, and another server, is in
-``resources/guide/serving.md``. No time is known here of waiting in a queue, of the network, or of splitting words.
+and L40S in fp8, A100 in fp16, 1 to 1024 requests, one and two cards), on 2026-11-29: median error 5 %, the largest 15 %
+(``python -m tests.speed.serving_rows fit``, rounded). That of the bandwidth is fixed beforehand, as reached by kernels
+of PyTorch. Nothing else was fitted; how well it does on Llama 2, Falcon and Llama 3, other cards, up to eight of them,
+and other servers, is in ``resources/guide/serving.md``. No time is known here of waiting in a queue, of the network, or
+of splitting words.
 """
 
 from __future__ import annotations
@@ -18,20 +19,27 @@ from typing import Any
 
 from gpudash.devices.card_performance import CardPerformance
 
-BANDWIDTH_SHARE = 0.82
-"""Of the memory's bandwidth that reading weights and keys and values reaches."""
 
-PRODUCTS_SHARE = 0.66
-"""Of the tensor cores' peak that large products reach."""
+@dataclass(frozen=True)
+class Constants:
+    """What turns a card's figures into times.
 
-GENERATING_LAYER_S = 50e-6
-"""A layer's kernels take so much more than reading and computing, in a step that generates."""
+    Attributes:
+        bandwidth_share: of the memory's bandwidth that reading weights, keys and values reaches.
+        products_share: of the tensor cores' peak that large products reach.
+        generating_layer_s: a layer's kernels take so much more than reading and computing, in a step that generates.
+        reading_layer_s: the same where prompts are read, whose kernels the host starts one by one.
+        sum_s: a sum over ranks takes so much more than its bytes; known of one pair of rows alone.
+    """
 
-READING_LAYER_S = 170e-6
-"""The same where prompts are read, whose kernels the host starts one by one."""
+    bandwidth_share: float = 0.82
+    products_share: float = 0.66
+    generating_layer_s: float = 50e-6
+    reading_layer_s: float = 170e-6
+    sum_s: float = 50e-6
 
-SUM_S = 50e-6
-"""A sum over ranks takes so much more than its bytes; known of one pair of rows alone."""
+
+FITTED = Constants()
 
 SPREAD = 1.35
 """The interval goes from the median by this factor either way: twice the fit's residuals, for models and servers other
@@ -172,7 +180,9 @@ class _Parts:
         return max(by_name, key=by_name.__getitem__)
 
 
-def serving_time(work: ServedWork, card: CardPerformance, users: int, prompt: int, answer: int) -> ServingTime:
+def serving_time(
+    work: ServedWork, card: CardPerformance, users: int, prompt: int, answer: int, constants: Constants = FITTED
+) -> ServingTime:
     """How fast a server on ``card`` answers.
 
     Args:
@@ -186,11 +196,11 @@ def serving_time(work: ServedWork, card: CardPerformance, users: int, prompt: in
     if min(users, prompt, answer) < 1:
         raise ValueError("A request has a prompt and an answer of at least one token each.")
     middle = prompt + answer / 2
-    step = generating(work, card, users, middle)
+    step = generating(work, card, users, middle, constants)
     # As many prompts have to be read as answers are finished.
-    together = reading(work, card, users, prompt).total_s
+    together = reading(work, card, users, prompt, constants).total_s
     whole_s = together + answer * step.total_s
-    alone = reading(work, card, 1, prompt).total_s
+    alone = reading(work, card, 1, prompt, constants).total_s
     first = alone
     if users > 1:
         first += step.total_s
@@ -202,7 +212,7 @@ def serving_time(work: ServedWork, card: CardPerformance, users: int, prompt: in
         together_first_token_s=together,
         tokens_per_s=users * answer / whole_s,
         alone_first_token_s=alone,
-        alone_tokens_per_s=1 / generating(work, card, 1, middle).total_s,
+        alone_tokens_per_s=1 / generating(work, card, 1, middle, constants).total_s,
         bound=step.bound,
         spread=spread_of(work, card),
         source=f"{card.source}; constants fitted on TensorRT-LLM's published GPT-J rows (December 2023)",
@@ -220,38 +230,42 @@ def spread_of(work: ServedWork, card: CardPerformance) -> float:
     return SPREAD
 
 
-def generating(work: ServedWork, card: CardPerformance, requests: int, length: float) -> _Parts:
+def generating(
+    work: ServedWork, card: CardPerformance, requests: int, length: float, constants: Constants = FITTED
+) -> _Parts:
     """A step that generates one token for each request, of which ``length`` tokens are kept."""
-    weights = _products(work, card, requests)
-    kept_s = requests * work.kept_bytes(length) / (card.bytes_per_s * BANDWIDTH_SHARE)
+    weights = _products(work, card, requests, constants)
+    kept_s = requests * work.kept_bytes(length) / (card.bytes_per_s * constants.bandwidth_share)
     return replace(
         weights,
         memory_s=weights.memory_s + kept_s,
-        launches_s=work.layers * GENERATING_LAYER_S,
-        communication_s=_sums_s(work, card, requests),
+        launches_s=work.layers * constants.generating_layer_s,
+        communication_s=_sums_s(work, card, requests, constants),
     )
 
 
-def reading(work: ServedWork, card: CardPerformance, requests: int, prompt: int) -> _Parts:
+def reading(
+    work: ServedWork, card: CardPerformance, requests: int, prompt: int, constants: Constants = FITTED
+) -> _Parts:
     """The step that reads the prompts of so many requests at once."""
     tokens = requests * prompt
-    products = _products(work, card, tokens)
+    products = _products(work, card, tokens, constants)
     # Each token looks at those before it, half of all on average; a product and an addition for scores and values.
     # In the width that keys and values have: attention in fp8 was not common.
     flops = requests * 2 * 2 * prompt * prompt / 2 * work.attention_width
-    attention_s = flops / (_peak(card, "float16") * PRODUCTS_SHARE)
+    attention_s = flops / (_peak(card, "float16") * constants.products_share)
     return replace(
         products,
         compute_s=products.compute_s + attention_s,
-        launches_s=work.layers * READING_LAYER_S,
-        communication_s=_sums_s(work, card, tokens),
+        launches_s=work.layers * constants.reading_layer_s,
+        communication_s=_sums_s(work, card, tokens, constants),
     )
 
 
-def _products(work: ServedWork, card: CardPerformance, tokens: int) -> _Parts:
+def _products(work: ServedWork, card: CardPerformance, tokens: int, constants: Constants) -> _Parts:
     """Of all matrices with so many tokens: whichever takes longer, reading them or computing."""
-    read_s = work.read_bytes(tokens) / (card.bytes_per_s * BANDWIDTH_SHARE)
-    compute_s = 2 * work.parameters * tokens / (_peak(card, work.arithmetic) * PRODUCTS_SHARE)
+    read_s = work.read_bytes(tokens) / (card.bytes_per_s * constants.bandwidth_share)
+    compute_s = 2 * work.parameters * tokens / (_peak(card, work.arithmetic) * constants.products_share)
     if read_s >= compute_s:
         return _Parts(read_s, 0.0, 0.0, 0.0)
     return _Parts(0.0, compute_s, 0.0, 0.0)
@@ -266,9 +280,9 @@ def _peak(card: CardPerformance, arithmetic: str) -> float:
     return next(card.flops[kind] for kind in kinds if kind in card.flops)
 
 
-def _sums_s(work: ServedWork, card: CardPerformance, tokens: int) -> float:
+def _sums_s(work: ServedWork, card: CardPerformance, tokens: int, constants: Constants) -> float:
     """Two sums in each layer, around a ring of ranks, of numbers of 16 bits."""
     if work.ranks == 1:
         return 0.0
     sent = 2 * (work.ranks - 1) / work.ranks * tokens * work.hidden * 2
-    return 2 * work.layers * (SUM_S + sent / card.peer_bytes_per_s)
+    return 2 * work.layers * (constants.sum_s + sent / card.peer_bytes_per_s)

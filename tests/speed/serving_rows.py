@@ -1,26 +1,28 @@
 """Published rows of servers of language models, and what `gpudash.speed.serving` says of each.
 
-``python -m tests.speed.serving_rows`` prints how far it is off, by table and model.
+``python -m tests.speed.serving_rows`` prints how far it is off, by table and model; with ``fit`` behind it, the
+constants that meet the rows of `FITTED_MODEL` best.
 """
 
 from __future__ import annotations
 
 import csv
 import math
+import random
 import statistics
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpudash.devices.card_performance import CARD_PERFORMANCE
-from gpudash.speed.serving import ServedWork, generating, reading, serving_time, spread_of
+from gpudash.speed.serving import FITTED, Constants, ServedWork, generating, reading, serving_time, spread_of
 
 BLIND = Path(__file__).parent / "blind"
 
-FITTED = "gpt-j-6b"
-"""The model whose rows the constants were fitted on."""
+FITTED_MODEL = "gpt-j-6b"
+"""The model on whose rows the constants were fitted."""
 
 GIB = 2**30
 
@@ -106,44 +108,78 @@ def work_of(model: str, precision: str, ranks: int) -> ServedWork:
     )
 
 
-def rows() -> Iterator[Row]:
-    """Every row of the tables."""
+def rows(constants: Constants = FITTED, model: str = "") -> Iterator[Row]:
+    """Every row of the tables, or of one model."""
     for table in ("serving_tensorrt_llm", "serving_llama_cpp", "serving_vllm"):
         with (BLIND / f"{table}.csv").open() as file:
             for row in csv.DictReader(file):
-                yield _row(table, row)
+                if model in ("", row["model"]):
+                    yield _row(table, row, constants)
 
 
-def _row(table: str, row: dict[str, str]) -> Row:
+def _row(table: str, row: dict[str, str], constants: Constants) -> Row:
     card = CARD_PERFORMANCE[row["card"]]
     work = work_of(row["model"], row["precision"], int(row["gpus"]))
     measured = float(row["throughput"])
     spread = spread_of(work, card)
     if row["unit"] == "ms a token":
         prompt, answer = map(int, row["size"].split("+"))
-        seconds = generating(work, card, int(row["batch"]), prompt + answer / 2).total_s
+        seconds = generating(work, card, int(row["batch"]), prompt + answer / 2, constants).total_s
         return Row(table, row["card"], row["model"], "a token", measured / 1e3, seconds, spread)
     if row["mode"] == "first token":
         prompt, answer = map(int, row["size"].split("+"))
-        seconds = serving_time(work, card, int(row["batch"]), prompt, answer).first_token_s
+        seconds = serving_time(work, card, int(row["batch"]), prompt, answer, constants).first_token_s
         return Row(table, row["card"], row["model"], "first token", measured / 1e3, seconds, spread)
     if row["mode"] == "decode":
         length = int(row["size"])
-        predicted = 1 / generating(work, card, 1, length / 2).total_s
+        predicted = 1 / generating(work, card, 1, length / 2, constants).total_s
         return Row(table, row["card"], row["model"], "generating", measured, predicted, spread)
     if row["mode"] == "prefill":
         length = int(row["size"])
-        seconds = reading(work, card, 1, length).total_s
+        seconds = reading(work, card, 1, length, constants).total_s
         if row["unit"] == "ms to the first token":
             return Row(table, row["card"], row["model"], "first token", measured / 1e3, seconds, spread)
         return Row(table, row["card"], row["model"], "reading", measured, length / seconds, spread)
     prompt, answer = map(int, row["size"].split("+"))
-    predicted = serving_time(work, card, int(row["batch"]), prompt, answer).tokens_per_s
+    predicted = serving_time(work, card, int(row["batch"]), prompt, answer, constants).tokens_per_s
     return Row(table, row["card"], row["model"], "both", measured, predicted, spread)
 
 
-def main() -> None:
-    """Print the errors by table, model and what was done."""
+LOWEST = Constants(products_share=0.2, generating_layer_s=2e-6, reading_layer_s=5e-6, sum_s=5e-6)
+HIGHEST = Constants(products_share=0.8, generating_layer_s=300e-6, reading_layer_s=300e-6, sum_s=100e-6)
+FREE = ("products_share", "generating_layer_s", "reading_layer_s", "sum_s")
+TRIALS = 8000
+WORST = 0.6
+"""Of the logarithm of a ratio: a row that is further off counts as this much."""
+
+
+def fit() -> Constants:
+    """The constants that meet the rows of `FITTED_MODEL` best, by random search from a seed."""
+    chance = random.Random(0)
+    best = FITTED
+    least = math.inf
+    for trial in range(TRIALS):
+        values = {}
+        for name in FREE:
+            low, high = getattr(LOWEST, name), getattr(HIGHEST, name)
+            # First anywhere, then around the best so far.
+            if trial < TRIALS // 4:
+                values[name] = chance.uniform(low, high)
+            else:
+                values[name] = min(max(getattr(best, name) * math.exp(chance.gauss(0, 0.06)), low), high)
+        constants = replace(FITTED, **values)
+        found = list(rows(constants, FITTED_MODEL))
+        loss = statistics.mean(min(abs(math.log(row.predicted / row.measured)), WORST) for row in found)
+        if loss < least:
+            best, least = constants, loss
+    return best
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print the errors by table, model and what was done, or the fit."""
+    if "fit" in arguments:
+        sys.stdout.write(f"{fit()}\n")
+        return
     groups = defaultdict(list)
     for row in rows():
         groups[row.table, row.model, row.what].append(row)
@@ -158,4 +194,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

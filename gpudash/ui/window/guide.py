@@ -28,6 +28,7 @@ from gpudash.ui.widgets.text_size import scaled
 ORDER = (
     "window",
     "fit",
+    "speed-predictions",
     "programs",
     "models",
     "serving",

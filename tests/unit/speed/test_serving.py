@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpudash.devices.card_performance import CARD_PERFORMANCE
 from gpudash.speed.serving import SPREAD, WIDE_SPREAD, ServedWork, generating, serving_time
-from tests.speed.serving_rows import FITTED, Row, rows
+from tests.speed.serving_rows import FITTED_MODEL, Row, rows
 
 LLAMA_8B = ServedWork(
     layers=32,
@@ -33,7 +33,7 @@ def off(found: list[Row]) -> float:
 
 
 def test_the_rows_that_the_constants_were_fitted_on_are_met() -> None:
-    fitted = [row for row in rows() if row.model == FITTED]
+    fitted = [row for row in rows() if row.model == FITTED_MODEL]
     assert len(fitted) == 18
     assert off(fitted) <= 0.06
     assert all(row.covered for row in fitted)
