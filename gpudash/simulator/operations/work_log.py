@@ -122,7 +122,7 @@ class Call:
             made = given["self"]
         results = list(_sizes(made))
         scalars = {name: given[name] for name in SCALARS if name in given}
-        if "conv" in name:
+        if "conv" in name or "upsample" in name:
             scalars["channels_last"] = any(one.is_channels_last for one in (*inputs, *results))
         if inputs:
             scalars["contiguous"] = inputs[0].like().is_contiguous()
