@@ -322,7 +322,8 @@ class FitFollower:
             at_peak = None
             if answer.ghost is not None:
                 at_peak = answer.ghost.parts
-            self._panel.fit.show_estimate(estimate, whole=answer.final, at_peak=at_peak)
+            step = answer.times.get(estimate.device)
+            self._panel.fit.show_estimate(estimate, whole=answer.final, at_peak=at_peak, step=step)
             short = estimate.fits is False and not estimate.fills_memory
             self._panel.set_forecast(self._panel.fit.headline if short else "")
         elif problem is not None:
