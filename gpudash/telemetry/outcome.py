@@ -110,9 +110,7 @@ def is_put_forward(run: RunView) -> bool:
     """Whether a run's result says more than its plots: why it failed, or when it finished a figure of its own."""
     if run.status != "finished":
         return run.status in ("failed", "out_of_memory")
-    if is_comparison(run.result) or is_predicted_comparison(run.result):
-        return True
-    return any(_sensible(lambda result: _main_figures(run, result), run.result))
+    return has_verdict(run.result) or any(_sensible(lambda result: _main_figures(run, result), run.result))
 
 
 def _main_figures(run: RunView, result: Mapping[str, Any]) -> Iterator[Row]:
@@ -489,9 +487,18 @@ def comparison_rows(result: Mapping[str, Any]) -> Iterator[Sequence[str]]:
         yield "note", str(note)
 
 
+PREDICTED_PARTS = {"verdict", "headline", "because", "outcome", "what", "measured", "card"}
+"""What the result of a comparison with a predicted card has."""
+
+
 def is_predicted_comparison(result: Mapping[str, Any]) -> bool:
     """Whether ``result`` is that of a comparison of a CPU, which was measured, with a card, which is predicted."""
-    return result.get("predicted") is True and result.keys() >= {"verdict", "headline", "measured", "card"}
+    return result.get("predicted") is True and result.keys() >= PREDICTED_PARTS
+
+
+def has_verdict(result: Mapping[str, Any]) -> bool:
+    """Whether ``result`` is that of a comparison of any kind."""
+    return is_comparison(result) or is_predicted_comparison(result)
 
 
 def predicted_rows(result: Mapping[str, Any]) -> Iterator[Row]:

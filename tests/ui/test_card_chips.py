@@ -112,6 +112,19 @@ def test_a_chip_says_how_long_a_step_is_predicted_to_take_where_the_run_fits(
     assert "predicted 0.31 s" not in chip(window, "rtx4060").toolTip()
 
 
+def test_the_details_of_the_fit_say_how_long_a_step_is_predicted_to_take(
+    window: MainWindow, session: FakeSession
+) -> None:
+    session.estimates.report(FITS, cards=ANSWERS, times={FITS.device: made_up_time()})
+    settle(window)
+    fit = window.workspace.dashboard.panel.fit
+    fit._toggle.click()
+    assert "predicted 0.31 s a step (0.26 to 0.38), 206 images/s\ncompute-bound" in fit.notes
+    session.estimates.report(FITS, cards=ANSWERS)
+    settle(window)
+    assert "predicted 0.31 s" not in fit.notes
+
+
 @pytest.mark.parametrize(
     ("room", "shown"),
     [

@@ -95,6 +95,35 @@ def test_any_other_result_is_left_to_the_table(page: VerdictPage) -> None:
     assert not page.show_result({"verdict": "a workload's own", "sides": ["left", "right"]})
 
 
+PREDICTED: dict[str, Any] = {
+    "predicted": True,
+    "outcome": "faster",
+    "verdict": "An RTX 4090 is predicted to be 95× as fast as this CPU (63× to 127×). Measured 1.9 s on it.",
+    "headline": "An RTX 4090 is predicted to be 95× as fast as this CPU (63× to 127×).",
+    "because": "Measured 1.9 s a step on this CPU.",
+    "what": "Training · mlp · batch 8",
+    "measured": side("cpu", 1.9),
+    "card": {"name": "RTX 4090", "time": {"median_s": 0.02, "low_s": 0.015, "high_s": 0.03}},
+}
+
+
+def test_a_card_that_is_predicted_has_its_verdict_and_none_of_the_figures_of_a_measured_one(page: VerdictPage) -> None:
+    page.show_result(RESULT)
+    assert page.show_result(PREDICTED)
+    assert page.headline.text() == PREDICTED["headline"]
+    assert page.trust.text() == "the CPU is measured, the card is predicted"
+    assert "RTX 4090, a step, predicted: 20.0 ms (15.0 ms to 30.0 ms)" in page.notes.text()
+    assert page._cells[1]["whole"].isVisibleTo(page) is False
+    assert page.text().startswith(f"verdict: {PREDICTED['verdict']}")
+    page.show_result(RESULT)
+    assert page._cells[1]["whole"].isVisibleTo(page)
+
+
+def test_a_predicted_verdict_whose_figures_make_no_sense_is_shown_without_them(page: VerdictPage) -> None:
+    assert page.show_result({**PREDICTED, "measured": 7, "card": None})
+    assert page.headline.text() == PREDICTED["headline"]
+
+
 def test_a_result_that_has_been_through_a_recording_looks_the_same(page: VerdictPage, qtbot: QtBot) -> None:
     page.show_result(RESULT)
     again = VerdictPage()

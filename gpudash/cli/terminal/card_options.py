@@ -34,7 +34,7 @@ CARDS = Parameter(group="Other cards, and money")
 CARDS_FORM = "Write for example: --cards rtx3060,rtx4090,h100 --price rtx4090=0.44/h"
 
 
-def _asked_cards(_type: Any, tokens: Any) -> list[SimulatedCard]:
+def _parsed_cards(_type: Any, tokens: Any) -> list[SimulatedCard]:
     own = own_cards()
     return [_own_card(part, own) or parse_simulated(part) for token in tokens for part in token.value.split(",")]
 
@@ -57,10 +57,10 @@ def _own_card(text: str, own: OwnCards) -> KnownGpu | None:
     )
 
 
-AskedCards = Annotated[
+RequestedCards = Annotated[
     list[SimulatedCard],
     Parameter(
-        converter=_asked_cards,
+        converter=_parsed_cards,
         metavar="GPU|SIZE",
         show_default=False,
         negative="",
@@ -77,11 +77,13 @@ AskedCards = Annotated[
 class CardOptions:
     """What is asked of other cards than the one in question."""
 
-    cards: Annotated[AskedCards, CARDS] = field(default_factory=list)
+    cards: Annotated[RequestedCards, CARDS] = field(default_factory=list)
     """Answer for these cards as well: names with commas between them (rtx3060,rtx4090,h100), sizes, or cards of your
     own."""
 
-    price: Annotated[list[str], Parameter(negative="", metavar="CARD=PRICE/h"), CARDS] = field(default_factory=list)
+    price: Annotated[list[str], Parameter(negative="", metavar="CARD=PRICE/h", show_default=False), CARDS] = field(
+        default_factory=list
+    )
     """What an hour of a card costs (rtx4090=0.44/h, or h100=2.49EUR/h). May be repeated."""
 
     prices: Annotated[Path | None, Parameter(negative=""), CARDS] = None

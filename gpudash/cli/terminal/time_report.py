@@ -12,7 +12,7 @@ from gpudash.cli.terminal.output import numbers, one_line, plain_table, print_ta
 from gpudash.memory.predicting.card_text import spare_text
 from gpudash.speed.offers import CardOffer
 from gpudash.speed.prices import HOUR_S, Prices
-from gpudash.speed.words import rate_text, span_text, time_lines
+from gpudash.speed.time_text import rate_text, span_text, time_lines
 from gpudash.units import format_count, format_energy
 
 if TYPE_CHECKING:

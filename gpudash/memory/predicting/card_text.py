@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gpudash.memory.predicting.estimate import CardEstimate
-from gpudash.speed.words import bound_text, rate_text, step_text
+from gpudash.speed.time_text import bound_text, rate_text, step_text
 from gpudash.speed.work import StepTime
 from gpudash.units import GIB, format_bytes
 

@@ -75,8 +75,8 @@ def _times(request: Mapping[str, Any], estimate: Estimate) -> Mapping[str, StepT
     if estimate.work is None:
         return {}
     target = Target.from_json(request["target"])
-    places = {str(card["key"]): Target.from_json(card["target"]) for card in request.get("cards", ())}
-    return times_on(estimate.work, {**places, target.device: target})
+    requested = {str(card["key"]): Target.from_json(card["target"]) for card in request.get("cards", ())}
+    return times_on(estimate.work, {**requested, target.device: target})
 
 
 def _work(message: Mapping[str, Any]) -> StepWork | None:

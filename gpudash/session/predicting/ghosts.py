@@ -22,7 +22,7 @@ from gpudash.memory.predicting.estimate import Estimate, Target
 from gpudash.memory.predicting.memory_timeline import PHASES, MemoryTimeline
 from gpudash.memory.predicting.prediction import CONTEXT, HELD_BACK
 from gpudash.session.predicting.step_times import stage_seconds
-from gpudash.speed.words import about_text
+from gpudash.speed.time_text import about_text
 from gpudash.speed.work import StepTime
 from gpudash.telemetry.records import STEP_METRICS, Note, Topic
 from gpudash.telemetry.runs import RunView

@@ -225,8 +225,8 @@ def judge_program(question: ProgramQuestion, found: FollowedRun, followed_on: Ar
     on_cards: Mapping[str, CardEstimate] = {}
     if len(judged) == 1:
         on_cards = _on_cards(question, traces[0], followed_on)
-    on_others = {card.key: card.target for card in question.cards}
-    times = times_on(estimate.work, {**on_others, estimate.device: question.target})
+    requested = {card.key: card.target for card in question.cards}
+    times = times_on(estimate.work, {**requested, estimate.device: question.target})
     return ProgramAnswer(estimate, ghost=ghost, cards=on_cards, times=times)
 
 

@@ -208,8 +208,8 @@ class WorkLog:
     """The calls of a run, step by step.
 
     Attributes:
-        note: notes an entry of the present step: a `LoggedCall`, a `LoggedCopy`, an `Exchange`, `WAITS`, `Stepped`, or a
-            phase, which holds for what follows.
+        note: notes an entry of the present step: a `LoggedCall`, a `LoggedCopy`, an `Exchange`, `WAITS`, `Stepped`, or
+            a phase, which holds for what follows.
     """
 
     def __init__(self) -> None:

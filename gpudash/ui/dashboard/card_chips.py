@@ -18,7 +18,7 @@ from gpudash.devices.known_gpus import KNOWN_GPUS, KnownGpu, find
 from gpudash.devices.names import SimulatedCard, parse_cards, parse_simulated, size_of
 from gpudash.devices.simulated_cards import exact_text
 from gpudash.memory.predicting.card_text import CardsAnswer, CardText, Standing
-from gpudash.speed.words import rate_text, short_text
+from gpudash.speed.time_text import rate_text, short_text
 from gpudash.ui.colours import Palette
 from gpudash.ui.widgets.focus_group import FocusGroup
 from gpudash.ui.widgets.plain_text import plain_tip, without_mnemonics

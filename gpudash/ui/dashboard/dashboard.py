@@ -32,7 +32,7 @@ from gpudash.session.predicting.deviations import Deviation
 from gpudash.session.recordings.run_names import given_name, process_text
 from gpudash.session.source import DashboardSource
 from gpudash.telemetry.explanation import Remedy
-from gpudash.telemetry.outcome import ended_badly, is_comparison, is_put_forward
+from gpudash.telemetry.outcome import ended_badly, has_verdict, is_put_forward
 from gpudash.telemetry.plots import CurveSpec, PlotSpec, memory_plot, plots_for, run_in_view
 from gpudash.telemetry.records import Event, Note, RemediesFound, RunEnd, RunStarted, Table, Topic
 from gpudash.telemetry.runs import RunView
@@ -435,7 +435,7 @@ class Dashboard(PlotsPage):
         if isinstance(event, RunEnd):
             if self.live and event.time_s > self._opened_s:
                 self._hold_run()
-            if self.results_in_front and (event.time_s > self._opened_s if self.live else is_comparison(event.result)):
+            if self.results_in_front and (event.time_s > self._opened_s if self.live else has_verdict(event.result)):
                 self._show_newest_result()
         elif isinstance(event, RemediesFound) and not self.result.isHidden() and self._resulting is not None:
             self._fill_result(self._resulting)

@@ -27,7 +27,6 @@ from gpudash.drawing.axes import MOST_TICKS, Ticks, format_value, value_ticks
 from gpudash.telemetry.outcome import (
     SizeChart,
     SizeLine,
-    is_comparison,
     outcome_rows,
     predicted_step,
     run_figures,
@@ -132,7 +131,7 @@ class ResultPage(QFrame):
         """
         self._title.setText(f"{name}, {ENDINGS.get(run.status, run.status.replace('_', ' '))}")
         self.setAccessibleDescription(self._title.full_text)
-        comparison = is_comparison(run.result) and self.verdict.show_result(run.result)
+        comparison = self.verdict.show_result(run.result)
         self._bodies.setCurrentWidget(self.verdict if comparison else self._general)
         if comparison:
             return

@@ -23,7 +23,7 @@ from gpudash.session.predicting.measured import MeasuredRun
 from gpudash.session.watching.request import WatchRequest
 from gpudash.specs import Spec, TrainingSpec
 from gpudash.specs.changes import batch_fields, largest_size, size_field
-from gpudash.speed.words import span_text
+from gpudash.speed.time_text import span_text
 from gpudash.telemetry.plots import LineSpec
 from gpudash.telemetry.runs import WATCH, RunView
 from gpudash.ui.forms.fit_panel import PREDICTING
@@ -322,7 +322,8 @@ class FitFollower:
             at_peak = None
             if answer.ghost is not None:
                 at_peak = answer.ghost.parts
-            self._panel.fit.show_estimate(estimate, whole=answer.final, at_peak=at_peak)
+            step = answer.times.get(estimate.device)
+            self._panel.fit.show_estimate(estimate, whole=answer.final, at_peak=at_peak, step=step)
             short = estimate.fits is False and not estimate.fills_memory
             self._panel.set_forecast(self._panel.fit.headline if short else "")
         elif problem is not None:

@@ -28,6 +28,8 @@ from gpudash.devices.names import shown_name
 from gpudash.memory.allocator.settings import assignment
 from gpudash.memory.predicting.estimate import Alternative, Estimate
 from gpudash.memory.predicting.prediction import COMMUNICATION, HELD_BACK, Prediction, WayOut
+from gpudash.speed.time_text import time_lines
+from gpudash.speed.work import StepTime
 from gpudash.ui.colours import DARK, Palette
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.units import format_bytes
@@ -149,6 +151,7 @@ class FitPanel(QWidget):
         self._details.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
         self._inside = QWidget()
         self._inside.setProperty("role", "scrolled")
+        self._time_lines: list[str] = []
         self._column = QVBoxLayout(self._inside)
         self._column.setContentsMargins(0, 0, 4, 0)
         self._column.setSpacing(2)
@@ -156,6 +159,8 @@ class FitPanel(QWidget):
         self._column.addWidget(self._model)
         self._legend = QWidget()
         self._column.addWidget(self._legend)
+        self._time = _note("How long a step is predicted to take")
+        self._column.addWidget(self._time)
         self._column.addWidget(self._granted)
         self._column.addStretch(1)
         self._details.setWidget(self._inside)
@@ -198,7 +203,8 @@ class FitPanel(QWidget):
     @property
     def notes(self) -> str:
         """The words in the details beside parts and alternatives: of a model, what is taken for granted, not tried."""
-        return "\n".join(text for text in (self._model.text(), self._granted.text()) if text)
+        notes = (self._model, self._time, self._granted)
+        return "\n".join(note.text() for note in notes if note.text())
 
     @property
     def rank_lines(self) -> str:
@@ -252,14 +258,23 @@ class FitPanel(QWidget):
         if self._chosen_open is None:
             self._set_open(roomy)
 
-    def show_estimate(self, estimate: Estimate, *, whole: bool, at_peak: Mapping[str, float] | None = None) -> None:
+    def show_estimate(
+        self,
+        estimate: Estimate,
+        *,
+        whole: bool,
+        at_peak: Mapping[str, float] | None = None,
+        step: StepTime | None = None,
+    ) -> None:
         """Show a prediction.
 
         Args:
             estimate: as far as it has come.
             whole: whether it comes no further.
             at_peak: as of `Prediction`.
+            step: how long a step is predicted to take; ``None`` where that is not known.
         """
+        self._time_lines = [] if step is None else list(time_lines(step))
         prediction = self._prediction = Prediction(estimate, at_peak)
         self._reason, self._whole, self._reached = False, whole, None
         self._headline.setToolTip(plain_tip("\n".join(line for line in (prediction.release, estimate.method) if line)))
@@ -374,6 +389,7 @@ class FitPanel(QWidget):
         untried = []
         if prediction is not None and self._whole:
             untried = [prediction.untried]
+        _say(self._time, [] if prediction is None else self._time_lines)
         _say(self._granted, [] if prediction is None else [prediction.alone, *untried, *prediction.assumption_lines])
         old, self._rows = self._rows, []
         for place, way in enumerate(sorted(() if prediction is None else prediction.remedies, key=_order)):

@@ -21,7 +21,7 @@ from gpudash.memory.predicting.card_text import spare_text
 from gpudash.simulator.device.simulated_gpu import CONTEXT_BYTES
 from gpudash.specs import Spec
 from gpudash.speed.prediction import predict
-from gpudash.speed.words import bound_text, span_text
+from gpudash.speed.time_text import bound_text, span_text
 from gpudash.speed.work import StepTime, StepWork
 from gpudash.workloads.predicting.host_speed import known_host_speed
 
@@ -74,7 +74,7 @@ def card_step(spec: Spec, card: KnownGpu) -> CardStep:
     performance = performance_of(card.key)
     if performance is None:
         return CardStep(problem=f"How fast {a_card(card.name)} is is not known here.")
-    answer = _answer(_question(spec, card))
+    answer = _answer_to(_question(spec, card))
     estimate = answer.get("estimate") or {}
     if not estimate:
         error = answer.get("error") or {}
@@ -102,7 +102,7 @@ def _question(spec: Spec, card: KnownGpu) -> dict[str, Any]:
     return {"id": 1, "workload": spec.name, "spec": fields, "target": target, "used_bytes": 0, "alternatives": False}
 
 
-def _answer(question: Mapping[str, Any]) -> dict[str, Any]:
+def _answer_to(question: Mapping[str, Any]) -> dict[str, Any]:
     """All that the process that predicts has answered, the newest of each key; empty where it said nothing."""
     found: dict[str, Any] = {}
     with subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:

@@ -49,7 +49,7 @@ def test_flags_stand_under_the_groups_of_the_form_essentials_first_and_the_comma
         others
         == {
             "run": ["Figures for Prometheus", "Notifications", "Recording", "Simulated GPUs"],
-            "estimate": ["A budget", "Simulated GPUs"],
+            "estimate": ["A budget", "Other cards, and money", "Simulated GPUs"],
         }[command]
     )
 

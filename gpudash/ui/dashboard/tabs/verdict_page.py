@@ -14,7 +14,9 @@ from gpudash.telemetry.outcome import (
     comparison_rows,
     energy_words,
     is_comparison,
+    is_predicted_comparison,
     memory_text,
+    outcome_rows,
     ratio_text,
     shares_text,
     trust_text,
@@ -209,6 +211,11 @@ ROLES = {"faster": "good", "slower": "warn", "close": "figure-small"}
 
 VERDICTS = {"faster": "FASTER", "slower": "NOT WORTH IT", "close": "TOO CLOSE TO CALL"}
 
+PREDICTED_VERDICTS = {"faster": "PREDICTED FASTER", "slower": "PREDICTED NOT WORTH IT", "close": "TOO CLOSE TO PREDICT"}
+"""The same of a card that is predicted beside a CPU."""
+
+WHICH_IS_PREDICTED = "the CPU is measured, the card is predicted"
+
 
 class VerdictPage(QScrollArea):
     """Shows a comparison's result, live or of a recording.
@@ -232,6 +239,7 @@ class VerdictPage(QScrollArea):
         self.what = worded_label("muted")
         self.notes = worded_label("muted")
         self.graph = SizesGraph()
+        self._figures = QWidget()
         self._cells: list[dict[str, QLabel]] = [{}, {}]
         self._bars = [(SpreadBar(), ShareBar()), (SpreadBar(), ShareBar())]
         self._ratios = {name: worded_label("figure-small", wraps=False) for name in ("", "compute", "whole", "of")}
@@ -253,7 +261,8 @@ class VerdictPage(QScrollArea):
         rows.addWidget(self.headline)
         rows.addWidget(self.because)
         rows.addWidget(self.what)
-        rows.addLayout(self._table())
+        self._figures.setLayout(self._table())
+        rows.addWidget(self._figures)
         rows.addWidget(self.graph)
         rows.addWidget(self.notes)
         rows.addStretch(1)
@@ -299,22 +308,22 @@ class VerdictPage(QScrollArea):
 
     def show_result(self, result: Mapping[str, Any]) -> bool:
         """Show the result of a comparison; false when it is not that of one."""
-        if not is_comparison(result):
+        predicted = is_predicted_comparison(result)
+        if not (predicted or is_comparison(result)):
             return False
         if result == self.result:
             return True
         self.result = result
-        outcome = str(result["outcome"])
-        word, headline = VERDICTS.get(outcome, ""), str(result["headline"])
-        self._word.setText(word)
-        self._word.setVisible(not headline.lower().startswith(word.lower()))  # else it stands there twice
-        if self._word.property("role") != ROLES.get(outcome):
-            self._word.setProperty("role", ROLES.get(outcome))
-            self._word.style().unpolish(self._word)
-            self._word.style().polish(self._word)
-        self.headline.setText(headline)
-        self.because.setText(str(result["because"]))
-        self.because.setVisible(bool(result["because"]))
+        # What was measured of two devices has no place where one is predicted.
+        self._figures.setVisible(not predicted)
+        if predicted:
+            self._show_sentences(result, PREDICTED_VERDICTS)
+            self.trust.setText(WHICH_IS_PREDICTED)
+            self.what.setText(str(result["what"]))
+            self.notes.setText("\n".join(f"{name}: {value}" for name, value in outcome_rows(result)[1:-1]))
+            self.graph.show_sweep(None, ("", ""))
+            return True
+        self._show_sentences(result, VERDICTS)
         self.trust.setText(f"{result['number']['interval']}  ·  {trust_text(result)}")
         products = dict.fromkeys(side["product"] for side in result["sides"] if side["product"])
         self.what.setText(" · ".join([str(result["what"]), " and ".join(products)]))
@@ -328,6 +337,20 @@ class VerdictPage(QScrollArea):
         swapped = second["device"] == "cpu" and first["device"] != "cpu"
         self.graph.show_sweep(result.get("sweep"), labels[::-1] if swapped else labels)
         return True
+
+    def _show_sentences(self, result: Mapping[str, Any], verdicts: Mapping[str, str]) -> None:
+        """The outcome in a word, the headline and the cause."""
+        outcome = str(result["outcome"])
+        word, headline = verdicts.get(outcome, ""), str(result["headline"])
+        self._word.setText(word)
+        self._word.setVisible(not headline.lower().startswith(word.lower()))  # else it stands there twice
+        if self._word.property("role") != ROLES.get(outcome):
+            self._word.setProperty("role", ROLES.get(outcome))
+            self._word.style().unpolish(self._word)
+            self._word.style().polish(self._word)
+        self.headline.setText(headline)
+        self.because.setText(str(result["because"]))
+        self.because.setVisible(bool(result["because"]))
 
     def _show_sides(self, result: Mapping[str, Any]) -> None:
         sides = result["sides"]
@@ -351,6 +374,8 @@ class VerdictPage(QScrollArea):
 
     def text(self) -> str:
         """The verdict and its figures as text."""
+        if is_predicted_comparison(self.result):
+            return "\n".join(": ".join(row) for row in outcome_rows(self.result))
         return "\n".join(": ".join(row) for row in comparison_rows(self.result))
 
     def copy(self) -> None:

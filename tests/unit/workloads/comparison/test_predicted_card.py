@@ -63,6 +63,8 @@ def test_the_rows_of_the_result_say_which_time_is_measured_and_which_predicted()
         "predicted": True,
         "verdict": "the verdict",
         "headline": "the headline",
+        "because": "",
+        "outcome": "faster",
         "measured": side,
         "card": {"name": "RTX 4090", "time": FAST.to_dict()},
         "what": "Training",

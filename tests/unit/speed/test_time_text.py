@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpudash.speed.words import (
+from gpudash.speed.time_text import (
     about_text,
     bound_text,
     gain_texts,

@@ -112,7 +112,9 @@ def time_lines(time: StepTime, epoch_steps: int | None = None) -> Iterator[str]:
         yield text
     yield from (f"would help: {text}" for text in gain_texts(time))
     if time.source:
-        yield f"nothing was measured on this card; the prediction rests on {time.source}"
+        # Where its data lie is in the document for programs.
+        basis = time.source.partition(" (")[0]
+        yield f"nothing was measured on this card; the prediction rests on {basis}"
 
 
 def _count_text(value: float) -> str:
