@@ -139,9 +139,14 @@ class _Trained:
         if not isinstance(statement, ast.Assign):
             return False
         given = {name for target in statement.targets for name in _targets(target)}
-        for node in self._nodes:
-            if isinstance(node, ast.Call) and given & set(_chains(node)) and self.reads(node):
-                return True
+        for _ in range(MOST_ROUNDS):
+            for node in self._nodes:
+                if not isinstance(node, ast.Assign | ast.AugAssign | ast.Call) or not _reads_of(node, given):
+                    continue
+                if method_of(node) not in _READS_PARAMETERS and self.reads(node):
+                    return True
+                if isinstance(node, ast.Assign):
+                    given.update(name for target in node.targets for name in _targets(target))
         return False
 
     def _follow(self, node: ast.AST) -> None:
@@ -151,7 +156,7 @@ class _Trained:
             # of a network whose part is trained under a name of its own
             if given & self._names:
                 self._names.add(_chain(node.value))
-        if isinstance(node, ast.Assign) and method_of(node.value) not in _COPIES and self.reads(node.value):
+        if isinstance(node, ast.Assign) and not _makes_another(node.value) and self.reads(node.value):
             self._names.update(name for target in node.targets for name in _targets(target))
         elif isinstance(node, ast.For) and self.reads(node.iter):
             self._names.update(_targets(node.target))
@@ -207,6 +212,16 @@ def _given_parameters(call: ast.Call) -> Iterator[str]:
     # torch's optimizers are in a module of this name, and take lists of tensors too
     if "optim" in ast.unparse(call.func) and call.args:
         yield from _chains(call.args[0])
+
+
+def _makes_another(value: ast.expr) -> bool:
+    """Whether an expression makes of what is trained something else: a copy, or an optimizer of its parameters."""
+    return method_of(value) in _COPIES or (isinstance(value, ast.Call) and any(_given_parameters(value)))
+
+
+def _reads_of(node: ast.AST, names: set[str]) -> bool:
+    """Whether a node reads any of some names, or an attribute of one."""
+    return any(chain in names or chain.partition(".")[0] in names for chain in _chains(node))
 
 
 def _chains(node: ast.AST, but: ast.AST | None = None) -> Iterator[str]:

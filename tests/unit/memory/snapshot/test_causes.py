@@ -502,6 +502,11 @@ def test_the_pass_of_a_network_that_no_optimizer_has_is_put_under_no_grad() -> N
         "+    with torch.no_grad():",
         "+        wanted = teacher(data)",
     ]
+    # what it gives may come to what is trained by other names
+    longer = TEACHES.replace("    loss = ", "    soft = softmax(wanted.logits / 4)\n    loss = ").replace(
+        ", wanted)", ", soft)"
+    )
+    assert "torch.no_grad() is missing" in explained_with(program, step=longer).cause
     # in one statement with what is trained the pass comes before it
     step = "def step(data):\n    loss = distance(student(data), teacher(data))\n    loss.backward()\n"
     assert changed(explained_with(program, step=step).remedies[-1].patch) == [
