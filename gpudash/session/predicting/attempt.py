@@ -48,7 +48,7 @@ TICK_S = 0.1
 COUNT_S = 0.5
 """How often the program's processor time is read."""
 
-MOST_WAITED_S = 180.0
+MOST_WAITED_S = 90.0
 """For so many seconds a program may wait for processors that others have, as one at the lowest priority does, before
 the wait counts as its own time."""
 
