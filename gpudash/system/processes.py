@@ -164,13 +164,19 @@ def resident_bytes() -> int | None:
         return None
 
 
-def waited_seconds() -> float:
-    """How long this thread has been ready to run while others had the cores; 0 where the system does not say.
+def waited_seconds(pid: int | None = None) -> float:
+    """How long a thread has been ready to run while others had the cores; 0 where the system does not say.
 
-    The second number of /proc/thread-self/schedstat, in nanoseconds (Linux, Documentation/scheduler/sched-stats.rst).
+    The second number of its schedstat, in nanoseconds (Linux, Documentation/scheduler/sched-stats.rst).
+
+    Args:
+        pid: of the process whose main thread it is; ``None`` for this thread.
     """
+    path = SCHEDSTAT
+    if pid is not None:
+        path = Path(f"/proc/{pid}/schedstat")
     try:
-        return int(SCHEDSTAT.read_text().split()[1]) / 1e9
+        return int(path.read_text().split()[1]) / 1e9
     except (OSError, ValueError, IndexError):
         return 0.0
 

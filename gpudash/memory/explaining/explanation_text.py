@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gpudash.memory.allocator.trace import WORKSPACE
+from gpudash.memory.explaining.remedies import AT_LEAST, REPLAY
 from gpudash.memory.explaining.wording import available, innermost, needed
 from gpudash.memory.predicting.prediction import price
 from gpudash.telemetry.explanation import Evidence, Explanation, Owner, Part, Remedy, site_name
@@ -74,9 +75,10 @@ def alike(remedies: Sequence[Remedy]) -> list[Remedy]:
 def remedy_sections(explanation: Explanation) -> list[tuple[str, list[str]]]:
     """What is known of the remedies, and a line for each of them; the note ends the last."""
     groups = remedy_groups(explanation.remedies)
+    failed = explanation.requested_bytes is not None
     if explanation.requested_bytes is None and explanation.remedies:
         groups = [(remedies_title(explanation), list(explanation.remedies))]
-    sections = [(title, remedy_rows(remedies)) for title, remedies in groups]
+    sections = [(title, remedy_rows(remedies, failed=failed)) for title, remedies in groups]
     note = explanation.remedies_note
     if not note:
         return sections
@@ -93,16 +95,26 @@ def alternatives_title(alternatives: Sequence[Remedy]) -> str:
     return "Would get past the refused request"
 
 
-def remedy_rows(remedies: Sequence[Remedy]) -> list[str]:
-    """Remedies in columns: the change, its peak, its price and how to ask for it."""
-    return _columns([[remedy.change, *_facts(remedy)] for remedy in remedies])
+def remedy_rows(remedies: Sequence[Remedy], *, failed: bool = False) -> list[str]:
+    """Remedies in columns: the change, its peak, its price and how to ask for it.
+
+    Args:
+        remedies: they.
+        failed: whether they are of a request that was refused.
+    """
+    return _columns([[remedy.change, *_facts(remedy, failed)] for remedy in remedies])
 
 
-def _facts(remedy: Remedy) -> list[str]:
-    if remedy.predicted_peak_bytes is None:
-        peak = ""
-    else:
-        peak = f"peak {format_bytes(remedy.predicted_peak_bytes)}"
+def is_peak_so_far(remedy: Remedy) -> bool:
+    """Whether the peak of a remedy of a failure is a bound: a replay knows nothing of what would have come later."""
+    return remedy.fits is None and remedy.verified_by == REPLAY
+
+
+def _facts(remedy: Remedy, failed: bool) -> list[str]:
+    peak = ""
+    if remedy.predicted_peak_bytes is not None:
+        at_least = AT_LEAST if failed and is_peak_so_far(remedy) else ""
+        peak = f"peak {at_least}{format_bytes(remedy.predicted_peak_bytes)}"
     source = NOT_TRIED
     if remedy.verified_by:
         source = f"by {remedy.verified_by}"

@@ -44,7 +44,7 @@ SHARE_OF_ACTIVATIONS = 0.3
 missing."""
 
 AT_LEAST = "at least "
-"""Begins a capacity that is a bound, because the recording ends at the refused request."""
+"""Begins a capacity that is a bound, because nobody has seen all that comes after the refused request."""
 
 ALONE = "without the other processes"
 
@@ -186,13 +186,14 @@ def setting_remedies(
             return  # one setting is enough
 
 
-def larger_remedies(smallest: int, peak: int, *, ends_refused: bool = False) -> Iterator[Remedy]:
+def larger_remedies(smallest: int, peak: int, *, ends_refused: bool = False, goes_on: bool = False) -> Iterator[Remedy]:
     """The memory with which a trace passes.
 
     Args:
         smallest: bytes for PyTorch with which it does.
         peak: bytes reserved there.
         ends_refused: whether the trace ends with the refused request.
+        goes_on: whether it goes on with the rest of an earlier step: a later one may take more.
     """
     if ends_refused:
         yield Remedy(f"{AT_LEAST}{needed(smallest)} for PyTorch", predicted_peak_bytes=peak, verified_by=REPLAY)
@@ -201,7 +202,11 @@ def larger_remedies(smallest: int, peak: int, *, ends_refused: bool = False) -> 
     text = f"{needed(smallest)} for PyTorch"
     if card is not None:
         text += f", a card with {card // GIB} GiB"
-    yield Remedy(text, predicted_peak_bytes=peak, fits=True, verified_by=REPLAY)
+    fits: bool | None = True
+    if goes_on:
+        text = f"{AT_LEAST}{text}"
+        fits = None
+    yield Remedy(text, predicted_peak_bytes=peak, fits=fits, verified_by=REPLAY)
 
 
 def release_remedy(

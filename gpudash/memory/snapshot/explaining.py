@@ -62,7 +62,8 @@ MOST_EVENTS = 400_000
 """Events of a trace that is replayed for remedies: about a second each."""
 
 FROM_AN_EARLIER_STEP = (
-    "The recording ends at the refused request: the replay goes on with what an earlier step asked from there on."
+    "The recording ends at the refused request: the replay goes on with what an earlier step asked from there on, and "
+    "a later step may need more."
 )
 
 ENDS_HERE = (
@@ -537,7 +538,12 @@ def _unseen(history: History, step: Ints, first: Growth) -> str:
 def _larger(what_if: WhatIf, capacity: int) -> Iterator[Remedy]:
     smallest = what_if.smallest_capacity()
     if capacity < smallest < UNLIMITED:
-        yield from larger_remedies(smallest, what_if.run(smallest).peak_reserved, ends_refused=what_if.ends_refused)
+        yield from larger_remedies(
+            smallest,
+            what_if.run(smallest).peak_reserved,
+            ends_refused=what_if.ends_refused,
+            goes_on=what_if.goes_on,
+        )
 
 
 def _replayed_need(what_if: WhatIf, found: Explanation, capacity: int) -> Need | None:

@@ -38,6 +38,7 @@ from gpudash.system import sandbox
 from gpudash.system.files import PrivateFolder
 from gpudash.system.folders import data_folder
 from gpudash.system.foreign_files import read_regular_text
+from gpudash.system.processes import waited_seconds
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +47,10 @@ TICK_S = 0.1
 
 COUNT_S = 0.5
 """How often the program's processor time is read."""
+
+MOST_WAITED_S = 90.0
+"""For so many seconds a program may wait for processors that others have, as one at the lowest priority does, before
+the wait counts as its own time."""
 
 MOST_STACK_BYTES = 2**20
 """Of what it writes."""
@@ -111,7 +116,8 @@ class Launch:
         command: program and arguments.
         cards: that it finds, its ``cuda:0`` first.
         steps: of its optimizer that are followed.
-        time_limit_s: processor time that it has, with what it starts, in seconds; by the clock three times as many.
+        time_limit_s: processor time that it has, with what it starts, in seconds; by the clock three times as many, and
+            `MOST_WAITED_S` for what it waits while others have the processors.
         lets_write: whether it may write files.
         folder: to run it in; ``None``: the present one.
         environment: its variables; ``None``: those of this process.
@@ -216,11 +222,15 @@ class Attempt:
     Args:
         launch: how it is started.
         numbers: "unknown", "guessed" where it decides by them, or "computed".
+
+    Attributes:
+        waited_s: seconds for which the program has waited for a processor so far.
     """
 
     def __init__(self, launch: Launch, numbers: str) -> None:
         self._launch = launch
         self._numbers = numbers
+        self.waited_s = 0.0
         self._processes: list[_Process] = []
         self._failure: NotFollowed | None = None
         self._unwinds = False
@@ -409,8 +419,10 @@ class Attempt:
             if time.monotonic() >= due:
                 # Processor time of a tree shrinks where a child ends whose parent does not wait for it.
                 seen_s = max(seen_s, _processor_s(self._program.pid))
+                self.waited_s = max(self.waited_s, _waited_s(self._program.pid))
                 due = time.monotonic() + COUNT_S
-            if seen_s > limit_s or time.monotonic() - began > longest_s:
+            passed_s = time.monotonic() - began - min(self.waited_s, MOST_WAITED_S)
+            if seen_s > limit_s or passed_s > longest_s:
                 # Of a run that took too long, what was answered by then is worth more than that it took too long.
                 return self._followed(ended=True) or self._too_long(time.monotonic() - began, seen_s)
 
@@ -619,6 +631,11 @@ def _tree(pid: int, others: Sequence[int]) -> list[psutil.Process]:
             process = psutil.Process(number)
             found += [process, *process.children(recursive=True)]
     return [process for process in found if process.pid != os.getpid()]
+
+
+def _waited_s(pid: int) -> float:
+    """How long the process of a tree that waited most for a processor did so, in seconds."""
+    return max((waited_seconds(process.pid) for process in _tree(pid, ())), default=0.0)
 
 
 def _processor_s(pid: int) -> float:

@@ -35,12 +35,16 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--guide", type=Path, help="the page of the guide whose table is written")
     parser.add_argument("--standin", default="", help="a Python with torch for CUDA: try them on its stand-in")
     options = parser.parse_args(arguments)
+    standin = options.standin
+    if standin:
+        # the programs run in folders of their own; not resolved, which would lead out of a virtual environment
+        standin = str(Path.cwd() / standin)
     rows = []
     for kind in KINDS:
         if options.names and kind.name not in options.names:
             continue
         with tempfile.TemporaryDirectory() as folder:
-            row = tried(kind, Path(folder), os.environ, options.standin)
+            row = tried(kind, Path(folder), os.environ, standin)
         rows.append(row)
         sys.stdout.write(f"{_line(row)}\n")
         sys.stdout.flush()

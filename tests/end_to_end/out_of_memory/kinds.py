@@ -95,6 +95,12 @@ KINDS = (
         r"forward passes at .*:19 keep their graph",
     ),
     Kind(
+        "distilled_from_a_teacher",
+        "a teacher's forward pass without no_grad",
+        520,
+        r"The forward pass of teacher at \S+:32 keeps its graph, 176 MiB, and no optimizer has its weights",
+    ),
+    Kind(
         "state_of_the_optimizer", "the optimizer's first step", 768, r"The first step of AdamW makes its state: 256 MiB"
     ),
     Kind("cache_of_keys_and_values", "the KV cache", 1024, r"The KV cache of \d+ tokens takes"),
@@ -121,6 +127,18 @@ KINDS = (
     ),
     Kind("deep_network", "activations of a deep network", 1024, r"One step's activations are too many"),
     Kind("dataset_on_the_card", "the whole data set on the card", 640, r"The whole data set is on the GPU"),
+    Kind(
+        "batches_ahead",
+        "a prefetcher with too many batches ahead",
+        490,
+        r"18 batches that \S+:21 copies to the GPU ahead of their steps take 144 MiB",
+    ),
+    Kind(
+        "batches_in_a_list",
+        "all batches in a list on the card",
+        480,
+        r"16 batches that \S+:12 keeps on the GPU take 128 MiB",
+    ),
     Kind(
         "checkpoint_loaded_on_the_card", "a checkpoint beside its model", 576, r"The checkpoint that .* takes 112 MiB"
     ),

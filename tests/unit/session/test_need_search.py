@@ -26,6 +26,7 @@ class Rerun:
     is_requested = False
     limit_s = 20.0
     seconds = TRIALS_S / 2
+    waited_s = 0.0
     tried: list[Remedy]
 
     def __init__(self, *_request: Any, remedy: Remedy | None = None, requested: bool = False) -> None:
@@ -75,4 +76,12 @@ def test_remedies_are_tried_for_some_minutes_and_the_others_where_the_user_asks_
 
 def test_all_remedies_are_tried_where_the_user_asks_for_it(tried: list[Remedy]) -> None:
     search([], find_need=True).explained(out_of_memory())
+    assert [remedy.change for remedy in tried] == ["batch 8", "batch 4", "batch 2", "batch 1"]
+
+
+def test_what_a_rerun_waits_for_processors_that_others_have_is_not_taken_from_the_time_for_trials(
+    tried: list[Remedy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Rerun, "waited_s", TRIALS_S / 4)
+    search([]).explained(out_of_memory())
     assert [remedy.change for remedy in tried] == ["batch 8", "batch 4", "batch 2", "batch 1"]

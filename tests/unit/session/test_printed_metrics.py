@@ -336,3 +336,35 @@ def test_a_pattern_that_would_match_for_ever_is_left_and_said_to_be() -> None:
     assert found == [] and problem.startswith(f"The pattern for losses took longer than {PATTERN_S:.0f} s")
     assert metrics.take() == ([], "")
     metrics.end()
+
+
+PIX2PIX = "(epoch: 1, iters: {}, time: 0.044, data: 0.321) G_GAN: {} G_L1: 33.417 D_real: 0.634 D_fake: 0.594 \n"
+DCGAN = "[0/25][{}/1583]\tLoss_D: {}\tLoss_G: 2.4640\tD(x): 0.3612\tD(G(z)): 0.4563 / 0.1157\n"
+
+
+def test_the_losses_of_public_gans_are_curves_of_their_own() -> None:
+    first, second = printed(DCGAN.format(0, 1.98), DCGAN.format(50, 0.03))
+    assert (first.step, first.losses) == (0, {"Loss_D": 1.98, "Loss_G": 2.464})
+    assert (second.step, second.losses["Loss_D"]) == (50, 0.03)
+    first, second = printed(PIX2PIX.format(100, 1.284), PIX2PIX.format(200, 1.484))
+    assert first.losses == {"G_GAN": 1.284, "G_L1": 33.417, "D_real": 0.634, "D_fake": 0.594}
+    assert (second.step, second.epoch, second.losses["G_GAN"]) == (200, 1, 1.484)
+    line = "(epoch: 1, iters: 100, time: 0.288, data: 0.204) , D_A: 0.303, G_A: 0.412, cycle_A: 2.471, idt_A: 0.988\n"
+    assert printed(line)[0].losses == {"D_A": 0.303, "G_A": 0.412, "cycle_A": 2.471, "idt_A": 0.988}
+
+
+def test_a_progress_bar_of_lightning_tells_an_evaluation_once_and_no_mean_of_an_epoch() -> None:
+    bar = "Epoch {}: 10%|█   | {}/938 [00:01<00:09, 93.8it/s, v_num=0, train_loss_step={}{}]\r"
+    ended = ", val_loss_step=0.7, val_loss_epoch=0.512, train_loss_epoch=0.333"
+    lines = (bar.format(0, 938, 0.342, ""), bar.format(1, 93, 0.222, ended), bar.format(1, 94, 0.221, ended))
+    found = printed(*lines)
+    assert [one.loss for one in found] == [0.342, 0.222, 0.221]
+    assert [one.val_loss for one in found] == [None, 0.512, None]
+    assert not any(one.losses for one in found)
+
+
+def test_the_mean_of_a_whole_run_is_no_step_s_loss_and_is_named() -> None:
+    steps = "{'loss': 2.34, 'epoch': 0.5}\n{'eval_loss': 2.05, 'eval_runtime': 3.1, 'epoch': 1.0}\n"
+    found = printed(steps, "{'train_runtime': 60.1, 'train_loss': 2.24, 'epoch': 1.0}\n")
+    assert [(one.loss, one.val_loss) for one in found] == [(2.34, None), (None, 2.05), (None, None)]
+    assert found[-1].skipped == ("train_loss",)

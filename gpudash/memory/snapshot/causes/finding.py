@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gpudash.memory.snapshot.causes.activations import activations_of_a_step, graph_of_gradients, step_next_to_the_state
+from gpudash.memory.snapshot.causes.batches_ahead import batches_on_the_card
 from gpudash.memory.snapshot.causes.cap import capped_process
 from gpudash.memory.snapshot.causes.case import Case, ProgramCause
 from gpudash.memory.snapshot.causes.evaluation import evaluation_with_graph
@@ -14,6 +15,7 @@ from gpudash.memory.snapshot.causes.on_the_card import copied_model, joined_resu
 from gpudash.memory.snapshot.causes.optimizer_state import first_step_of_optimizer
 from gpudash.memory.snapshot.causes.retrying import retry_while_handling
 from gpudash.memory.snapshot.causes.scores import scores_of_attention
+from gpudash.memory.snapshot.causes.teacher import teacher_with_graph
 
 KEPT: tuple[Callable[[Case], ProgramCause | None], ...] = (kept_models, copied_model, graph_of_gradients)
 """Those that tell what the lines are which keep something of every step."""
@@ -24,10 +26,12 @@ CAUSES: tuple[Callable[[Case], ProgramCause | None], ...] = (
     scores_of_attention,
     cache_of_keys_and_values,
     evaluation_with_graph,
+    teacher_with_graph,
     joined_results,
     loaded_checkpoint,
     *KEPT,
     moved_data,
+    batches_on_the_card,
     first_step_of_optimizer,
     activations_of_a_step,
     step_next_to_the_state,

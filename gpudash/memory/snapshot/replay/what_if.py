@@ -268,6 +268,8 @@ class WhatIf:
             named = ""
         else:
             named = f" (a {card // GIB} GiB card, for example)"
+        if self.goes_on:
+            return f" It takes at least {needed(smallest)}{named}; a later step may need more."
         return f" It fits from {needed(smallest)} on{named}."
 
 

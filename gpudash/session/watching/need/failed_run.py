@@ -106,6 +106,11 @@ class ProgramRerun(ABC):
     def limit_s(self) -> float:
         """How long it may take, in seconds of which it did not wait for a processor."""
 
+    @property
+    @abstractmethod
+    def waited_s(self) -> float:
+        """For how many of its seconds others had the processors."""
+
     def leave(self) -> None:
         """End it; nothing is found then."""
         self._left.set()

@@ -25,7 +25,8 @@ from gpudash.units import format_duration
 
 TRIALS_S = 300.0
 """Remedies are tried for so long, seconds, where the user did not ask for it; the one that is being tried then is the
-last. Each may take minutes, and a program may have a dozen of them and their pairs.
+last. Each may take minutes, and a program may have a dozen of them and their pairs. As long again they may wait for
+processors that others have.
 """
 
 
@@ -60,6 +61,7 @@ class NeedSearch:
         self._running: ProgramRerun | None = None
         self._is_left = False
         self._tried_s = 0.0
+        self._waited_s = 0.0
 
     @property
     def seconds(self) -> float:
@@ -168,13 +170,14 @@ class NeedSearch:
             RemedyFailsError: where it does not do.
             NeedUnknownError: why nothing was found, as when remedies have been tried for long enough.
         """
-        if self._tried_s >= TRIALS_S and not self._requested:
+        if self._tried_s - min(self._waited_s, TRIALS_S) >= TRIALS_S and not self._requested:
             self._note(f"Remedies were tried for {format_duration(self._tried_s)}; --find-need tries the others, too.")
             raise NeedUnknownError(LEFT)
         try:
             return self._ran(run, what)
         finally:
             self._tried_s += run.seconds
+            self._waited_s += run.waited_s
 
     def _ran(self, run: ProgramRerun, what: str) -> Need:
         """Raises: NeedUnknownError: why nothing was found."""
@@ -186,7 +189,7 @@ class NeedSearch:
             if run.is_requested:
                 limit = ""
             else:
-                limit = f", about {format_duration(run.limit_s)} at most"
+                limit = f", about {format_duration(run.limit_s)} at most, longer on busy processors"
             self._note(f"{what}{limit}; Ctrl+C leaves it.")
             return run.find()
         finally:

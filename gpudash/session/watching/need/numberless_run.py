@@ -76,6 +76,7 @@ class NumberlessRun(ProgramRerun):
         super().__init__(request, environment, failed, requested=requested, remedy=remedy)
         self._found = found
         self._card = card
+        self._attempts: list[Attempt] = []
 
     @property
     def limit_s(self) -> float:
@@ -87,6 +88,11 @@ class NumberlessRun(ProgramRerun):
         if self._found.simulated:
             times = MOST_TIMES / 2
         return max(LEAST_S, min(LONGEST_S, times * self._failed.seconds))
+
+    @property
+    def waited_s(self) -> float:
+        """For how many of its seconds others had the processors."""
+        return sum(attempt.waited_s for attempt in self._attempts)
 
     def find(self) -> Need:
         """Run the program again, and work out what it needs.
@@ -155,16 +161,21 @@ class NumberlessRun(ProgramRerun):
         """Raises: NeedUnknownError: when it cannot be started, or was left."""
         try:
             check_options(launch.command)
-            followed = Attempt(launch, "unknown").run(self._left.is_set)
+            followed = self._attempted(launch, "unknown")
             # With numbers where the program decides by them: slower, and refused where a simulated card can run it
             # whole.
             if isinstance(followed, NotFollowed) and followed.because_of_numbers and self._asks_for_numbers:
-                return Attempt(launch, "computed").run(self._left.is_set)
+                return self._attempted(launch, "computed")
         except KeyboardInterrupt:
             raise NeedUnknownError(LEFT) from None
         except (ValueError, OSError) as error:
             raise NeedUnknownError(unknown(str(error))) from None
         return followed
+
+    def _attempted(self, launch: Launch, numbers: str) -> FollowedRun | NotFollowed:
+        attempt = Attempt(launch, numbers)
+        self._attempts.append(attempt)
+        return attempt.run(self._left.is_set)
 
     @property
     def _asks_for_numbers(self) -> bool:

@@ -44,6 +44,7 @@ from gpudash.simulator.device.process_table import VARIABLE
 from gpudash.system import sandbox
 from gpudash.system.files import PrivateFolder
 from gpudash.system.foreign_files import read_regular
+from gpudash.system.processes import waited_seconds
 from gpudash.telemetry.explanation import Need, Remedy
 from gpudash.units import format_bytes, format_duration
 
@@ -104,12 +105,18 @@ class WholeRun(ProgramRerun):
     ) -> None:
         super().__init__(request, environment, failed, requested=requested, remedy=remedy)
         self._spent_s = spent_s
+        self._waited_s = 0.0
         self._heard = _Heard()
 
     @property
     def limit_s(self) -> float:
         """Time limit of a search that the user did not ask for, without the seconds spent waiting for a processor."""
         return max(LEAST_S, MOST_TIMES * self._failed.seconds - self._spent_s)
+
+    @property
+    def waited_s(self) -> float:
+        """For how many of its seconds others had the processors."""
+        return self._waited_s
 
     def find(self) -> Need:
         """Run the program again, and work out what it needs.
@@ -236,7 +243,8 @@ class WholeRun(ProgramRerun):
             return self.seconds > max(REQUESTED_S, self.limit_s)
         # Time in which the machine was busy with others is the user's work, and not held against the rerun, up to a
         # bound.
-        return self.seconds - _waited_s(pid) > self.limit_s or self.seconds > MOST_WAITING * self.limit_s
+        self._waited_s = waited_seconds(pid)
+        return self.seconds - self._waited_s > self.limit_s or self.seconds > MOST_WAITING * self.limit_s
 
     @property
     def _is_steady(self) -> bool:
@@ -345,14 +353,6 @@ def larger_capacity(size: int) -> int:
     """Bytes of the larger card: twice as many, and what fits in half of the memory that this computer has free."""
     free = int(psutil.virtual_memory().available)
     return max(2 * size, size + free // 2)
-
-
-def _waited_s(pid: int) -> float:
-    """How long the main thread of a process has waited for a processor (schedstat, proc(5)); 0 where unknown."""
-    try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
-    except (OSError, ValueError, IndexError):
-        return 0.0
 
 
 def _scratch_parent() -> Path:

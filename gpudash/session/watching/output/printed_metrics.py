@@ -52,7 +52,7 @@ Kind = Literal["loss", "accuracy", "step", "epoch"]
 _SUBJECTS: Mapping[str, Kind] = {
     "loss": "loss",
     **dict.fromkeys(("acc", "accuracy", "acc@1", "prec@1"), "accuracy"),
-    **dict.fromkeys(("step", "iter", "iteration", "it", "batch", "update"), "step"),
+    **dict.fromkeys(("step", "iter", "iters", "iteration", "it", "batch", "update"), "step"),
     "epoch": "epoch",
 }
 _TRAINING = frozenset({"train", "training"})
@@ -106,6 +106,15 @@ _COUNTS = tuple(
 of an epoch."""
 
 _SPLIT = re.compile(rf"(?<![\w/.@-])({'|'.join(sorted(_TRAINING | _VALIDATION))})(?![\w/.])", re.IGNORECASE)
+_OF_NETWORKS = re.compile(r"\(epoch: [0-9]{1,15}, iters: [0-9]{1,15}, [^)]{0,200}\)")
+"""Before the losses of pix2pix and CycleGAN, which are named by their networks alone: ``G_GAN: 1.2 D_real: 0.6``."""
+
+_TIMES = frozenset({"time", "data"})
+"""Fields of such a line that are no losses."""
+
+_OF_WHOLE_RUN = "train_runtime"
+"""Beside it the Trainer of Hugging Face tells the mean of all steps' losses, under the name of a step's."""
+
 _WHOLE = re.compile(r"[0-9]{1,15}")
 _VALUE = re.compile(_NUMBER, re.IGNORECASE)
 
@@ -159,6 +168,7 @@ class PrintedMetrics:
         self._skipped: set[str] = set()
         self._held: tuple[Printed, str] | None = None
         self._in_percent = False
+        self._val_loss: float | None = None
         # a bucket of lines that may be read, which fills with time
         self._allowed = float(LINES_AT_ONCE)
         self._allowed_s = 0.0
@@ -229,7 +239,7 @@ class PrintedMetrics:
             return bool(line)
         # a test of bytes first: the expressions take much longer, and most lines have none of these words
         lower = line.lower()
-        return b"loss" in lower or b"acc" in lower or b"prec@" in lower
+        return b"loss" in lower or b"acc" in lower or b"prec@" in lower or b"iters: " in lower
 
     def _read(self, lines: Sequence[tuple[str, float]]) -> None:
         if self._own is None:
@@ -273,8 +283,9 @@ class PrintedMetrics:
         if accuracy is not None:
             ratio = self._ratio(accuracy)
         val_loss = None
-        if validation is not None:
-            val_loss = validation.value
+        # a progress bar repeats the newest evaluation at every step
+        if validation is not None and (training is None or validation.value != self._val_loss):
+            val_loss = self._val_loss = validation.value
         found = Printed(
             time_s=time_s,
             step=step,
@@ -408,8 +419,17 @@ def _named_fields(line: str) -> _Fields:
     step = total = epoch = None
     found: dict[Kind, list[_Metric]] = {"loss": [], "accuracy": []}
     several: list[_Metric] = []
-    for pair in _pairs(line):
+    of_networks = _OF_NETWORKS.search(line) is not None
+    pairs = list(_pairs(line))
+    is_of_run = any(pair.name == _OF_WHOLE_RUN for pair in pairs)
+    for pair in pairs:
         kind, split = _kind(pair.name)
+        if kind is None and of_networks and pair.is_assigned and pair.name not in _TIMES:
+            several.append(_Metric("loss", pair.name, float(pair.value), is_assigned=True))
+            continue
+        if kind == "loss" and is_of_run:
+            several.append(_Metric("loss", pair.name, float(pair.value)))
+            continue
         if kind in ("loss", "accuracy"):
             value = float(pair.value)
             is_ratio = False
@@ -488,6 +508,10 @@ def _kind(name: str) -> tuple[Kind | None, str]:
     # "loss/train" is the loss as "train/loss" is
     # Sides at the end are dropped, so that what counts is the subject: the last word before them.
     while len(parts) > 1 and _side(parts[-1]):
+        parts.pop()
+    # Lightning's names of one value: each step's, and the mean of an epoch, which a validation alone goes by
+    logged = "epoch" if split == "validation" else "step"
+    if parts[-2:] == ["loss", logged] and split:
         parts.pop()
     kind = _SUBJECTS.get(parts[-1])
     if kind is None:

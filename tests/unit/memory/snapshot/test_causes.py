@@ -482,3 +482,85 @@ def test_an_optimizer_of_torch_keeps_as_many_values_as_are_counted(name: str) ->
     optimizer.step()
     kept = [value for value in optimizer.state[weight].values() if torch.is_tensor(value) and value.numel() == 1000]
     assert len(kept) == STATES[name]
+
+
+TEACHES = """\
+def step(data):
+    wanted = teacher(data)
+    loss = distance(student(data), wanted)
+    loss.backward()
+"""
+
+
+def test_the_pass_of_a_network_that_no_optimizer_has_is_put_under_no_grad() -> None:
+    program = "import torch\noptimizer = torch.optim.Adam(student.parameters())"
+    found = explained_with(program, step=TEACHES)
+    assert found.cause.startswith("The forward pass of teacher at train.py:41 keeps its graph, ")
+    assert "torch.no_grad() is missing" in found.cause
+    assert changed(found.remedies[-1].patch) == [
+        "-    wanted = teacher(data)",
+        "+    with torch.no_grad():",
+        "+        wanted = teacher(data)",
+    ]
+    # what it gives may come to what is trained by other names
+    longer = TEACHES.replace("    loss = ", "    soft = softmax(wanted.logits / 4)\n    loss = ").replace(
+        ", wanted)", ", soft)"
+    )
+    assert "torch.no_grad() is missing" in explained_with(program, step=longer).cause
+    # in one statement with what is trained the pass comes before it
+    step = "def step(data):\n    loss = distance(student(data), teacher(data))\n    loss.backward()\n"
+    assert changed(explained_with(program, step=step).remedies[-1].patch) == [
+        "-    loss = distance(student(data), teacher(data))",
+        "+    with torch.no_grad():",
+        "+        of_teacher = teacher(data)",
+        "+    loss = distance(student(data), of_teacher)",
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "optimizer = torch.optim.Adam([*student.parameters(), *teacher.parameters()])",
+        "optimizer = Lion(both.parameters())\nboth = Both(student, teacher)\nteacher = both.teacher",
+        "optimizer = torch.optim.Adam(student.parameters())\ndata = student(noise)",
+        "optimizer = torch.optim.Adam(student.parameters())\ndata.requires_grad_()",
+        "optimizer = torch.optim.Adam(student.parameters())\nwith_data = step(student(noise))",
+        "print(len(teacher.layers))",
+    ],
+)
+def test_a_pass_through_which_anything_is_trained_keeps_its_graph(line: str) -> None:
+    assert "no_grad" not in explained_with(f"import torch\n{line}", step=TEACHES).cause
+
+
+AHEAD = """\
+class Prefetcher:
+    def __init__(self, loader, {parameter}):
+        self.queue = {queue}
+    def fill(self):
+        self.queue.append(next(self.loader).cuda())
+"""
+
+
+@pytest.mark.parametrize(
+    ("parameter", "queue", "call", "edit"),
+    [
+        ("ahead=40", "deque(maxlen=ahead)", "Prefetcher(loader)", "    def __init__(self, loader, ahead={}):"),
+        ("ahead=2", "Queue(ahead)", "Prefetcher(loader, 40)", "Prefetcher(loader, {})"),
+        ("depth", "Queue(maxsize=depth)", "Prefetcher(loader, depth=40)", "Prefetcher(loader, depth={})"),
+    ],
+)
+def test_fewer_batches_are_copied_ahead_where_their_number_stands(
+    parameter: str, queue: str, call: str, edit: str
+) -> None:
+    made = Made(capacity=200 * MIB)
+    made.malloc(10 * MIB, WEIGHTS)
+    with suppress(AllocationRefused):
+        while True:
+            made.malloc(8 * MIB, KEPT)
+    text = AHEAD.format(parameter=parameter, queue=queue)
+    lines = {39 + number: line for number, line in enumerate([text.splitlines()[0], *text.splitlines()[1:]], 1)}
+    lines |= {60: call}
+    found = explain_history(History(made.device(), ()), source=source_of(lines))
+    assert found.cause == "18 batches that train.py:44 copies to the GPU ahead of their steps take 144 MiB."
+    assert changed(found.remedies[0].patch)[1:] == [f"+{edit.format(9)}"]
+    assert found.remedies[0].change.endswith("at most 9 batches ahead, not 40: 72 MiB less")

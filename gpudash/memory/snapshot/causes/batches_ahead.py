@@ -1,0 +1,241 @@
+"""Batches that lie on the GPU before their steps: a prefetcher's queue, or a list of all of them."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+
+from gpudash.memory.allocator.trace import ACTIVATIONS, GRADIENTS, WEIGHTS
+from gpudash.memory.explaining.wording import needed
+from gpudash.memory.frames import Frame
+from gpudash.memory.snapshot.causes.batch_size import Number, number_of
+from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Ints, ProgramCause
+from gpudash.memory.snapshot.source_edits import Function, SourceFile, Splice, keyword_of, method_of
+from gpudash.telemetry.explanation import Remedy, short
+from gpudash.units import format_bytes
+
+SHARE_OF_LIVE = 0.2
+"""Part of the live bytes that they must hold."""
+
+FEWEST_BATCHES = 4
+"""The next one or two lie there with every program."""
+
+_MOVES = frozenset({"cuda", "to"})
+_QUEUES = frozenset({"Queue", "LifoQueue"})
+
+
+def batches_on_the_card(case: Case) -> ProgramCause | None:
+    """Many batches of one size that one line has moved to the GPU."""
+    names = (ACTIVATIONS, WEIGHTS, GRADIENTS)
+    codes = [case.history.categories.index(name) for name in names]
+    data = case.alive[~np.isin(case.lives.category[case.alive], codes)]
+    lines: dict[Frame, list[int]] = {}
+    for life in data.tolist():
+        for frame in case.frames(life)[:1]:
+            lines.setdefault(frame, []).append(life)
+    for line, found in sorted(lines.items(), key=lambda item: -case.bytes_of(np.array(item[1], np.int64))):
+        lives = np.array(found, np.int64)
+        size = case.bytes_of(lives)
+        if size < SHARE_OF_LIVE * case.live_bytes:
+            return None
+        file = case.file(line.file)
+        moves = _moves(file, line.line)
+        sizes = Counter(case.lives.requested[lives].tolist())
+        # parts of a batch differ in size: the number of the largest ones counts
+        count = sizes[max(sizes)]
+        if not moves or count < FEWEST_BATCHES:
+            continue
+        place = f"{short(line.file)}:{line.line}"
+        limit = _limit(file, line.line, count)
+        if limit is not None:
+            text = f"{count} batches that {place} copies to the GPU ahead of their steps take {format_bytes(size)}."
+            return ProgramCause(text, tuple(_fewer(case, lives, line, count, limit)), is_waste=True)
+        patch = _kept_on_host(file, line.line, moves)
+        if patch:
+            text = f"{count} batches that {place} keeps on the GPU take {format_bytes(size)}."
+            label = f"{place}: keep them in host memory and move each where its step begins: {needed(size)} less"
+            return ProgramCause(text, (_without(case, lives, line, label, patch),), is_waste=True)
+    return None
+
+
+def _moves(file: SourceFile, line: int) -> list[ast.Call]:
+    """The calls of a statement that move what it makes to the GPU."""
+    statement = file.statement(line)
+    if statement is None or hasattr(statement, "body"):
+        return []
+    return [
+        node
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _MOVES
+    ]
+
+
+def _limit(file: SourceFile, line: int, count: int) -> Number | None:
+    """How many batches lie ahead at most, where the source says so around a line that moves one."""
+    path = file.path(line)
+    around = [node for node in path if isinstance(node, ast.ClassDef | Function)]
+    scope: ast.AST = path[0]
+    if around:
+        scope = around[0]
+    for node in ast.walk(scope):
+        for value in _limits(node):
+            number = _resolved(file, value)
+            # one of them may be in its step, and the next on its way
+            if number is not None and number.value >= count - 1:
+                return number
+    return None
+
+
+def _limits(node: ast.AST) -> Iterator[ast.expr]:
+    """Expressions that say how much a queue holds."""
+    if isinstance(node, ast.Call):
+        if method_of(node) in _QUEUES:
+            yield from filter(None, [*node.args[:1], keyword_of(node, "maxsize")])
+        elif method_of(node) == "deque":
+            yield from filter(None, [*node.args[1:2], keyword_of(node, "maxlen")])
+        elif method_of(node) == "islice":
+            yield from node.args[1:2]
+    elif (
+        isinstance(node, ast.Compare)
+        and method_of(node.left) in ("len", "qsize")
+        and isinstance(node.ops[0], ast.Lt | ast.LtE)
+    ):
+        yield node.comparators[0]
+
+
+def _resolved(file: SourceFile, value: ast.expr) -> Number | None:
+    """A number, where it stands: a constant, what an attribute or a name is given, a parameter's argument."""
+    if isinstance(value, ast.Attribute):
+        text = ast.unparse(value)
+        given = [
+            node.value
+            for node in file.nodes()
+            if isinstance(node, ast.Assign) and any(ast.unparse(target) == text for target in node.targets)
+        ]
+        if len(given) != 1 or isinstance(given[0], ast.Attribute):
+            return None
+        value = given[0]
+    if isinstance(value, ast.Name):
+        passed = _argument(file, value.id)
+        if passed is not None:
+            value = passed
+    return number_of(file, value)
+
+
+def _argument(file: SourceFile, name: str) -> ast.expr | None:
+    """What a parameter of this name is given by the only call that gives it anything, else its default."""
+    default: ast.expr | None = None
+    passed: list[ast.expr] = []
+    for node in file.nodes():
+        owner = ""
+        functions: list[ast.FunctionDef | ast.AsyncFunctionDef] = []
+        if isinstance(node, ast.ClassDef):
+            owner = node.name
+            functions = [inner for inner in node.body if isinstance(inner, Function) and inner.name == "__init__"]
+        elif isinstance(node, Function) and node.name != "__init__":
+            owner = node.name
+            functions = [node]
+        for function in functions:
+            names = [one.arg for one in function.args.args]
+            if name not in names:
+                continue
+            defaults = dict(zip(reversed(names), reversed(function.args.defaults), strict=False))
+            default = defaults.get(name, default)
+            place = names.index(name) - int(names[0] == "self")
+            calls = [call for call in file.nodes() if isinstance(call, ast.Call) and method_of(call) == owner]
+            for call in calls:
+                passed += filter(None, [keyword_of(call, name), *call.args[place : place + 1]])
+    if len(passed) == 1:
+        return passed[0]
+    if passed:
+        return None
+    return default
+
+
+def _fewer(case: Case, lives: Ints, line: Frame, count: int, limit: Number) -> Iterator[Remedy]:
+    """Fewer batches ahead: as many as get past the request, and half of them, which leaves more for the step."""
+    ordered = lives[np.argsort(case.lives.born[lives])]
+    is_refused = line in case.refused_frames[:1]
+    number = min(count, limit.value)
+    while number > 1:
+        number //= 2
+        left = -(-len(ordered) * number // count)
+        ran = case.resized(ordered[left:], 0, request=is_refused)
+        if not ran.fits:
+            continue
+        for fewer in sorted({number, max(1, number // 2)}, reverse=True):
+            saved = case.bytes_of(ordered[-(-len(ordered) * fewer // count) :])
+            text = f"{limit.place}: at most {fewer} batches ahead, not {limit.value}: {needed(saved)} less"
+            yield Remedy(text, predicted_peak_bytes=ran.peak_reserved, verified_by=BY_REPLAY, patch=limit.patch(fewer))
+        return
+
+
+def _kept_on_host(file: SourceFile, line: int, moves: list[ast.Call]) -> str:
+    """The diff by which a list of batches stays in host memory, and each is moved where a loop takes it out; "" where
+    it is read in other ways too.
+    """
+    statement = file.statement(line)
+    collected = ""
+    match statement:
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="append"))):
+            collected = name
+        case ast.Assign(targets=[ast.Name(id=name)], value=ast.ListComp()):
+            collected = name
+    if not collected:
+        return ""
+    splices = []
+    for call in moves:
+        assert isinstance(call.func, ast.Attribute)
+        data = call.func.value
+        if data.end_lineno != call.end_lineno:
+            return ""
+        splices.append(Splice(data.end_lineno or 0, data.end_col_offset or 0, call.end_col_offset or 0, ""))
+    changed = file.spliced(splices)
+    first = moves[0]
+    assert isinstance(first.func, ast.Attribute)
+    move = ast.unparse(first)[len(ast.unparse(first.func.value)) :]
+    loops = [node for node in file.nodes() if isinstance(node, ast.For) and _takes_from(node, collected)]
+    if not loops:
+        return ""
+    for loop in loops:
+        begin = loop.body[0].lineno
+        if begin == loop.lineno:
+            return ""
+        moved = f"{file.indent(begin)}{_moved(_batch_of(loop), move, len(moves))}"
+        changed[begin] = (moved, *changed.get(begin, (file.lines[begin - 1],)))
+    return file.patch(changed)
+
+
+def _takes_from(loop: ast.For, name: str) -> bool:
+    """Whether a loop goes over a list, or over that with numbers."""
+    values: list[ast.expr] = [loop.iter]
+    if isinstance(loop.iter, ast.Call) and method_of(loop.iter) in ("enumerate", "tqdm"):
+        values = loop.iter.args[:1]
+    return any(isinstance(value, ast.Name) and value.id == name for value in values)
+
+
+def _batch_of(loop: ast.For) -> ast.expr:
+    if isinstance(loop.iter, ast.Call) and method_of(loop.iter) == "enumerate" and isinstance(loop.target, ast.Tuple):
+        return loop.target.elts[-1]
+    return loop.target
+
+
+def _moved(batch: ast.expr, move: str, parts: int) -> str:
+    """The statement that moves a batch."""
+    if isinstance(batch, ast.Tuple):
+        names = [ast.unparse(part) for part in batch.elts]
+        return f"{', '.join(names)} = {', '.join(f'{name}{move}' for name in names)}"
+    name = ast.unparse(batch)
+    if parts > 1:
+        return f"{name} = [part{move} for part in {name}]"
+    return f"{name} = {name}{move}"
+
+
+def _without(case: Case, lives: Ints, line: Frame, text: str, patch: str) -> Remedy:
+    ran = case.resized(lives, 0, request=line in case.refused_frames[:1])
+    if not ran.fits:
+        return Remedy(text, patch=patch)
+    return Remedy(text, predicted_peak_bytes=ran.peak_reserved, verified_by=BY_REPLAY, patch=patch)

@@ -1,0 +1,300 @@
+"""The forward pass of a network that nobody trains, as a teacher's, which keeps its graph for the loss of another."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import numpy as np
+
+from gpudash.memory.allocator.trace import ACTIVATIONS, TEMPORARY
+from gpudash.memory.explaining.memory_state import OTHER_TENSORS
+from gpudash.memory.explaining.wording import needed
+from gpudash.memory.frames import Frame, is_own
+from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Ints, ProgramCause
+from gpudash.memory.snapshot.source_edits import Function, SourceFile, keyword_of, method_of
+from gpudash.telemetry.explanation import Remedy, short
+from gpudash.units import format_bytes
+
+SHARE_OF_LIVE = 0.2
+"""Part of the live bytes that the pass must hold."""
+
+SHARE_OF_MISSING = 0.1
+"""The same where it is as much as was missing."""
+
+MOST_ROUNDS = 5
+"""So often the program is read for what comes from what is trained: from a function to those that it calls."""
+
+_READS_PARAMETERS = frozenset({"sum", "zip", "any", "all", "next", "len", "max", "min", "print", "info"})
+"""Functions that are given parameters and do not train them."""
+
+_PLACES = frozenset({"device", "dtype", "config"})
+"""Attributes of a network through which nothing is differentiated."""
+
+_COPIES = frozenset({"deepcopy", "clone", "detach"})
+"""What these make is not trained with what it was made of."""
+
+
+def teacher_with_graph(case: Case) -> ProgramCause | None:
+    """A pass of a network that is given to no optimizer, on inputs that come of nothing that is trained."""
+    held = case.of_category(ACTIVATIONS, TEMPORARY, OTHER_TENSORS)
+    lines: dict[Frame, list[int]] = {}
+    for life in held.tolist():
+        line = _line_that_calls(case, life)
+        if line is not None:
+            lines.setdefault(line, []).append(life)
+    trained = None
+    for line, found in lines.items():
+        lives = np.array(found, np.int64)
+        size = case.bytes_of(lives)
+        share = SHARE_OF_LIVE
+        if size >= case.found.missing_bytes:
+            share = SHARE_OF_MISSING
+        if size < share * case.live_bytes:
+            continue
+        # read only now: most out-of-memories have no such line
+        trained = trained or _Trained([*case.program_files, *case.imported_files])
+        call = trained.untrained_call(case.file(line.file), line.line)
+        if call is None:
+            continue
+        place = f"{short(line.file)}:{line.line}"
+        text = (
+            f"The forward pass of {_chain(call.func)} at {place} keeps its graph, {format_bytes(size)}, and no "
+            f"optimizer has its weights: torch.no_grad() is missing."
+        )
+        return ProgramCause(text, (_remedy(case, line, call, lives, trained),), is_waste=True)
+    return None
+
+
+def _line_that_calls(case: Case, life: int) -> Frame | None:
+    """The program's line that called the outermost module itself; ``None`` where a library did."""
+    number = int(case.lives.stack[life])
+    if number < 0:
+        return None
+    outer: Frame | None = None
+    for frame in (Frame(*one) for one in reversed(case.history.device.stacks[number])):
+        if "torch/nn/modules/module.py" in frame.file.replace("\\", "/"):
+            return outer
+        outer = None
+        if is_own(frame):
+            outer = frame
+    return None
+
+
+class _Trained:
+    """What of a program is trained, or made by what is, by the names that hold it.
+
+    A name counts in all of the program: one too many hides a cause, one too few would break a training.
+
+    Args:
+        files: of the program.
+    """
+
+    def __init__(self, files: list[SourceFile]) -> None:
+        self._nodes = [node for file in files for node in file.nodes()]
+        self._names: set[str] = set()
+        for node in self._nodes:
+            if isinstance(node, ast.Call):
+                self._names.update(_given_parameters(node))
+        functions = [node for node in self._nodes if isinstance(node, Function)]
+        self._functions = {node.name: node for node in functions}
+        for _ in range(MOST_ROUNDS if self._names else 0):
+            before = len(self._names)
+            for node in self._nodes:
+                self._follow(node)
+            if len(self._names) == before:
+                break
+
+    def reads(self, node: ast.AST, *, but: ast.AST | None = None) -> bool:
+        """Whether an expression or a statement reads anything that is trained, ``but`` of a part of it."""
+        return any(self._is_trained(chain) for chain in _chains(node, but))
+
+    def untrained_call(self, file: SourceFile, line: int) -> ast.Call | None:
+        """The outermost call of a line's statement by which nothing of what is trained is differentiated."""
+        path = file.path(line)
+        statement = file.statement(line)
+        if statement is None or hasattr(statement, "body") or not self._names:
+            return None
+        texts = [ast.unparse(item.context_expr) for node in path if isinstance(node, ast.With) for item in node.items]
+        texts += [ast.unparse(mark) for node in path if isinstance(node, Function) for mark in node.decorator_list]
+        # without a graph its tensors are kept for another reason
+        if any(word in text for text in texts for word in ("no_grad", "inference_mode")):
+            return None
+        for call in ast.walk(statement):
+            if not isinstance(call, ast.Call) or method_of(call) in self._functions or not _chain(call.func):
+                continue
+            inputs = [*call.args, *(keyword.value for keyword in call.keywords)]
+            is_read = any(self.reads(value) or self._is_differentiated(value) for value in inputs)
+            is_untrained = inputs and not is_read and not self._is_trained(_chain(call.func))
+            if is_untrained and self._meets_trained(statement, call):
+                return call
+        return None
+
+    def _meets_trained(self, statement: ast.stmt, call: ast.Call) -> bool:
+        """Whether what a call gives comes together with what is trained: else it is that which is differentiated, and
+        what the optimizer has of it goes by a name that nobody sees.
+        """
+        if self.reads(statement, but=call):
+            return True
+        if not isinstance(statement, ast.Assign):
+            return False
+        given = {name for target in statement.targets for name in _targets(target)}
+        for _ in range(MOST_ROUNDS):
+            for node in self._nodes:
+                if not isinstance(node, ast.Assign | ast.AugAssign | ast.Call) or not _reads_of(node, given):
+                    continue
+                if method_of(node) not in _READS_PARAMETERS and self.reads(node):
+                    return True
+                if isinstance(node, ast.Assign):
+                    given.update(name for target in node.targets for name in _targets(target))
+        return False
+
+    def _follow(self, node: ast.AST) -> None:
+        """Count what a node makes of what is trained."""
+        if isinstance(node, ast.Assign) and _chain(node.value):
+            given = {name for target in node.targets for name in _targets(target)}
+            # of a network whose part is trained under a name of its own
+            if given & self._names:
+                self._names.add(_chain(node.value))
+        if isinstance(node, ast.Assign) and not _makes_another(node.value) and self.reads(node.value):
+            self._names.update(name for target in node.targets for name in _targets(target))
+        elif isinstance(node, ast.For) and self.reads(node.iter):
+            self._names.update(_targets(node.target))
+        elif isinstance(node, ast.Call) and method_of(node) in self._functions:
+            taken = self._functions[method_of(node)].args.args
+            if taken and taken[0].arg == "self":
+                taken = taken[1:]
+            for parameter, value in zip(taken, node.args, strict=False):
+                if self.reads(value):
+                    self._names.add(parameter.arg)
+            self._names.update(one.arg for one in node.keywords if one.arg and self.reads(one.value))
+
+    def _is_trained(self, chain: str) -> bool:
+        parts = chain.split(".")
+        starts = {".".join(parts[:end]) for end in range(1, len(parts) + 1)}
+        return bool(starts & self._names) or any(name.startswith(f"{chain}.") for name in self._names)
+
+    def _is_differentiated(self, value: ast.expr) -> bool:
+        """Whether gradients are wanted of an input itself, as of an image that is to mislead a network."""
+        names = set(_chains(value))
+        for node in self._nodes:
+            target: ast.AST | None = None
+            if method_of(node) == "requires_grad_" and isinstance(node, ast.Call):
+                assert isinstance(node.func, ast.Attribute | ast.Name)
+                target = getattr(node.func, "value", None)
+            elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
+                if node.targets[0].attr == "requires_grad":
+                    target = node.targets[0].value
+            elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+                wanted = keyword_of(node.value, "requires_grad")
+                if isinstance(wanted, ast.Constant) and wanted.value is True:
+                    target = node.targets[0]
+            if target is not None and _chain(target) in names:
+                return True
+        return False
+
+
+def _given_parameters(call: ast.Call) -> Iterator[str]:
+    """The networks whose parameters a call is given, and other variables of a call that is an optimizer's."""
+    if method_of(call) in _READS_PARAMETERS:
+        return
+    is_trainer = method_of(call).endswith("Trainer")
+    for value in [*call.args, *(keyword.value for keyword in call.keywords)]:
+        for node in ast.walk(value):
+            if method_of(node) in ("parameters", "named_parameters"):
+                assert isinstance(node, ast.Call)
+                yield _chain(node.func).rpartition(".")[0]
+    if is_trainer:
+        # a trainer of a library passes the network on under this name
+        yield "model"
+        for model in filter(None, [*call.args[:1], keyword_of(call, "model")]):
+            yield from _chains(model)
+    # torch's optimizers are in a module of this name, and take lists of tensors too
+    if "optim" in ast.unparse(call.func) and call.args:
+        yield from _chains(call.args[0])
+
+
+def _makes_another(value: ast.expr) -> bool:
+    """Whether an expression makes of what is trained something else: a copy, or an optimizer of its parameters."""
+    return method_of(value) in _COPIES or (isinstance(value, ast.Call) and any(_given_parameters(value)))
+
+
+def _reads_of(node: ast.AST, names: set[str]) -> bool:
+    """Whether a node reads any of some names, or an attribute of one."""
+    return any(chain in names or chain.partition(".")[0] in names for chain in _chains(node))
+
+
+def _chains(node: ast.AST, but: ast.AST | None = None) -> Iterator[str]:
+    """Names and dotted names in a node, each as long as it is written, without those of ``but``."""
+    if node is but:
+        return
+    chain = _chain(node)
+    if chain:
+        if chain.rpartition(".")[2] not in _PLACES:
+            yield chain
+        return
+    for inner in ast.iter_child_nodes(node):
+        yield from _chains(inner, but)
+
+
+def _chain(node: ast.AST) -> str:
+    """A dotted name as it is written; "" of anything else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        before = _chain(node.value)
+        if before:
+            return f"{before}.{node.attr}"
+    return ""
+
+
+def _targets(node: ast.expr) -> Iterator[str]:
+    if isinstance(node, ast.Tuple | ast.List):
+        for part in node.elts:
+            yield from _targets(part)
+        return
+    while isinstance(node, ast.Subscript | ast.Starred):
+        node = node.value
+    if _chain(node):
+        yield _chain(node)
+
+
+def _remedy(case: Case, line: Frame, call: ast.Call, lives: Ints, trained: _Trained) -> Remedy:
+    """The pass under ``no_grad``, replayed where the request came after it."""
+    file = case.file(line.file)
+    place = f"{short(line.file)}:{line.line}"
+    patch = ""
+    if file.imports("torch"):
+        patch = _patch(file, line.line, call, trained)
+    text = f"{place}: {_chain(call.func)} under torch.no_grad(): up to {needed(case.bytes_of(lives))} less"
+    text += " at this moment"
+    ordered = lives[np.argsort(case.lives.born[lives])]
+    # amid the pass nobody knows which of its tensors would be gone
+    if line in case.refused_frames or len(ordered) < 2:
+        return Remedy(text, patch=patch)
+    # of a pass without a graph its result alone is left
+    end = int(case.lives.born[ordered[-1]]) + 1
+    ran = case.freed_sooner(dict.fromkeys(ordered[:-1].tolist(), end))
+    if not ran.fits:
+        return Remedy(text, patch=patch)
+    return Remedy(text, predicted_peak_bytes=ran.peak_reserved, verified_by=BY_REPLAY, patch=patch)
+
+
+def _patch(file: SourceFile, line: int, call: ast.Call, trained: _Trained) -> str:
+    """The diff that puts a call under ``no_grad``: its statement, or of one with more in it the call before it."""
+    statement = file.statement(line)
+    assert statement is not None
+    header = "with torch.no_grad():"
+    if not trained.reads(statement, but=call):
+        changed = file.indented([statement], header)
+        if changed is None:
+            return ""
+        return file.patch(changed)
+    name = f"of_{_chain(call.func).rpartition('.')[2]}"
+    replaced = file.replaced(call, name)
+    is_one_line = statement.lineno == call.lineno == statement.end_lineno
+    if replaced is None or not is_one_line or any(name in text for text in file.lines):
+        return ""
+    indent = file.indent(statement.lineno)
+    before = (f"{indent}{header}", f"{indent}    {name} = {ast.unparse(call)}")
+    return file.patch({statement.lineno: (*before, replaced[1])})
