@@ -156,7 +156,7 @@ class StepTime:
 
     Attributes:
         median_s: as likely too long as too short.
-        low_s, high_s: nine in ten steps that were measured lie between.
+        low_s, high_s: nine in ten steps are to lie between; how many of those measured do, the guide says.
         bound: what holds the step back, of `BOUNDS`.
         by_kind: the device's time by kind of operation, see `KINDS`.
         host_s: the host's time.
