@@ -18,7 +18,7 @@ from gpudash.simulator.device.naming import DEVICE
 from gpudash.simulator.device.storage import PINNED
 from gpudash.simulator.operations.flops import call_flops
 from gpudash.speed.classify import classify
-from gpudash.speed.work import Operation, StepWork
+from gpudash.speed.work import UNKNOWN, Operation, StepWork
 
 MOST_SEGMENTS = 16
 """Whole steps that are kept; which of them is like the others shows early."""
@@ -116,25 +116,22 @@ class Call:
         given.update(self._kwargs)
         flops = self._flops()
         inputs = list(_sizes(list(given.values())))
+        first = next(iter(given.values()), None)
+        is_list = name.startswith(("_foreach_", "_fused_")) and type(first) is tuple
         made = self._made
         # in place on lists of tensors, which torch gives back to nobody
-        if made is None and name.startswith("_foreach_"):
-            made = given["self"]
+        if made is None and is_list and name.startswith("_foreach_"):
+            made = first
         results = list(_sizes(made))
         scalars = {name: given[name] for name in SCALARS if name in given}
         if "conv" in name or "upsample" in name:
             scalars["channels_last"] = any(one.is_channels_last for one in (*inputs, *results))
         if inputs:
             scalars["contiguous"] = inputs[0].like().is_contiguous()
-        outputs = [one.held for one in results]
-        found = classify(name, [one.whole if flops else one.held for one in inputs], outputs, flops, scalars)
-        if found is not None and flops:
-            # what is multiplied has all its sizes, and is read as often as it lies in memory
-            seen = sum(one.nbytes - one.held_bytes for one in inputs)
-            found = found._replace(read_bytes=max(0, found.read_bytes - seen))
+        found = _classified(name, inputs, results, flops, scalars)
         # the host goes over the tensors of a list one by one, whatever the device does
-        if found is not None and name.startswith(("_foreach_", "_fused_")) and isinstance(given["self"], tuple):
-            found = found._replace(shape=(len(given["self"]),))
+        if found is not None and is_list and first is not None:
+            found = found._replace(shape=(len(first),))
         if found is None or found.dtype != "float32" or not found.flops or not _takes_tf32(name):
             return found
         return found._replace(dtype=TF32)
@@ -147,6 +144,27 @@ class Call:
         # torch's formulas take for granted what its own kernels are given
         except (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError):
             return 0
+
+
+def _classified(
+    name: str, inputs: Sequence[Sized], results: Sequence[Sized], flops: int, scalars: Mapping[str, Any]
+) -> Operation | None:
+    """The operation that a call is; one of no known kind where its tensors are not as torch's own kernels have them."""
+    held = [one.held for one in inputs]
+    given = held
+    if flops:
+        given = [one.whole for one in inputs]
+    read_bytes = sum(one.held_bytes for one in inputs)
+    try:
+        found = classify(name, given, [one.held for one in results], flops, scalars)
+    except (ArithmeticError, LookupError, TypeError, ValueError):
+        written_bytes = sum(one.held_bytes for one in results)
+        return Operation(name, UNKNOWN, next((dtype for _, dtype, _ in held), ""), flops, read_bytes, written_bytes)
+    if found is None or not flops:
+        return found
+    # what is multiplied has all its sizes, and is read as often as it lies in memory
+    seen = sum(one.nbytes for one in inputs) - read_bytes
+    return found._replace(read_bytes=max(0, found.read_bytes - seen))
 
 
 class HostCopy(NamedTuple):
@@ -222,6 +240,9 @@ class WorkLog:
         outward = target.device.type != DEVICE
         if not outward and source.device.type == DEVICE:
             self.note_call(_copy, (target, source), {}, target)
+            return
+        # as of a KV cache that has nothing in it yet: torch starts no copy
+        if not source.numel():
             return
         rows = 1
         if source.dim():

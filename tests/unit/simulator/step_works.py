@@ -49,12 +49,13 @@ def autocast(device: Any) -> Callable[[], object]:
 
 
 def copying(device: Any) -> Callable[[], object]:
-    """A batch of the host, a result that is read, and a copy that nobody waits for."""
+    """A batch of the host, a result that is read, a copy that nobody waits for, and one of nothing."""
 
     def step() -> None:
         made = torch.ones(BATCH, INPUTS).to(device)
         float(made.sum().item())
         made.to("cpu", non_blocking=True)
+        torch.empty(0).to(device)
 
     return step
 
@@ -77,6 +78,21 @@ def whole_training(device: Any) -> Callable[[], object]:
     return train
 
 
+def fused(device: Any) -> Callable[[], object]:
+    """A norm and an optimizer whose names say that they are fused: the one takes a tensor, the other lists of them."""
+    norm = nn.RMSNorm(INPUTS, device=device)
+    layer = nn.Linear(INPUTS, OUTPUTS, device=device)
+    optimizer = torch.optim.AdamW([*norm.parameters(), *layer.parameters()], fused=True)
+    batch = torch.ones(BATCH, INPUTS, device=device)
+
+    def step() -> None:
+        layer(norm(batch)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
 def convolution(device: Any) -> Callable[[], object]:
     """A convolution, in float32."""
     layer = nn.Conv2d(3, 4, 3, device=device)
@@ -96,7 +112,7 @@ def main() -> None:
         found = follow(build, dry, steps=3, architecture=card).trace.work
         return None if found is None else found.to_dict()
 
-    built = {made.__name__: work(made) for made in (linear, autocast, copying, whole_training, convolution)}
+    built = {made.__name__: work(made) for made in (linear, autocast, copying, whole_training, convolution, fused)}
     spec = TrainingSpec(model="cnn", batch=4, accumulation=2)
     on_cards = [trace_of(spec, dry, architecture=card).work for card in (A100, T4, H100)]
     ranks = trace_of(TrainingSpec(model="mlp", batch=4, devices="sim:0,sim:1"), dry).work

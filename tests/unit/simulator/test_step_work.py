@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpudash.speed.work import CONVOLUTION, PRODUCT, Operation, StepWork
+from gpudash.speed.work import CONVOLUTION, NORMALISATION, OPTIMIZER, PRODUCT, Operation, StepWork
 from tests.programs import output_of
 from tests.unit.simulator.step_works import BATCH, INPUTS, OUTPUTS
 
@@ -85,6 +85,16 @@ def test_a_convolution_of_float32_is_multiplied_as_tf32_unless_torch_is_told_oth
     (found,) = named(work(told, "convolution"), "convolution")
     assert (found.kind, found.dtype, found.shape) == (CONVOLUTION, "tf32", (2, 3, 4, 1, 9, 36))
     assert found.flops == 2 * 2 * 4 * 36 * 3 * 9
+
+
+def test_a_fused_optimizer_is_one_operation_over_the_list_of_weights_and_a_fused_norm_is_over_none(
+    told: dict[str, Any],
+) -> None:
+    found = work(told, "fused")
+    ((update, count),) = named(found, "_fused_adamw_").items()
+    assert (count, update.kind, update.shape, update.phase) == (1, OPTIMIZER, (3,), "optimizer")
+    (norm,) = named(found, "_fused_rms_norm")
+    assert (norm.kind, norm.shape) == (NORMALISATION, ())
 
 
 def test_the_work_is_the_same_on_every_card(told: dict[str, Any]) -> None:
