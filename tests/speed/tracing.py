@@ -149,7 +149,9 @@ class Recorder(TorchDispatchMode):
         if name == "convolution" and (_channels_last(args[0]) or _channels_last(args[1])):
             # As cudnn_conv_suggest_memory_format; the meta device keeps to the usual order.
             result = torch.empty_like(result, memory_format=torch.channels_last)
-        if scalars:
+        if name.startswith("upsample_"):
+            scalars = {"channels_last": _channels_last(args[0])}
+        elif scalars:
             scalars["channels_last"] = any(
                 _channels_last(tensor) for tensor in [*args[:3], result] if isinstance(tensor, torch.Tensor)
             )
