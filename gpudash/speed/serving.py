@@ -88,7 +88,7 @@ class ServedWork:
     state_bytes: float = 0.0
     unpacked: bool = False
 
-    def read_bytes(self, tokens: int) -> float:
+    def weight_bytes(self, tokens: int) -> float:
         """Weights that a step over so many tokens reads: of experts those that any of them takes."""
         if not self.experts:
             return self.weights_bytes
@@ -264,7 +264,7 @@ def reading(
 
 def _products(work: ServedWork, card: CardPerformance, tokens: int, constants: ServingConstants) -> _Parts:
     """Of all matrices with so many tokens: whichever takes longer, reading them or computing."""
-    read_s = work.read_bytes(tokens) / (card.bytes_per_s * constants.bandwidth_share)
+    read_s = work.weight_bytes(tokens) / (card.bytes_per_s * constants.bandwidth_share)
     compute_s = 2 * work.parameters * tokens / (_peak(card, work.arithmetic) * constants.products_share)
     if read_s >= compute_s:
         return _Parts(read_s, 0.0, 0.0, 0.0)
