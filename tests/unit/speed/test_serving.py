@@ -86,9 +86,9 @@ def test_one_user_waits_for_the_weights_and_hundreds_for_arithmetic_or_their_cac
 
 
 def test_a_mixture_reads_the_experts_that_its_tokens_take() -> None:
-    assert MIXTURE.read_bytes(1) == pytest.approx(3e9 + 90e9 / 4)
-    assert MIXTURE.read_bytes(2) == pytest.approx(3e9 + 90e9 * (1 - 0.75**2))
-    assert MIXTURE.read_bytes(1000) == pytest.approx(93e9)
+    assert MIXTURE.weight_bytes(1) == pytest.approx(3e9 + 90e9 / 4)
+    assert MIXTURE.weight_bytes(2) == pytest.approx(3e9 + 90e9 * (1 - 0.75**2))
+    assert MIXTURE.weight_bytes(1000) == pytest.approx(93e9)
 
 
 def test_layers_with_a_window_keep_no_more_than_that() -> None:
