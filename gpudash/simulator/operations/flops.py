@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,10 +21,8 @@ def call_flops(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], m
         args, kwargs: what it was given.
         made: its result.
     """
-    from torch.utils.flop_counter import flop_registry  # takes a while to import, and few ask
-
     packet = getattr(operation, "_overloadpacket", operation)
-    formula = flop_registry.get(packet)
+    formula = _formulas().get(packet)
     if formula is not None:
         try:
             return int(formula(*args, **kwargs, out_val=made))
@@ -33,6 +33,21 @@ def call_flops(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], m
     if packet is getattr(torch.ops.aten, "_grouped_mm", None):
         return _in_groups(args[0], args[1])
     return 0
+
+
+@functools.cache
+def _formulas() -> Mapping[Any, Callable[..., int]]:
+    """torch's, by operation. Imported late: that takes a while, and few ask."""
+    # It warns that Triton is missing where torch.version.cuda is set, as a simulated card that answers for CUDA has it.
+    logger = logging.getLogger("torch.utils.flop_counter")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        from torch.utils.flop_counter import flop_registry
+    finally:
+        logger.setLevel(level)
+    registry: Mapping[Any, Callable[..., int]] = flop_registry
+    return registry
 
 
 _RECURRENT = {torch.ops.aten._cudnn_rnn: 1, torch.ops.aten._cudnn_rnn_backward: 2}
