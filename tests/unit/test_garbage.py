@@ -47,7 +47,7 @@ class _Node:
 
 
 def _left() -> int:
-    return sum(isinstance(thing, _Node) for thing in gc.get_objects())
+    return sum(type(thing) is _Node for thing in gc.get_objects())
 
 
 @pytest.fixture

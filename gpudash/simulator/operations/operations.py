@@ -31,10 +31,10 @@ from gpudash.simulator.dry_run import missing_numbers
 from gpudash.simulator.dry_run.missing_numbers import DataDependentError, KnownIntegers
 from gpudash.simulator.faults import UnsupportedError, hands_on
 from gpudash.simulator.operations import batch_norm, temporaries
-from gpudash.simulator.operations.flops import call_flops
 from gpudash.simulator.operations.outcomes import Fresh, Outcomes, adds_bias_by_lt
 from gpudash.simulator.operations.scripts import HALVES
-from gpudash.simulator.operations.work_log import WAITS, Exchange, WorkLog
+from gpudash.simulator.work.flops import call_flops
+from gpudash.simulator.work.work_log import WAITS, Exchange, WorkLog
 
 _set = torch.ops.aten.set_.source_Storage_storage_offset
 _number = torch.ops.aten._local_scalar_dense

@@ -8,7 +8,7 @@ from typing import Any, cast
 from pydantic.fields import FieldInfo
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QStandardItemModel
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QInputDialog, QLabel, QLineEdit, QSizePolicy, QWidget
+from PySide6.QtWidgets import QComboBox, QInputDialog, QLabel, QLineEdit, QSizePolicy, QVBoxLayout, QWidget
 
 from gpudash.devices.known_gpus import find
 from gpudash.devices.names import SIMULATED, Device, known_product, short_product
@@ -292,7 +292,7 @@ def _device_row(first: QComboBox, second: QComboBox) -> tuple[QLabel, QWidget]:
     label.setProperty("role", "muted")
     label.setBuddy(first)
     row = QWidget()
-    box = QHBoxLayout(row)
+    box = QVBoxLayout(row)  # one above the other: names of cards have no room in half a row
     box.setContentsMargins(0, 0, 0, 0)
     box.setSpacing(6)
     for choice in (first, second):

@@ -1,0 +1,1 @@
+"""What a step does, written down beside what it allocates."""
