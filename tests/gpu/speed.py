@@ -6,9 +6,10 @@ models. The first call of each pays for kernels that are loaded and algorithms t
 
 from __future__ import annotations
 
+import functools
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -445,3 +446,32 @@ def measure_steps(device: torch.device, names: list[str], report: Report) -> Non
         except RuntimeError as error:
             found[name] = {"error": f"{type(error).__name__}: {str(error).splitlines()[0]}"}
         report("steps", found)
+
+
+def follow(_device: None, names: Mapping[str, list[str]], report: Report) -> None:
+    """Report the work of a call of each of ``names["operations"]`` and of a step of each of ``names["steps"]``."""
+    from gpudash.simulator.dry_run.dry_run import DryRun
+
+    dry = DryRun()
+    engine = dry.backend.engine
+
+    def work(build: Build) -> dict[str, Any]:
+        def run(_tracker: object) -> None:
+            call = build(torch.device("sim", 0))
+            # Twice: the first step of an optimizer makes its state.
+            for _ in range(2):
+                if engine.work_log is not None:
+                    engine.work_log.begin_steps()
+                call()
+                if engine.work_log is not None:
+                    engine.work_log.end_step()
+
+        found = dry.record(run, trusting=True).work
+        if found is None:
+            return {"error": "no step was followed"}
+        return found.to_dict()
+
+    builds = {name: OPERATIONS[name] for name in names["operations"]}
+    builds |= {name: functools.partial(step_of, name) for name in names["steps"]}
+    for name, build in builds.items():
+        report(name, work(build))

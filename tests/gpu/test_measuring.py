@@ -21,11 +21,13 @@ from gpudash.memory.predicting.architecture import (
 from gpudash.memory.snapshot.history.model import DeviceSnapshot, TraceEntry
 from gpudash.memory.snapshot.replay.placements import replay
 from gpudash.memory.snapshot.replay.what_if import WhatIf
+from gpudash.speed.work import KINDS, PRODUCT, UNKNOWN, StepWork
 from gpudash.units import GIB, MIB
 from tests.gpu import collect, isolation, operations, out_of_memory, prediction, snapshots, speed
 from tests.gpu.child import ROOT, asked
 from tests.gpu.fixtures import columns, rebuilt
 from tests.gpu.recording import Allocation, differences, packed, peak, shown, unpacked
+from tests.speed import card
 from tests.unit.memory.snapshot.made import events
 
 SIM = "sim:0"
@@ -55,6 +57,30 @@ def test_an_operation_and_a_step_take_time_on_the_device_and_no_more_of_the_host
     found |= asked(speed.measure_steps, SIM, speed.SMALL_STEPS)["steps"]
     assert set(found) == {*speed.SMALL_OPERATIONS, *speed.SMALL_STEPS}
     assert all(0 < timed["host_s"] <= timed["seconds"] for timed in found.values()), found
+
+
+def test_the_work_of_every_operation_and_step_that_is_timed_can_be_followed() -> None:
+    names = {"operations": list(speed.OPERATIONS), "steps": list(speed.STEPS)}
+    found = asked(speed.follow, "none", names, limit_s=150)
+    works = {name: StepWork.from_dict(found[name]) for timed in names.values() for name in timed}
+    assert all(work.operations or work.copies for work in works.values())
+    assert {operation.kind for work in works.values() for operation in work.operations} == set(KINDS) - {UNKNOWN}
+
+
+def test_what_was_timed_on_a_card_stands_beside_what_is_predicted_of_it() -> None:
+    square, step = "mm 4096×4096×4096 fp16", "perceptron, batch 64"
+    times = {square: {"seconds": 9e-4, "host_s": 1e-5}, "mm 64×64×64 fp16": {"seconds": 1e-5, "host_s": 1e-5}}
+    measured = {
+        "hardware": {"product": "NVIDIA GeForce RTX 4090"},
+        "operation_times": {"operations": {**times, "sort 16384": {"error": "RuntimeError"}}},
+        "step_times": {"steps": {step: {"seconds": 1e-3, "host_s": 1e-3}}},
+    }
+    found = {row.name: row for row in card.rows(measured)}
+    # what only waited for the host says nothing of a kernel
+    assert set(found) == {square, step}
+    assert (found[square].kind, found[step].kind) == (PRODUCT, "step")
+    assert abs(found[square].error) < 0.5
+    assert "| product | 1 |" in "\n".join(card.table(list(found.values())))
 
 
 def test_an_operation_asks_for_its_result_and_for_the_workspace_of_the_first_product(

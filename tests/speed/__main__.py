@@ -3,6 +3,7 @@
 ``python -m tests.speed fetch GIT``: draws the rows from a git directory of huggingface/pytorch-image-models.
 ``python -m tests.speed trace``: writes down the work of every row, or with ``fit`` of those for the fit; needs timm.
 ``python -m tests.speed fit``: fits the constants of `gpudash.speed` to the rows that are for it, and writes them.
+``python -m tests.speed card FILE``: predicts what ``python -m tests.gpu.collect`` measured on a card.
 ``python -m tests.speed blind``: predicts all other rows, and prints the tables of the guide.
 """
 
@@ -84,6 +85,10 @@ def main(arguments: list[str]) -> None:
             _trace(for_fit=True)
         case ["fit"]:
             _fit()
+        case ["card", file]:
+            from tests.speed import card
+
+            card.report(Path(file))
         case ["blind"]:
             _blind()
         case _:
