@@ -125,12 +125,14 @@ class Spread:
 
     Attributes:
         low, high: of steps of architectures that the fit had not seen, on cards that it had.
-        unseen_card: further either way, on a card that it had not.
+        unseen_family: further, as the blind tables showed of families that the fit had not seen.
+        unseen_faster, unseen_slower: further, on a card that it had not: most are slower than the rules say.
         guessed_card: further, where figures of the card are guesses.
         kinds: further, for a step that is all of this kind.
         training: further, for a step that is all backward.
         host, usual_host: further, for a step that is all the host's, where its speed was measured and where it is that
             of a usual computer.
+        slower_host, slowest_host: by how many times slower the host may be in these two cases.
         copies: further, for a step that is all copies and exchanges.
         seen: multiprocessors and bandwidth of the cards of the fit.
         source: of all constants.
@@ -138,12 +140,16 @@ class Spread:
 
     low: float
     high: float
-    unseen_card: float
+    unseen_family: float
+    unseen_faster: float
+    unseen_slower: float
     guessed_card: float
     kinds: dict[str, float]
     training: float
     host: float
     usual_host: float
+    slower_host: float
+    slowest_host: float
     copies: float
     seen: tuple[tuple[int, float], ...]
     source: str

@@ -44,11 +44,11 @@ def predict(work: StepWork, card: CardPerformance, host: HostSpeed) -> StepTime:
     by_kind = step.by_kind()
     unknown = int(columns.count[columns.kind == KINDS.index(UNKNOWN)].sum())
     known = spread()
-    further = _further(step, card, host, known)
+    low_s, high_s = _interval(step, card, host, known)
     return StepTime(
         median_s=median_s,
-        low_s=median_s * exp(-sqrt(known.low**2 + further)),
-        high_s=median_s * exp(sqrt(known.high**2 + further)),
+        low_s=low_s,
+        high_s=high_s,
         bound=step.bound(),
         by_kind=by_kind,
         host_s=step.host_s,
@@ -191,19 +191,37 @@ def _exchange(work: StepWork, card: CardPerformance, c: Constants) -> tuple[floa
     return passes * work.exchanged_bytes / rate + buckets * start_s, passes * last_bytes / rate + start_s
 
 
-def _further(step: _Step, card: CardPerformance, host: HostSpeed, known: Spread) -> float:
-    """Doubts beside those of the steps that were measured, as a sum of squares: they are independent."""
+def _interval(step: _Step, card: CardPerformance, host: HostSpeed, known: Spread) -> tuple[float, float]:
+    """Between what nine in ten such steps lie, in seconds."""
+    median_s = step.seconds()
+    further = further_doubts(step, card, host, known) + known.unseen_family**2
+    faster_card = slower_card = 0.0
+    if (card.multiprocessors, card.bytes_per_s) not in known.seen:
+        faster_card = known.unseen_faster
+        slower_card = known.unseen_slower
+    low_s = median_s * exp(-sqrt(known.low**2 + further + faster_card**2))
+    high_s = median_s * exp(sqrt(known.high**2 + further + slower_card**2))
+    slower = known.slowest_host
+    if host.source.startswith("measured"):
+        slower = known.slower_host
+    # A host is rarely faster than that of the fit, and often slower; what that costs depends on the step's share of it.
+    with_slow_host_s = step.seconds(host_s=slower * step.host_s) * exp(known.high)
+    return low_s, max(high_s, with_slow_host_s)
+
+
+def further_doubts(step: _Step, card: CardPerformance, host: HostSpeed, known: Spread) -> float:
+    """Doubts of what a step is made of, as a sum of squares: they are independent."""
     kernels = step.kernels.together * step.columns.count
     total = max(float(kernels.sum()), 1e-12)
     median_s = step.seconds()
     doubts = [known.kinds.get(kind, 0.0) * seconds / total for kind, seconds in step.by_kind().items()]
     doubts.append(known.training * float(kernels[step.columns.backward_phase].sum()) / total)
-    if (card.multiprocessors, card.bytes_per_s) not in known.seen:
-        doubts.append(known.unseen_card)
     if card.derived:
         doubts.append(known.guessed_card)
+    host_doubt = known.usual_host
+    if host.source.startswith("measured"):
+        host_doubt = known.host
     # The host's speed counts by how much the step would change with it.
-    host_doubt = known.host if host.source.startswith("measured") else known.usual_host
     doubts.append(host_doubt * min((step.host_s / median_s) ** 8, 1.0))
     doubts.append(known.copies * (step.copy_s + step.communication_s) / median_s)
     return sum(doubt**2 for doubt in doubts)

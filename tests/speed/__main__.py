@@ -58,8 +58,8 @@ def _fit() -> None:
     traced = [row for row in rows if traces.key(row) in works]
     models = len({row.model for row in traced})
     source = (
-        f"a fit of {datetime.now(UTC).date()} to {len(traced)} steps of {models} models of timm on "
-        f"RTX 3090 and 4090, which are published ({tables.SOURCE})"
+        f"a fit of {datetime.now(UTC).date()} to {len(traced)} steps of {models} models of timm, "
+        "as published for an RTX 3090 and 4090"
     )
     fitting.write(fitted, names, low, high, source)
     print(source)

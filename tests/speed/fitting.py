@@ -193,7 +193,7 @@ def bounds(rows: Sequence[tuple[Row, Constants]], works: dict[traces.Key, StepWo
         card = CARD_PERFORMANCE[row.table.card]
         step = prediction._step(work, columns_of(work), card, host, constants)
         off.append(np.log(row.step_s / step.seconds()))
-        further.append(prediction._further(step, card, host, known))
+        further.append(prediction.further_doubts(step, card, host, known))
     # Beyond sqrt(bound^2 + further) lies what is, in squares less its own further doubts, beyond the bound.
     squares = np.array(off) ** 2 - np.array(further)
     signed = np.sign(off) * np.sqrt(np.maximum(squares, 0))
