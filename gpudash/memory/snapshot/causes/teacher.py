@@ -93,6 +93,7 @@ class _Trained:
     def __init__(self, files: list[SourceFile]) -> None:
         self._nodes = [node for file in files for node in file.nodes()]
         self._names: set[str] = set()
+        self._modules = {name for node in self._nodes for name in _imported(node)}
         for node in self._nodes:
             if isinstance(node, ast.Call):
                 self._names.update(_given_parameters(node))
@@ -122,6 +123,9 @@ class _Trained:
             return None
         for call in ast.walk(statement):
             if not isinstance(call, ast.Call) or method_of(call) in self._functions or not _chain(call.func):
+                continue
+            # a function of torch's, as of random numbers, is no network
+            if _chain(call.func).partition(".")[0] in self._modules:
                 continue
             inputs = [*call.args, *(keyword.value for keyword in call.keywords)]
             is_read = any(self.reads(value) or self._is_differentiated(value) for value in inputs)
@@ -192,6 +196,15 @@ class _Trained:
             if target is not None and _chain(target) in names:
                 return True
         return False
+
+
+def _imported(node: ast.AST) -> Iterator[str]:
+    """Names of modules that a statement imports, and of what it takes of torch's."""
+    if isinstance(node, ast.ImportFrom) and not (node.module or "").startswith("torch"):
+        return
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        for one in node.names:
+            yield one.asname or one.name.partition(".")[0]
 
 
 def _given_parameters(call: ast.Call) -> Iterator[str]:

@@ -532,6 +532,12 @@ def test_a_pass_through_which_anything_is_trained_keeps_its_graph(line: str) -> 
     assert "no_grad" not in explained_with(f"import torch\n{line}", step=TEACHES).cause
 
 
+def test_random_numbers_that_a_trained_network_is_given_are_no_network() -> None:
+    program = "import torch\noptimizer = torch.optim.Adam(student.parameters())"
+    step = "def step(data):\n    loss = distance(student(torch.randn(8, 8)), torch.zeros(8))\n    loss.backward()\n"
+    assert "no_grad" not in explained_with(program, step=step).cause
+
+
 AHEAD = """\
 class Prefetcher:
     def __init__(self, loader, {parameter}):
