@@ -209,7 +209,7 @@ class Agent:
         if self._distributed is not None:
             then = guarded(self._distributed.stepped)
         clock = self._step_clock()
-        self._undo.append(clock.follow_backward(torch.autograd))
+        self._undo.append(clock.follow_backward(getattr(torch, "autograd", None)))
         optimizers = OptimizerSteps(self._steps, then, clock)
         self._undo.append(optimizers.leave)
         guarded(optimizers.follow)()

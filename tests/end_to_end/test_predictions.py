@@ -97,7 +97,8 @@ class Both:
 
 
 def _estimate(written: dict[str, Any]) -> Estimate:
-    return Estimate(**{field.name: written[field.name] for field in fields(Estimate)})
+    # what a step does beside asking for memory comes in a message of its own
+    return Estimate(**{field.name: written[field.name] for field in fields(Estimate) if field.name != "work"})
 
 
 @pytest.fixture(scope="module")
