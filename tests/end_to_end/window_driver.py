@@ -281,7 +281,11 @@ def out_of_memory_and_again(player: Player) -> Steps:
     )
     player.seen["explanation"] = _explanation(window)
     yield from player.pictures("explained")
-    window.workspace.dashboard.explanation.apply(next(remedy for remedy in _remedies(window) if remedy.fields == FIX))
+    with session.store.lock:
+        failed = session.store.run
+    assert failed is not None
+    remedy = next(remedy for remedy in _remedies(window) if remedy.fields == FIX)
+    window.workspace.dashboard.explanation.apply(failed, remedy)
     yield lambda: session.running
     yield player.run_ended
     with session.store.lock:
