@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from .steps import Steps
+    from .stepping.steps import Steps
     from .wire import Message
 
     Post = Callable[[Message], None]

@@ -19,7 +19,7 @@ from .channel import Channel
 from .guest import guarded, take_faults
 from .importing import PostImport
 from .sampler import Sampler
-from .steps import Steps
+from .stepping.steps import Steps
 from .wire import PROTOCOL
 
 TYPE_CHECKING = False
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from .distributed import Distributed
     from .memory.gpus import Gpus
-    from .step_clock import StepClock
+    from .stepping.step_clock import StepClock
     from .wire import Message
 
 LAST_OUTPUT_S = 0.25
@@ -203,7 +203,7 @@ class Agent:
 
     def _torch_imported(self, torch: Any) -> None:
         from .memory.gpus import Gpus
-        from .steps import OptimizerSteps
+        from .stepping.steps import OptimizerSteps
 
         then = None
         if self._distributed is not None:
@@ -231,12 +231,12 @@ class Agent:
         self._undo.append(self._step_clock().follow_input(module, self._ranks().loaded))
 
     def _compiler_imported(self, module: Any) -> None:
-        from .step_clock import leave_out_of_compiling
+        from .stepping.step_clock import leave_out_of_compiling
 
         self._undo.append(leave_out_of_compiling(module))
 
     def _step_clock(self) -> StepClock:
-        from .step_clock import StepClock
+        from .stepping.step_clock import StepClock
 
         if self._clock is None:
             self._clock = StepClock()
@@ -270,7 +270,7 @@ class Agent:
             self.keep(raised(args.exc_value, getattr(args.thread, "name", None) or "thread"))
 
     def _logging_imported(self, logging: Any) -> None:
-        from .steps import listen
+        from .stepping.steps import listen
 
         self._undo.append(listen(logging, guarded(self._logged)))
 
@@ -282,12 +282,12 @@ class Agent:
             self._sample()
 
     def _transformers_imported(self, module: Any) -> None:
-        from .steps import follow_transformers
+        from .stepping.steps import follow_transformers
 
         self._undo.append(follow_transformers(module, self._steps))
 
     def _lightning_imported(self, module: Any) -> None:
-        from .steps import follow_lightning
+        from .stepping.steps import follow_lightning
 
         self._undo.append(follow_lightning(module, self._steps))
 

@@ -362,8 +362,8 @@ def conclude(
             cap = options.memory_cap.allowed_bytes(estimate.capacity_bytes)
         print_json({**document, "memory_cap_bytes": cap, "warnings": warnings})
     else:
-        from gpudash.cli.terminal.estimate_report import print_estimate
-        from gpudash.cli.terminal.time_report import print_offers, print_time
+        from gpudash.cli.terminal.estimates.estimate_report import print_estimate
+        from gpudash.cli.terminal.estimates.time_report import print_offers, print_time
 
         shown_cap = None
         if options.memory_cap is not None:
@@ -556,7 +556,7 @@ def estimate_serving(path: str, arguments: Sequence[str], options: "WorkloadOpti
     if as_json:
         print_json(times.joined(answer.to_json()))
     else:
-        from gpudash.cli.terminal.estimate_report import print_serving
+        from gpudash.cli.terminal.estimates.estimate_report import print_serving
 
         print_serving(answer, times)
     return Exit.FINISHED

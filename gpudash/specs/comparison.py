@@ -44,7 +44,7 @@ class ComparisonSpec(Spec):
     name = "comparison"
     title = "Comparison"
     summary = "Runs a workload on two devices in alternation: is the GPU worth it, and if not, why."
-    run = "gpudash.workloads.programs.comparison:run"
+    run = "gpudash.workloads.programs.comparing.comparison:run"
     undisturbed = True
     presets: ClassVar[Presets] = {
         "Training": {},

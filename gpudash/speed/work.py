@@ -103,6 +103,11 @@ class StepWork:
     exchanged_bytes: int = 0
     ranks: int = 1
 
+    @property
+    def flops(self) -> int:
+        """Floating-point operations a step, of matrix products, convolutions, attention and recurrent layers."""
+        return sum(count * operation.flops for operation, count in self.operations.items())
+
     def to_dict(self) -> dict[str, Any]:
         """As JSON; see `from_dict`."""
         document = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "operations"}

@@ -1,7 +1,7 @@
 """Where the time of a run's steps went, as it was measured: shares of its stages, in a sentence, and what would help.
 
 The stages are those that a run reports anyway: of a workload of ours its own, of a watched program those that its
-agent adds up (`gpudash.agent.step_clock`).
+agent adds up (`gpudash.agent.stepping.step_clock`).
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tomlkit
@@ -17,7 +18,7 @@ from gpudash.speed import prediction
 from gpudash.speed.columns import WorkColumns, columns_of
 from gpudash.speed.constants import FILE, Constants, spread
 from gpudash.speed.kernels import kernel_times
-from gpudash.speed.work import HostSpeed, StepWork
+from gpudash.speed.work import HostSpeed, Operation, StepWork
 from tests.speed import traces
 from tests.speed.tables import Row
 
@@ -78,7 +79,7 @@ def steps_of(rows: Sequence[Row], works: dict[traces.Key, StepWork]) -> list[Ste
             by_card[row.table.card].append(row)
     found = []
     for card, its_rows in by_card.items():
-        operations = []
+        operations: list[Operation] = []
         counts: list[int] = []
         begins = []
         for row in its_rows:
@@ -203,10 +204,10 @@ def bounds(rows: Sequence[tuple[Row, Constants]], works: dict[traces.Key, StepWo
 
 def write(constants: Constants, names: Sequence[str], low: float, high: float, source: str) -> None:
     """Into the file that predictions read, with its comments."""
-    document = tomlkit.parse(FILE.read_text())
+    document: Any = tomlkit.parse(FILE.read_text())
     document["source"] = source
     for name in names:
-        document["fitted"][name] = float(f"{getattr(constants, name):.4g}")  # type: ignore[index]
-    document["spread"]["low"] = round(low, 3)  # type: ignore[index]
-    document["spread"]["high"] = round(high, 3)  # type: ignore[index]
+        document["fitted"][name] = float(f"{getattr(constants, name):.4g}")
+    document["spread"]["low"] = round(low, 3)
+    document["spread"]["high"] = round(high, 3)
     FILE.write_text(tomlkit.dumps(document))

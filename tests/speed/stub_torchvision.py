@@ -17,7 +17,10 @@ class _Nothing(type):
 
 
 class _Module(types.ModuleType):
-    __path__: list[str] = []  # noqa: RUF012
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        # with a path it is a package, which others are imported from
+        self.__path__: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

@@ -53,6 +53,6 @@ def trace(rows: Iterable[Row], begin: dict[Key, StepWork]) -> tuple[dict[Key, St
                 works[name] = tracing.training(row.model, row.image, row.batch, row.table.channels_last)
             else:
                 works[name] = tracing.inference(row.model, row.image, row.batch, row.table.channels_last)
-        except Exception as error:
+        except Exception as error:  # what timm cannot build here is named at the end
             failures[name] = f"{type(error).__name__}: {str(error)[:120]}"
     return works, failures

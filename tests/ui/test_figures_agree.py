@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from PySide6.QtCore import QCoreApplication, QEvent
 from pytestqt.qtbot import QtBot
 
-from gpudash.cli.terminal.estimate_report import print_estimate
+from gpudash.cli.terminal.estimates.estimate_report import print_estimate
 from gpudash.memory.predicting.estimate import Estimate, Target, fits
 from gpudash.specs import TrainingSpec
 from gpudash.ui.forms.fit_panel import FitPanel

@@ -22,6 +22,7 @@ from gpudash.telemetry.store import Store
 from gpudash.ui.colours import DARK
 from gpudash.ui.dashboard.cards import device_rows
 from gpudash.ui.dashboard.tabs.lower_tabs import LowerTabs, epoch_rows, stage_rows
+from gpudash.ui.dashboard.tabs.step_parts_row import BAR_SHARE
 from gpudash.ui.widgets.tables import SLIVER_PX, Column, Table
 from gpudash.ui.widgets.theme import restyle
 
@@ -273,7 +274,7 @@ def test_the_parts_of_a_step_stand_beside_the_tabs_and_only_where_they_are_known
     assert row.isVisible()
     assert "input 60 % · forward 20 % · backward 20 %. 60 % of the step waits" in row.accessibleDescription()
     drawn = row.grab().toImage()
-    bar = [drawn.pixelColor(round(share * row.width()), 1).name() for share in (0.1, 0.3, 0.4)]
+    bar = [drawn.pixelColor(round(share * BAR_SHARE * row.width()), 1).name() for share in (0.2, 0.7, 0.9)]
     assert bar == [DARK.curves[name] for name in ("inputs", "activations", "gradients")]
     tabs.set_collapsed(True)
     assert row.isVisible(), "the bar stays"

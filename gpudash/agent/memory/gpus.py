@@ -12,7 +12,7 @@ from typing import Any
 
 from ..attach.lasting import Lasting
 from ..guest import note_fault
-from ..steps import Steps
+from ..stepping.steps import Steps
 from ..wire import Message
 from . import history, simulating
 from .request_trace import RequestTraces

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..attach.lasting import Lasting
 from ..sampler import Rest
-from ..steps import Steps
+from ..stepping.steps import Steps
 from ..wire import Message
 from . import simulating, snapshots
 

@@ -30,9 +30,9 @@ from gpudash.memory.frames import Frame, is_library
 from gpudash.memory.snapshot.causes.activations import smaller_steps
 from gpudash.memory.snapshot.causes.batch_size import is_of_single_samples
 from gpudash.memory.snapshot.causes.case import Case, ProgramCause
-from gpudash.memory.snapshot.causes.command_line import UNKNOWN_COMMAND, ProgramCommand
 from gpudash.memory.snapshot.causes.finding import cause_of, kept_cause
 from gpudash.memory.snapshot.causes.savings import savings
+from gpudash.memory.snapshot.command_line import UNKNOWN_COMMAND, ProgramCommand
 from gpudash.memory.snapshot.history.history import History, moment_text
 from gpudash.memory.snapshot.history.model import NONE, SEGMENT_ALLOC, SEGMENT_MAP, Stack
 from gpudash.memory.snapshot.leak_edits import Keeper, Place, edit_of_statement, keepers

@@ -12,7 +12,7 @@ from gpudash.memory.explaining.patches import with_patches
 from gpudash.memory.explaining.remedies import REPLAY, ordered, without_others
 from gpudash.memory.explaining.whole_need import need_on_card, with_reruns_of
 from gpudash.memory.snapshot.causes.children import ended_before
-from gpudash.memory.snapshot.causes.command_line import UNKNOWN_COMMAND, ProgramCommand
+from gpudash.memory.snapshot.command_line import UNKNOWN_COMMAND, ProgramCommand
 from gpudash.memory.snapshot.explaining import (
     ENDS_HERE,
     NOTHING_BEFORE,

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from gpudash.memory.snapshot.causes.command_line import UNKNOWN_COMMAND, ProgramCommand
+from gpudash.memory.snapshot.command_line import UNKNOWN_COMMAND, ProgramCommand
 from gpudash.memory.snapshot.sidecar import NOTHING, Sidecar, card_of
 from gpudash.session.recordings.file_kinds import SNAPSHOT_NAME
 from gpudash.system.files import written_whole

@@ -14,12 +14,12 @@ from gpudash.memory.explaining.memory_state import AllocationGroup, Surroundings
 from gpudash.memory.explaining.wording import holders_text
 from gpudash.memory.frames import Frame
 from gpudash.memory.request_log import Request, RequestLog, RequestLogs
+from gpudash.memory.watching.pushed_reading import PushedReading
 from gpudash.session.live.machine import Machine, measured_context
 from gpudash.simulator.device.process_table import Holding, ProcessTable
 from gpudash.sources.simulated_gpus import MirroredCard
 from gpudash.system.foreign_files import source_line
 from gpudash.telemetry.explanation import Part
-from gpudash.telemetry.pushed import PushedReading
 from gpudash.telemetry.records import Event, Note, Topic
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from gpudash.devices.names import kind_of
 from gpudash.memory.explaining.explanation_text import report
 from gpudash.memory.explaining.memory_state import MemoryState, RefusedRequest, Surroundings
 from gpudash.memory.explaining.patches import PATCH_NAME
-from gpudash.memory.snapshot.causes.command_line import UNKNOWN_COMMAND, ProgramCommand
+from gpudash.memory.snapshot.command_line import UNKNOWN_COMMAND, ProgramCommand
 from gpudash.session.recordings.file_kinds import SNAPSHOT_NAME
 from gpudash.session.recordings.report_folder import (
     EXPLANATION_NAME,

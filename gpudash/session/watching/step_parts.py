@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from gpudash.agent.step_clock import PARTS
+from gpudash.agent.stepping.step_clock import PARTS
 from gpudash.agent.wire import number_in
 from gpudash.telemetry.records import StageFinished
 from gpudash.telemetry.step_parts import FIRST_BATCH, Loader

@@ -27,7 +27,7 @@ from gpudash.simulator.device import autograd
 from gpudash.simulator.device.naming import DEVICE, device_of
 from gpudash.simulator.device.storage import unwrapped
 from gpudash.simulator.operations.operations import Engine
-from gpudash.simulator.work.work_log import PASSES, Stepped, WorkLog
+from gpudash.simulator.step_work.work_log import PASSES, Stepped, WorkLog
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 

@@ -30,7 +30,7 @@ from gpudash.simulator.dry_run.missing_numbers import (
     show_sizes_only,
 )
 from gpudash.simulator.operations.kernels import passed_through
-from gpudash.simulator.work.work_log import WorkLog
+from gpudash.simulator.step_work.work_log import WorkLog
 
 ENDLESS = 2**50
 """Capacity of the card of a dry run, in bytes: whether it fits is found out afterwards."""

@@ -80,10 +80,11 @@ def follow_model(
     # With ranks DistributedDataParallel makes its buckets anew in the second step, so that only the third is like all
     # others.
     steps = FOLLOWED_STEPS + bool(model.ranks.count)
-    with model.ranks.first(), dry.backend.engine.counting_flops() as counted:
+    with model.ranks.first():
         found = follow(model.build, dry, steps=steps, architecture=architecture)
-        # Counted over all steps that were followed.
-        facts = {**model.facts, **model.offload.facts(model.ranks.count or 1), "flops": counted() // steps}
+        facts = {**model.facts, **model.offload.facts(model.ranks.count or 1)}
+    work = found.trace.work
+    facts["flops"] = 0 if work is None else work.flops
     found = found._replace(trace=found.trace.counting(**model.items))
     return found, {**facts, "assumptions": model.assumptions}
 

@@ -6,8 +6,7 @@ import functools
 import gc
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -33,8 +32,7 @@ from gpudash.simulator.faults import UnsupportedError, hands_on
 from gpudash.simulator.operations import batch_norm, temporaries
 from gpudash.simulator.operations.outcomes import Fresh, Outcomes, adds_bias_by_lt
 from gpudash.simulator.operations.scripts import HALVES
-from gpudash.simulator.work.flops import call_flops
-from gpudash.simulator.work.work_log import WAITS, Exchange, WorkLog
+from gpudash.simulator.step_work.work_log import WAITS, Exchange, WorkLog
 
 _set = torch.ops.aten.set_.source_Storage_storage_offset
 _number = torch.ops.aten._local_scalar_dense
@@ -231,7 +229,6 @@ class Engine:
         self._lt_workspaces: dict[tuple[int, bool], torch.UntypedStorage] = {}
         self._outcomes = Outcomes()
         self.integers: KnownIntegers | None = None
-        self._flops: int | None = None
 
     def replace(self, cards: Sequence[SimulatedGpu]) -> None:
         """Put other cards in place of the present ones.
@@ -320,8 +317,6 @@ class Engine:
             # after the result has its bytes, as in Blas.cpp: cuBLAS asks for its workspace when it multiplies
             if plan.is_matrix_product:
                 self._take_workspaces(plan, args, kwargs, result)
-        if self._flops is not None:
-            self._flops += call_flops(operation, args, kwargs, result)
         return result
 
     @property
@@ -333,29 +328,8 @@ class Engine:
     def work_log(self, log: WorkLog | None) -> None:
         self._outcomes.log = log
 
-    @contextmanager
-    def counting_flops(self) -> Iterator[Callable[[], int]]:
-        """Count the floating-point operations, see `call_flops`, for as long as this is entered.
-
-        Yields:
-            what returns their number since it was called last.
-        """
-        self._flops = 0
-
-        def counted() -> int:
-            found = self._flops or 0
-            self._flops = 0
-            return found
-
-        try:
-            yield counted
-        finally:
-            self._flops = None
-
     def count(self, operation: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> None:
         """Count a call of an operation with a kernel of its own, which `run` does not see."""
-        if self._flops is not None:
-            self._flops += call_flops(operation, args, kwargs, result)
         if self.work_log is not None:
             self.work_log.note_call(operation, args, kwargs, result)
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from gpudash.simulator.device.naming import DEVICE
-from gpudash.simulator.work.work_log import LoggedCall, WorkLog
+from gpudash.simulator.step_work.work_log import LoggedCall, WorkLog
 
 MOST = 50_000
 """Outcomes that are kept; there are some hundreds in a model, and some thousands in a search for the largest batch."""

@@ -9,9 +9,9 @@ from gpudash.memory.explaining.annotated_source import read_source, source_files
 from gpudash.telemetry.explanation import Explanation, Owner
 from gpudash.ui.colours import Palette
 from gpudash.ui.explanation.change import ChangePanel
-from gpudash.ui.explanation.editor import open_in_editor
 from gpudash.ui.explanation.own_program import OwnProgram
-from gpudash.ui.explanation.source import SourcePanel
+from gpudash.ui.explanation.source_view.editor import open_in_editor
+from gpudash.ui.explanation.source_view.source import SourcePanel
 from gpudash.ui.explanation.stack import StackPanel
 from gpudash.ui.widgets.layouts import in_halves
 

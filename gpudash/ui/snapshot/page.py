@@ -26,9 +26,9 @@ from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
 from gpudash.telemetry.explanation import Explanation, Growth
 from gpudash.ui.colours import Palette
-from gpudash.ui.explanation.editor import open_in_editor
 from gpudash.ui.explanation.header import CauseHeader
-from gpudash.ui.explanation.held_source import HeldSource
+from gpudash.ui.explanation.source_view.editor import open_in_editor
+from gpudash.ui.explanation.source_view.held_source import HeldSource
 from gpudash.ui.explanation.stack import StackPanel
 from gpudash.ui.snapshot.call_sites import ComparePane, WhoPane
 from gpudash.ui.snapshot.drawing.views import BlocksPane, icicle_pane, treemap_pane

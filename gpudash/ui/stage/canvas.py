@@ -24,7 +24,7 @@ from gpudash.drawing.scene import PlotScene, SceneCurve, SceneFrame
 from gpudash.drawing.stages import PlacedChart, StageBlock, StageBox, StageChart, StageColumn, curve_scene
 from gpudash.session.demo.pictures import REFUSED, CodeLine, StagePanel, StagePicture
 from gpudash.ui.colours import Palette, mixed
-from gpudash.ui.explanation.highlighting import Span, colours_of, spans_of
+from gpudash.ui.explanation.source_view.highlighting import Span, colours_of, spans_of
 from gpudash.units import format_bytes
 
 CODE, PEAK, FIGURE, AXIS = 56, 44, 36, 28

@@ -205,11 +205,12 @@ def flops_of(spec: Spec, dry: DryRun, level: MemoryLevel | None = None) -> int:
     """Floating-point operations of the first step, as torch's own counter knows them (matrix products, convolutions,
     attention)."""
     short, _ = shortened(spec.rank_spec if isinstance(spec, TrainingSpec) else spec, 1)
-    with dry.backend.engine.counting_flops() as counted:
-        # A second card only for a model that is split: its products are counted on both.
-        cards = (A100,) * (2 if isinstance(short, TrainingSpec) and short.is_split else 1)
-        dry.record_each(_Program(short, 1, level, alike=True), cards, trusting=True)
-        return counted()
+    # A second card only for a model that is split: its products are counted on both.
+    cards = (A100,) * (2 if isinstance(short, TrainingSpec) and short.is_split else 1)
+    work = dry.record_each(_Program(short, 1, level, alike=True), cards, trusting=True)[0].work
+    if work is None:
+        return 0
+    return work.flops
 
 
 class _Program:

@@ -18,8 +18,8 @@ from gpudash.telemetry.explanation import Remedy
 from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import RunEnd, RunStarted
 from gpudash.ui.colours import DARK, LIGHT, contrast
-from gpudash.ui.explanation.highlighting import colours_of, spans_of
 from gpudash.ui.explanation.page import ExplanationPage
+from gpudash.ui.explanation.source_view.highlighting import colours_of, spans_of
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import MIB
 from tests.ui.conftest import OpenWindow, settle

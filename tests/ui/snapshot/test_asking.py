@@ -9,7 +9,7 @@ from pytestqt.qtbot import QtBot
 
 from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.memory.snapshot.replay.what_if import WhatIfAnswer
-from gpudash.ui.explanation.editor import editor_command, open_in_editor
+from gpudash.ui.explanation.source_view.editor import editor_command, open_in_editor
 from gpudash.ui.snapshot.document import SnapshotDocument
 from gpudash.ui.snapshot.page import text_of
 from gpudash.ui.snapshot.rows import ChangeRow, Holder, change_text, changes, signed

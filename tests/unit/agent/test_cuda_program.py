@@ -16,7 +16,7 @@ from gpudash.agent.attach.lasting import NAME, Lasting
 from gpudash.agent.memory import gpus as figures
 from gpudash.agent.memory import history, simulating
 from gpudash.agent.memory.gpus import Gpus
-from gpudash.agent.steps import Steps
+from gpudash.agent.stepping.steps import Steps
 from gpudash.agent.wire import Message
 
 FRAMES = [{"filename": "train.py", "line": 3, "name": "step"}, {"filename": "train.py", "line": 9, "name": "<module>"}]

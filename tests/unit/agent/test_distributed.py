@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from gpudash.agent import distributed, step_clock
+from gpudash.agent import distributed
 from gpudash.agent.distributed import (
     COLLECTIVES,
     EVERY,
@@ -19,8 +19,9 @@ from gpudash.agent.distributed import (
     STALLED_S,
     Distributed,
 )
-from gpudash.agent.step_clock import StepClock
-from gpudash.agent.steps import Steps
+from gpudash.agent.stepping import step_clock
+from gpudash.agent.stepping.step_clock import StepClock
+from gpudash.agent.stepping.steps import Steps
 from gpudash.simulator.as_cuda import answering
 from gpudash.simulator.operations import collectives
 

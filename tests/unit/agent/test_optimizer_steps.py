@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.optim import optimizer as optimizers
 
-from gpudash.agent.steps import MOST_WAITING, OPTIMIZER, PATIENCE, OptimizerSteps, Steps
+from gpudash.agent.stepping.steps import MOST_WAITING, OPTIMIZER, PATIENCE, OptimizerSteps, Steps
 
 
 class Optimizer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,11 +12,18 @@ import pytest
 import torch
 from torch._dynamo import trace_rules
 from torch.optim import optimizer as optimizers
-from torch.utils.data import DataLoader, dataloader
+from torch.utils.data import DataLoader, TensorDataset, dataloader
 
-from gpudash.agent import step_clock
-from gpudash.agent.step_clock import BACKWARD_CALL, PARTS, PERIOD_S, SETTINGS, StepClock, leave_out_of_compiling
-from gpudash.agent.steps import OptimizerSteps, Steps
+from gpudash.agent.stepping import step_clock
+from gpudash.agent.stepping.step_clock import (
+    BACKWARD_CALL,
+    PARTS,
+    PERIOD_S,
+    SETTINGS,
+    StepClock,
+    leave_out_of_compiling,
+)
+from gpudash.agent.stepping.steps import OptimizerSteps, Steps
 from tests.unit.agent.dashboard import Dashboard, unwatched
 
 
@@ -101,7 +109,7 @@ def program(monkeypatch: pytest.MonkeyPatch) -> Program:
 
 def test_every_name_of_torch_that_the_clock_needs_is_there() -> None:
     assert "__next__" in vars(dataloader._BaseDataLoaderIter)
-    iterator: Any = iter(DataLoader([1]))  # type: ignore[arg-type]
+    iterator: Any = iter(DataLoader(TensorDataset(torch.zeros(1))))
     assert iterator._num_yielded == 0 and all(hasattr(iterator, name) for name in SETTINGS[:3])
     assert hasattr(torch.autograd, BACKWARD_CALL)
     assert hasattr(optimizers, "register_optimizer_step_pre_hook")
@@ -235,8 +243,9 @@ def test_every_way_to_a_gradient_is_a_backward_pass(monkeypatch: pytest.MonkeyPa
     clock.step_ended()
     spent = []
     weight = torch.ones(2, requires_grad=True)
+    summed: Callable[[], Any] = weight.sum
     for passes in (
-        lambda: weight.sum().backward(),  # type: ignore[no-untyped-call]
+        lambda: summed().backward(),
         lambda: torch.autograd.backward([weight.sum()]),
         lambda: torch.autograd.grad(weight.sum(), weight),
     ):

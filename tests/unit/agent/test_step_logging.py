@@ -83,7 +83,7 @@ def test_a_logger_that_was_there_before_listens_too() -> None:
     code = """
 import logging
 log = logging.getLogger("gpudash")
-from gpudash.agent.steps import listen
+from gpudash.agent.stepping.steps import listen
 told = []
 listen(logging, told.append)
 log.info("step", extra={"step": 1})

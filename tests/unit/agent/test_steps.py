@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from gpudash.agent import steps as steps_module
-from gpudash.agent.steps import MOST_WAITING, Steps
+from gpudash.agent.stepping import steps as steps_module
+from gpudash.agent.stepping.steps import MOST_WAITING, Steps
 
 
 def values(steps: Steps) -> list[list[Any]]:

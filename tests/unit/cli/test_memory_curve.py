@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from gpudash.cli.terminal.memory_curve import LABEL_WIDTH, LEAST_WIDTH, MOST_COLUMNS, ROWS, has_room, print_curve
+from gpudash.cli.terminal.estimates.memory_curve import (
+    LABEL_WIDTH,
+    LEAST_WIDTH,
+    MOST_COLUMNS,
+    ROWS,
+    has_room,
+    print_curve,
+)
 from gpudash.drawing.ghost import Ghost
 from gpudash.units import MIB
 

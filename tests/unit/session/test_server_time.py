@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from gpudash.devices.card_performance import CARD_PERFORMANCE
@@ -14,11 +16,11 @@ from tests.unit.memory.serving.logs import configs
 CONFIGS = configs()
 
 
-def predicted(model: str, key: str = "h200", users: int = 1, answer: int | None = None, **flags: object) -> ServingTime:
+def predicted(model: str, key: str = "h200", users: int = 1, answer: int | None = None, **flags: Any) -> ServingTime:
     gpu = find(key)
     assert gpu is not None
     server = ModelServer(CONFIGS[model])
-    service = server.on(ServerCard.known(gpu), ServerFlags(max_model_len=4096, **flags))  # type: ignore[arg-type]
+    service = server.on(ServerCard.known(gpu), ServerFlags(max_model_len=4096, **flags))
     return server_time(server.model, service, CARD_PERFORMANCE[key], users, 4096, answer)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from gpudash.memory.watching.pushed_reading import PushedReading
 from gpudash.sources.lanes import LaneStatistics
 from gpudash.sources.torch_gpus import NOT_REPORTED, GpuSource, TorchGpus
-from gpudash.telemetry.pushed import PushedReading
 from gpudash.telemetry.records import Record, Sample, State
 from gpudash.telemetry.store import Store
 from gpudash.units import GIB

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from gpudash.speed.classify import classify
@@ -30,9 +32,9 @@ def single(*shapes: Shape) -> list[tuple[Shape, str, int]]:
 
 
 def known(
-    name: str, inputs: list[tuple[Shape, str, int]], outputs: list[tuple[Shape, str, int]], **more: object
+    name: str, inputs: list[tuple[Shape, str, int]], outputs: list[tuple[Shape, str, int]], **more: Any
 ) -> Operation:
-    operation = classify(name, inputs, outputs, **more)  # type: ignore[arg-type]
+    operation = classify(name, inputs, outputs, **more)
     assert operation is not None
     return operation
 

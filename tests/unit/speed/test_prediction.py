@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from time import perf_counter
+from typing import Any
 
 import pytest
 
-from gpudash.devices.card_performance import CARD_PERFORMANCE
+from gpudash.devices.card_performance import CARD_PERFORMANCE, CardPerformance
 from gpudash.speed.prediction import predict
 from gpudash.speed.sentence import sentence
 from gpudash.speed.work import (
@@ -60,9 +61,9 @@ def of_kind(kind: str, scale: int) -> Operation:
 
 
 def time_of(
-    *operations: Operation, count: int = 100, host: HostSpeed = HOST, card: object = CARD, **more: object
+    *operations: Operation, count: int = 100, host: HostSpeed = HOST, card: CardPerformance = CARD, **more: Any
 ) -> StepTime:
-    return predict(StepWork(dict.fromkeys(operations, count), items=32, **more), card, host)  # type: ignore[arg-type]
+    return predict(StepWork(dict.fromkeys(operations, count), items=32, **more), card, host)
 
 
 KINDS_WITH_WORK = (
@@ -88,7 +89,8 @@ def test_a_card_that_has_more_of_one_thing_is_never_slower(kind: str, change: st
     elif change == "multiprocessors":
         better = replace(CARD, flops=faster, multiprocessors=2 * CARD.multiprocessors)
     else:
-        better = replace(CARD, **{change: 2 * getattr(CARD, change)})  # type: ignore[arg-type]
+        doubled: dict[str, Any] = {change: 2 * getattr(CARD, change)}
+        better = replace(CARD, **doubled)
     assert time_of(operation, card=better).median_s <= time_of(operation).median_s * 1.000001
 
 

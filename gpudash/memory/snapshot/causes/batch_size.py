@@ -10,7 +10,7 @@ from operator import itemgetter
 
 from gpudash.memory.allocator.trace import WEIGHTS
 from gpudash.memory.snapshot.causes.case import Case
-from gpudash.memory.snapshot.causes.command_line import OptionValue, option_values
+from gpudash.memory.snapshot.command_line import OptionValue, option_values
 from gpudash.memory.snapshot.source_edits import Function, Loop, SourceFile, Splice, keyword_of, method_of
 from gpudash.telemetry.explanation import short
 

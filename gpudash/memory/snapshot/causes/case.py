@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gpudash.memory.explaining.call_sites import SourceLine
 from gpudash.memory.frames import Frame, is_own
-from gpudash.memory.snapshot.causes.command_line import UNKNOWN_COMMAND, ProgramCommand
+from gpudash.memory.snapshot.command_line import UNKNOWN_COMMAND, ProgramCommand
 from gpudash.memory.snapshot.history.history import History
 from gpudash.memory.snapshot.history.lives import Lives
 from gpudash.memory.snapshot.history.model import ALLOC

@@ -8,14 +8,14 @@ from gpudash.memory.snapshot.causes.activations import activations_of_a_step, gr
 from gpudash.memory.snapshot.causes.batches_ahead import batches_on_the_card
 from gpudash.memory.snapshot.causes.cap import capped_process
 from gpudash.memory.snapshot.causes.case import Case, ProgramCause
-from gpudash.memory.snapshot.causes.evaluation import evaluation_with_graph
 from gpudash.memory.snapshot.causes.kept_models import kept_models
 from gpudash.memory.snapshot.causes.kv_cache import cache_of_keys_and_values
+from gpudash.memory.snapshot.causes.needless_graphs.evaluation import evaluation_with_graph
+from gpudash.memory.snapshot.causes.needless_graphs.teacher import teacher_with_graph
 from gpudash.memory.snapshot.causes.on_the_card import copied_model, joined_results, loaded_checkpoint, moved_data
 from gpudash.memory.snapshot.causes.optimizer_state import first_step_of_optimizer
 from gpudash.memory.snapshot.causes.retrying import retry_while_handling
 from gpudash.memory.snapshot.causes.scores import scores_of_attention
-from gpudash.memory.snapshot.causes.teacher import teacher_with_graph
 
 KEPT: tuple[Callable[[Case], ProgramCause | None], ...] = (kept_models, copied_model, graph_of_gradients)
 """Those that tell what the lines are which keep something of every step."""

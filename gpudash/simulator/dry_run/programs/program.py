@@ -39,7 +39,7 @@ from gpudash.simulator.dry_run.programs.loaders import EPOCHS, Loaders
 from gpudash.simulator.dry_run.refusals import CannotPredictError, explaining_errors
 from gpudash.simulator.dry_run.uncompiled import LeftUncompiled, compiling_nothing
 from gpudash.simulator.faults import hands_on
-from gpudash.simulator.work.work_log import WorkLog
+from gpudash.simulator.step_work.work_log import WorkLog
 
 EQUAL_PASSES = 100
 """Forward passes of an inference that begin and end with the same memory, one after another, after which it is ended:

@@ -372,6 +372,8 @@ class LowerTabs(QWidget):
         places = places_of(store.run)
         self._offer_ranks(len(places))
         self.step_parts.show_parts(None if store.run is None else store.run.step_parts)
+        # A line that is empty leaves its room to the sentence; one of them stays, for the tab bar would be stretched.
+        self.newest.setVisible(not self.newest.is_empty or self.step_parts.isHidden())
         if self._collapsed or not self.isVisible():
             return
         page = self._pages.currentWidget()
@@ -548,6 +550,11 @@ class NewestLine(PlainLabel):
         self.setToolTip(plain_tip(text))
         self.setAccessibleName(text)
         self._fit()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no line is shown."""
+        return self._line is None
 
     def minimumSizeHint(self) -> QSize:
         return QSize(0, 0)

@@ -9,7 +9,7 @@ from gpudash.memory.explaining.annotated_source import is_own_file
 from gpudash.memory.request_log import RequestLog
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.colours import Palette
-from gpudash.ui.explanation.held_source import HeldSource
+from gpudash.ui.explanation.source_view.held_source import HeldSource
 from gpudash.units import format_moment
 
 PERIOD_S = 0.5

@@ -22,7 +22,7 @@ CURVES = {
 }
 """Colour of each part: that of the curve with the same meaning."""
 
-BAR_SHARE = 0.45
+BAR_SHARE = 0.35
 """Of the row; the sentence has the rest."""
 
 PADDING, GAP = 3, 10

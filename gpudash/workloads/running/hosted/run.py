@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from gpudash.agent.wire import PROTOCOL, Decoder, Message, WireError, encode
+from gpudash.memory.watching.pushed_reading import PushedReading
 from gpudash.system.processes import TORCH_IMPORT_S, end_group
-from gpudash.telemetry.pushed import PushedReading
 from gpudash.telemetry.records import (
     Event,
     Note,

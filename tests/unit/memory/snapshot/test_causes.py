@@ -11,9 +11,9 @@ import torch
 
 from gpudash.memory.allocator import AllocationRefused
 from gpudash.memory.explaining.call_sites import SourceLine
-from gpudash.memory.snapshot.causes.command_line import UNKNOWN_COMMAND, ProgramCommand
-from gpudash.memory.snapshot.causes.evaluation import Flow
+from gpudash.memory.snapshot.causes.needless_graphs.evaluation import Flow
 from gpudash.memory.snapshot.causes.optimizer_state import STATES
+from gpudash.memory.snapshot.command_line import UNKNOWN_COMMAND, ProgramCommand
 from gpudash.memory.snapshot.explaining import explain_history
 from gpudash.memory.snapshot.history.history import History
 from gpudash.memory.snapshot.source_edits import SourceFile

@@ -12,9 +12,9 @@ import torch
 
 from gpudash.specs import ComparisonSpec, Spec, build
 from gpudash.telemetry.records import EpochFinished, Note, RunEnd, StageFinished, StepFinished
-from gpudash.workloads.programs import comparison as comparison_module
-from gpudash.workloads.programs import comparison_side
-from gpudash.workloads.programs.comparison import COMPARED_STEPS, of_losses, of_results, run, tolerance
+from gpudash.workloads.programs.comparing import comparison as comparison_module
+from gpudash.workloads.programs.comparing import comparison_side
+from gpudash.workloads.programs.comparing.comparison import COMPARED_STEPS, of_losses, of_results, run, tolerance
 from gpudash.workloads.running import run as running
 from gpudash.workloads.running.context import Context
 from gpudash.workloads.running.run_errors import Cancelled

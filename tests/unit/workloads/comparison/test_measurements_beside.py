@@ -12,8 +12,8 @@ import torch
 from gpudash.specs import ComparisonSpec, MatmulSpec, PipelineSpec, Spec, TrainingSpec, build
 from gpudash.specs.model import ModelSpec
 from gpudash.system import processes
-from gpudash.workloads.programs import comparison_side
-from gpudash.workloads.programs.comparison import (
+from gpudash.workloads.programs.comparing import comparison_side
+from gpudash.workloads.programs.comparing.comparison import (
     LASTS_S,
     measure_energy,
     result_of,
@@ -21,7 +21,7 @@ from gpudash.workloads.programs.comparison import (
     sweep,
     what,
 )
-from gpudash.workloads.programs.comparison_side import (
+from gpudash.workloads.programs.comparing.comparison_side import (
     Repetition,
     Side,
     enlarged,
@@ -30,7 +30,7 @@ from gpudash.workloads.programs.comparison_side import (
     whole_steps,
     with_steps,
 )
-from gpudash.workloads.programs.comparison_verdict import Agreement, Measured, Ratio, SideFigures, verdict
+from gpudash.workloads.programs.comparing.comparison_verdict import Agreement, Measured, Ratio, SideFigures, verdict
 from gpudash.workloads.running.context import Context
 from gpudash.workloads.running.run_errors import GuardRefused
 

@@ -6,7 +6,7 @@ import pytest
 
 from gpudash.telemetry.outcome import outcome_rows
 from gpudash.units import GIB
-from gpudash.workloads.programs.predicted_card import CardStep, a_card, predicted_verdict
+from gpudash.workloads.programs.comparing.predicted_card import CardStep, a_card, predicted_verdict
 from tests.unit.speed.made_up_times import made_up_time
 
 FAST = made_up_time(median_s=0.02, low_s=0.015, high_s=0.03, device_s=0.019)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpudash.units import GIB
-from gpudash.workloads.programs.comparison_verdict import (
+from gpudash.workloads.programs.comparing.comparison_verdict import (
     Agreement,
     Measured,
     Point,

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from .guest import guarded
+from ..guest import guarded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from PySide6.QtWidgets import QFrame, QPlainTextEdit, QPushButton, QTextEdit, QW
 from gpudash.memory.explaining.annotated_source import AnnotatedSource, SourceRow
 from gpudash.telemetry.explanation import short
 from gpudash.ui.colours import Palette, mixed
-from gpudash.ui.explanation.highlighting import Span, colours_of, spans_of
+from gpudash.ui.explanation.source_view.highlighting import Span, colours_of, spans_of
 from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.labels import title_label
 from gpudash.ui.widgets.layouts import in_column, in_row

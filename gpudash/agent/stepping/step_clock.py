@@ -12,7 +12,7 @@ import os
 import sys
 import time
 
-from .guest import guarded
+from ..guest import guarded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -212,7 +212,8 @@ def leave_out_of_compiling(rules: Any) -> Callable[[], None]:
     compiled = getattr(rules, "_recompile_re", None)
     if not isinstance(folders, list) or compiled is None:
         return _nothing
-    own = os.path.dirname(os.path.abspath(__file__))
+    # the folder of the whole agent
+    own = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     folders.append(own)
     compiled()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpudash.memory.watching.pushed_reading import PushedReading
 from gpudash.telemetry.metrics import METRICS
-from gpudash.telemetry.pushed import PushedReading
 
 NAMES = {metric.name for metric in METRICS["allocator"]}
 

@@ -16,7 +16,7 @@ import torch
 
 from gpudash.simulator.device.naming import DEVICE
 from gpudash.simulator.device.storage import PINNED
-from gpudash.simulator.work.flops import call_flops
+from gpudash.simulator.step_work.flops import call_flops
 from gpudash.speed.classify import classify
 from gpudash.speed.work import UNKNOWN, Operation, StepWork
 

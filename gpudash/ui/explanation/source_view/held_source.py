@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from gpudash.memory.explaining.annotated_source import AnnotatedSource, held_source, is_own_file
 from gpudash.memory.request_log import HeldLine
 from gpudash.ui.colours import Palette
-from gpudash.ui.explanation.source import SourcePanel
+from gpudash.ui.explanation.source_view.source import SourcePanel
 
 Held = Mapping[tuple[str, int], HeldLine]
 """What lines hold, by file and line."""

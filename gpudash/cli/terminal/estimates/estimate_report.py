@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rich.table import Column, Table
 from rich.text import Text
 
-from gpudash.cli.terminal.memory_curve import has_room, print_curve
+from gpudash.cli.terminal.estimates.memory_curve import has_room, print_curve
 from gpudash.cli.terminal.output import numbers, one_line, plain_table, print_table, stdout
 from gpudash.devices.names import shown_name
 from gpudash.memory.predicting.estimate import Estimate

@@ -23,7 +23,7 @@ from gpudash.specs.comparison import ComparisonSpec
 from gpudash.system.files import text_of
 from gpudash.telemetry.records import Topic
 from gpudash.units import format_percent
-from gpudash.workloads.programs.comparison_side import (
+from gpudash.workloads.programs.comparing.comparison_side import (
     GROWING,
     WARM_UP,
     Repetition,
@@ -35,7 +35,7 @@ from gpudash.workloads.programs.comparison_side import (
     whole_steps,
     with_steps,
 )
-from gpudash.workloads.programs.comparison_verdict import (
+from gpudash.workloads.programs.comparing.comparison_verdict import (
     COPYING,
     Agreement,
     Measured,
@@ -51,7 +51,7 @@ from gpudash.workloads.programs.comparison_verdict import (
     times_text,
     verdict,
 )
-from gpudash.workloads.programs.predicted_card import a_card, card_step, predicted_verdict
+from gpudash.workloads.programs.comparing.predicted_card import a_card, card_step, predicted_verdict
 from gpudash.workloads.running.context import Context
 from gpudash.workloads.running.run_errors import Cancelled, GuardRefused, memory_ran_out
 

@@ -1,0 +1,1 @@
+"""A program's source, with what each line holds beside it."""
