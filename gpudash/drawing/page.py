@@ -144,9 +144,18 @@ def page(title: str, body: Iterable[Block], kind: str = "") -> str:
         kind: "report" where it is printed and has plots.
     """
     template = _environment().get_template("page.html")
-    named = [(type(block).__name__.removesuffix("Block").lower(), block) for block in body]
+    return visible(template.render(title=title, body=_named(body), kind=kind, policy=POLICY))
+
+
+def fragment(body: Iterable[Block]) -> str:
+    """The same as a part of somebody else's page, such as the output of a notebook's cell; its style is its own."""
+    template = _environment().get_template("fragment.html")
+    return visible(template.render(body=_named(body)))
+
+
+def _named(body: Iterable[Block]) -> list[tuple[str, Block]]:
     # The macro is found by the block's class, so that a new kind of block is a class here and a macro there.
-    return visible(template.render(title=title, body=named, kind=kind, policy=POLICY))
+    return [(type(block).__name__.removesuffix("Block").lower(), block) for block in body]
 
 
 @cache

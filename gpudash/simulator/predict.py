@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing import Self
 
 
 class PredictionError(RuntimeError):
@@ -39,6 +43,11 @@ class PredictedProgram:
     assumptions: Sequence[str]
     document: Mapping[str, Any]
 
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Self:
+        """What a document says."""
+        return cls(**{one.name: document[one.name] for one in fields(cls) if one.name != "document"}, document=document)
+
 
 def predict_program(
     *command: str,
@@ -61,26 +70,45 @@ def predict_program(
     Raises:
         PredictionError: when there is no prediction.
     """
+    arguments = [*simulated(gpu), "--steps", str(steps), "--time-limit", str(time_limit_s), "--json", "--", *command]
+    return PredictedProgram.of(ask(arguments, folder))
+
+
+def simulated(gpu: str | Sequence[str]) -> list[str]:
+    """The flags that name one GPU or several; none for this computer's."""
     gpus = [gpu] if isinstance(gpu, str) else gpu
-    flags = [word for one in gpus if one for word in ("--simulate", one)]
-    flags += ["--steps", str(steps), "--time-limit", str(time_limit_s), "--json"]
-    whole = [sys.executable, "-m", "gpudash", "estimate", *flags, "--", *command]
-    done = subprocess.run(whole, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    return [word for one in gpus if one for word in ("--simulate", one)]
+
+
+def ask(arguments: Sequence[str], folder: Path | str | None = None, modules: Sequence[str] = ()) -> Mapping[str, Any]:
+    """What ``gpudash estimate`` with these arguments prints as JSON.
+
+    Args:
+        arguments: of the command line.
+        folder: to run it in; the present one unless given.
+        modules: folders in which modules are looked for first.
+
+    Raises:
+        PredictionError: when there is no prediction.
+    """
+    environment = dict(os.environ)
+    if modules:
+        environment["PYTHONPATH"] = os.pathsep.join(str(Path(one).absolute()) for one in modules)
+    done = subprocess.run(
+        [sys.executable, "-m", "gpudash", "estimate", *arguments],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     try:
-        found = json.loads(done.stdout)
+        found: dict[str, Any] = json.loads(done.stdout)
     except ValueError:
         said = done.stderr.strip().splitlines() or ["gpudash said nothing."]
         raise PredictionError(said[-1]) from None
     error = found.get("error")
     if error:
         raise PredictionError(f"{error['message']} {error['remedy']}".strip())
-    return PredictedProgram(
-        fits=found["fits"],
-        needed_bytes=found["needed_bytes"],
-        peak_allocated_bytes=found["peak_allocated_bytes"],
-        peak_reserved_bytes=found["peak_reserved_bytes"],
-        by_category=found["by_category"],
-        by_line=found["by_line"],
-        assumptions=found["assumptions"],
-        document=found,
-    )
+    return found

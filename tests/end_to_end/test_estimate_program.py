@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 import gpudash
-from gpudash.simulator.notebook import predict_cell
+from gpudash.session.api.estimating import PredictedRun, predict_cell
 from gpudash.simulator.predict import PredictionError, predict_program
 from gpudash.system.sandbox import can_hold_back
 from gpudash.units import GIB
@@ -44,8 +44,8 @@ def estimate(home: Path, tmp_path: Path) -> Any:
     def command(text: str, *flags: str, arguments: tuple[str, ...] = (), launch: tuple[str, ...] = ()) -> Outcome:
         (tmp_path / "train.py").write_text(text)
         flags = ("--json", *flags) if "--simulate" in flags else ("--json", "--simulate", "8GiB", *flags)
-        words = ("estimate", *flags, "--", sys.executable, *launch, "train.py", *arguments)
-        done = run_python(home, "-m", "gpudash", *words, cwd=tmp_path)
+        arguments = ("estimate", *flags, "--", sys.executable, *launch, "train.py", *arguments)
+        done = run_python(home, "-m", "gpudash", *arguments, cwd=tmp_path)
         if done.stdout:
             assert undescribed(("estimate",), json.loads(done.stdout)) == []
         return Outcome(done.returncode, done.stdout, done.stderr)
@@ -481,8 +481,8 @@ def test_ctrl_c_ends_the_program_by_one_sigint(home: Path, tmp_path: Path) -> No
         "try:\n    signal.pause()\n"
         "except KeyboardInterrupt:\n    print('INTERRUPTED', file=sys.stderr, flush=True)\n"
     )
-    words = ("-m", "gpudash", "estimate", "--simulate", "8GiB", "--", sys.executable, "train.py")
-    with start_python(home, *words, cwd=tmp_path, start_new_session=True) as process:
+    arguments = ("-m", "gpudash", "estimate", "--simulate", "8GiB", "--", sys.executable, "train.py")
+    with start_python(home, *arguments, cwd=tmp_path, start_new_session=True) as process:
         assert process.stderr is not None
         assert any(line.strip() == "READY" for line in iter(process.stderr.readline, ""))
         process.send_signal(signal.SIGINT)
@@ -498,8 +498,8 @@ def test_a_program_ends_with_a_gpudash_that_is_killed(home: Path, tmp_path: Path
     (tmp_path / "train.py").write_text(
         "import os, signal, sys, torch\nprint('PID', os.getpid(), file=sys.stderr, flush=True)\nsignal.pause()\n"
     )
-    words = ("-m", "gpudash", "estimate", "--simulate", "8GiB", "--", sys.executable, "train.py")
-    with start_python(home, *words, cwd=tmp_path, stderr=subprocess.PIPE) as process:
+    arguments = ("-m", "gpudash", "estimate", "--simulate", "8GiB", "--", sys.executable, "train.py")
+    with start_python(home, *arguments, cwd=tmp_path, stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
         pid = int(next(line for line in iter(process.stderr.readline, "") if line.startswith("PID")).split()[1])
         program = psutil.Process(pid)
@@ -528,8 +528,8 @@ def test_a_program_ends_with_a_gpudash_that_is_killed(home: Path, tmp_path: Path
         (("--simulate", "8GiB", "--", "python", "-Iu", "-c", ""), "With -I Python does not load what predicts"),
     ],
 )
-def test_what_cannot_be_predicted_is_refused_in_a_sentence(gpudash: Any, words: tuple[str, ...], said: str) -> None:
-    outcome = gpudash("estimate", *words)
+def test_what_cannot_be_predicted_is_refused_in_a_sentence(gpudash: Any, arguments: tuple[str, ...], said: str) -> None:
+    outcome = gpudash("estimate", *arguments)
 
     assert outcome.code == 2
     assert said in outcome.stderr
@@ -553,7 +553,8 @@ def test_a_cell_is_predicted_where_the_cells_before_it_ended(tmp_path: Path, mon
     made, trained = HEAD.replace("512), torch.nn.ReLU()", "WIDTH), torch.nn.ReLU()"), "for i in range(4): step()"
     failed = "raise SystemExit('it is not run again')"
 
-    cell = predict_cell(trained, ["from sizes import WIDTH", made, failed, f"{trained}\n{failed}"], gpu=["8GiB"])
+    cell = predict_cell(trained, ["from sizes import WIDTH", made, failed, f"{trained}\n{failed}"], cards=["8GiB"])
+    assert isinstance(cell, PredictedRun)
     script = predict_program(sys.executable, "-c", f"WIDTH = 512\n{made}\n{trained}", gpu="8GiB")
 
     assert cell.fits is True

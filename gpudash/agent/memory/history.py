@@ -145,7 +145,7 @@ class AgentHistory:
         enabled = getattr(torch._C, "_cuda_isHistoryEnabled", None)
         try:
             if enabled is None or not enabled():
-                _record_cuda(torch.cuda.memory._record_memory_history, self._entries)
+                record_cuda(torch.cuda.memory._record_memory_history, self._entries)
                 self._ours.add("cuda")
         except Exception as error:
             # such as an allocator other than torch's own
@@ -294,7 +294,7 @@ class AgentHistory:
         self._post(message)
 
 
-def _record_cuda(record: Callable[..., None], entries: int) -> None:
+def record_cuda(record: Callable[..., None], entries: int) -> None:
     """Begin a history that any thread may end.
 
     From 2.8 on torch notes what the program annotates, too. Unless it does so for all threads, it looks for the

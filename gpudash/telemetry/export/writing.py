@@ -134,23 +134,50 @@ def write_parquet(recording: Recording, path: Path, passing: Passing) -> None:
         RecordingError: when pyarrow is missing.
         OSError: when the file cannot be written.
     """
+    pyarrow = _pyarrow()
+    from pyarrow import parquet
+
+    schema = _schema(pyarrow, recording)
+    try:
+        with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+            for table in _tables(pyarrow, schema, recording, passing):
+                writer.write_table(table)
+    except pyarrow.ArrowException as error:
+        raise OSError(f"pyarrow says: {error}") from None
+
+
+def arrow_table(recording: Recording) -> Any:
+    """The same as a ``pyarrow.Table``.
+
+    Raises:
+        RecordingError: when pyarrow is missing.
+    """
+    pyarrow = _pyarrow()
+    schema = _schema(pyarrow, recording)
+    tables = list(_tables(pyarrow, schema, recording, iter))
+    if not tables:
+        return schema.empty_table()
+    # each group has names of its own for the same words
+    return pyarrow.concat_tables(tables).unify_dictionaries()
+
+
+def _pyarrow() -> Any:
     try:
         import pyarrow
-        from pyarrow import parquet
     except ImportError:
         raise RecordingError(
             'Parquet needs pyarrow, which is not installed; run: pip install "gpudash[parquet]"'
         ) from None
-    schema = _schema(pyarrow, recording)
-    try:
-        with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
-            rows = passing(_rows(recording))
-            while group := list(islice(rows, GROUP_ROWS)):
-                columns = zip(*group, strict=True)
-                arrays = [pyarrow.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-                writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
-    except pyarrow.ArrowException as error:
-        raise OSError(f"pyarrow says: {error}") from None
+    return pyarrow
+
+
+def _tables(pyarrow: Any, schema: Any, recording: Recording, passing: Passing) -> Iterator[Any]:
+    """The rows in groups, so that a long recording is never in memory as Python's objects."""
+    rows = passing(_rows(recording))
+    while group := list(islice(rows, GROUP_ROWS)):
+        columns = zip(*group, strict=True)
+        arrays = [pyarrow.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+        yield pyarrow.Table.from_arrays(arrays, schema=schema)
 
 
 def _schema(pyarrow: Any, recording: Recording) -> Any:

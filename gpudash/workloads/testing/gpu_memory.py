@@ -147,23 +147,6 @@ class GpuMemory:
             return found
         return with_cause(found.with_remedies(studied.remedies, studied.remedies_note), studied.cause)
 
-    def leave_out_machinery(self, error: BaseException) -> None:
-        """End the traceback of an error, and of those it came from, where the simulated GPU's own code begins.
-
-        pytest shows the arguments of every call, which there are storages with as many elements as the card has bytes.
-        """
-        for one in _chain(error):
-            last, found = None, one.__traceback__
-            while found is not None:
-                if is_simulator(found.tb_frame.f_code.co_filename):
-                    break
-                code = found.tb_frame.f_code
-                if not is_library(Frame(code.co_filename, found.tb_lineno, code.co_name)):
-                    last = found
-                found = found.tb_next
-            if found is not None and last is not None:
-                last.tb_next = None
-
     def footprint(self, root: Path) -> Footprint:
         """What a baseline stores: the peak by category, by line and by piece.
 
@@ -236,6 +219,25 @@ class GpuMemory:
         if self._budget.baseline is None:
             return None
         return self._measured.snapshot()
+
+
+def leave_out_machinery(error: BaseException) -> None:
+    """End the traceback of an error, and of those it came from, where the simulated GPU's own code begins.
+
+    pytest shows the arguments of every call, which there are storages with as many elements as the card has bytes;
+    and nobody's mistake is there.
+    """
+    for one in _chain(error):
+        last, found = None, one.__traceback__
+        while found is not None:
+            if is_simulator(found.tb_frame.f_code.co_filename):
+                break
+            code = found.tb_frame.f_code
+            if not is_library(Frame(code.co_filename, found.tb_lineno, code.co_name)):
+                last = found
+            found = found.tb_next
+        if found is not None and last is not None:
+            last.tb_next = None
 
 
 def _read(file: str) -> bytes:

@@ -1,0 +1,1 @@
+"""What ``import gpudash`` gives: thin functions over what the commands and the window use."""

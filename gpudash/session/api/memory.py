@@ -1,0 +1,290 @@
+"""The memory of this process's GPU: measured over a block of code, and explained where it ran out."""
+
+from __future__ import annotations
+
+import linecache
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpudash.agent.memory import recording, simulating
+from gpudash.drawing.page import Block, BulletsBlock, DrawingBlock, HeadingBlock, ParagraphBlock, fragment
+from gpudash.drawing.svg import svg
+from gpudash.memory.explaining.explanation_text import remedy_sections, report
+from gpudash.memory.snapshot.explaining import explain_history
+from gpudash.memory.snapshot.history.history import History
+from gpudash.memory.snapshot.reading.reader import snapshot_of
+from gpudash.memory.snapshot.report_html import allocated, cause, curve, filled
+from gpudash.memory.snapshot.sidecar import Sidecar
+from gpudash.session.api.cells import with_cell_names
+from gpudash.system.foreign_files import source_line
+from gpudash.telemetry.explanation import Explanation, Owner, site_name
+from gpudash.units import format_bytes, format_duration
+
+MOST_EVENTS = 400_000
+"""Events that are kept of each device, the newest."""
+
+NO_GPU = (
+    'There is no GPU in this process: call gpudash.simulate("rtx4090", as_cuda=True) first, and code that says "cuda" '
+    "runs on a simulated one."
+)
+
+NOT_FOLLOWED = (
+    "Nothing was recorded of this process's memory: call gpudash.watch_this_process(), or %load_ext gpudash in a "
+    "notebook, before the code that runs out."
+)
+
+NOT_OUT = "No GPU of this process has run out of memory since it is being watched."
+
+
+class NothingKnownError(RuntimeError):
+    """Nothing can be said of this process's memory: one sentence, with what to do."""
+
+
+@dataclass(frozen=True, repr=False)
+class ExplainedMemory:
+    """Why memory ran out; ``str`` is what the terminal prints, and a notebook shows it as HTML.
+
+    Attributes:
+        explanation: all of it.
+    """
+
+    explanation: Explanation
+
+    def __str__(self) -> str:
+        return with_cell_names("\n".join(report(self.explanation)))
+
+    __repr__ = __str__
+
+    def to_dict(self) -> dict[str, Any]:
+        """As mappings, lists, numbers and text."""
+        return self.explanation.to_json()
+
+    def to_html(self) -> str:
+        """The same as a part of a page of HTML, which a notebook shows."""
+        found = self.explanation
+        body = cause(found)
+        for title, rows in remedy_sections(found):
+            body += [HeadingBlock(title), BulletsBlock([" · ".join(row.split("  ")) for row in rows])]
+        return with_cell_names(fragment([*body, *filled(found), *allocated(found)]))
+
+    _repr_html_ = to_html
+
+
+@dataclass(repr=False)
+class Measurement:
+    """What a block of code took of a GPU; empty until the block has ended. Sizes in bytes.
+
+    Attributes:
+        peak_bytes: the most that tensors held at once.
+        began_bytes: what they held as the block began.
+        seconds: that it took.
+        by_category: what was allocated at the peak, for weights, gradients and so on.
+        by_line: the lines that hold most of it.
+        times_s, allocated_bytes: the curve, a point for each event of the allocator.
+        explanation: of the peak.
+    """
+
+    peak_bytes: int = 0
+    began_bytes: int = 0
+    seconds: float = 0.0
+    by_category: Mapping[str, int] = field(default_factory=dict)
+    by_line: Mapping[str, int] = field(default_factory=dict)
+    times_s: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    allocated_bytes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    explanation: Explanation | None = None
+    _drawing: DrawingBlock | None = None
+
+    def __str__(self) -> str:
+        rows = [f"  {format_bytes(size):>10}  {name}" for name, size in self.by_line.items()]
+        return with_cell_names("\n".join([self.headline, *rows]))
+
+    __repr__ = __str__
+
+    @property
+    def headline(self) -> str:
+        """Peak and duration, in a sentence."""
+        more = format_bytes(self.peak_bytes - self.began_bytes)
+        return f"Peak {format_bytes(self.peak_bytes)}, {more} more than before, in {format_duration(self.seconds)}."
+
+    def take(self, history: History, began_us: int) -> None:
+        """Take over what a history tells of the time since ``began_us``, microseconds since 1970."""
+        first = int(np.searchsorted(history.time_us, began_us))
+        levels = history.allocated[first:]
+        self.began_bytes = int(levels[0])
+        self.peak_bytes = int(levels.max())
+        self.allocated_bytes = levels[1:]
+        self.times_s = (history.time_us[first:] - began_us) / 1e6
+        moment = first + int(np.argmax(levels)) - 1
+        self.explanation = explain_history(history, moment, source=line_of_source)
+        self.by_category = self.explanation.by_category
+        self.by_line = {_place(owner): owner.bytes for owner in self.explanation.owners}
+        scene = curve(history, moment)
+        if scene is not None:
+            self._drawing = DrawingBlock(svg(scene))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Figures, categories, lines and the curve."""
+        return {
+            "peak_bytes": self.peak_bytes,
+            "began_bytes": self.began_bytes,
+            "seconds": self.seconds,
+            "by_category": dict(self.by_category),
+            "by_line": dict(self.by_line),
+            "times_s": self.times_s.tolist(),
+            "allocated_bytes": self.allocated_bytes.tolist(),
+        }
+
+    def to_html(self) -> str:
+        """The same as a part of a page of HTML, which a notebook shows."""
+        body: list[Block] = [ParagraphBlock(self.headline, "cause")]
+        if self._drawing is not None:
+            body.append(self._drawing)
+        if self.explanation is not None:
+            body += [*filled(self.explanation), *allocated(self.explanation)]
+        return with_cell_names(fragment(body))
+
+    _repr_html_ = to_html
+
+
+class _Follower:
+    """Follows the memory of this process, with the steps of its optimizers."""
+
+    def __init__(self) -> None:
+        self.on = False
+        self._began_here = False
+        self._steps: list[tuple[int, int]] = []
+        self._hook: Any = None
+
+    def start(self) -> None:
+        """Record from now on, where a device is there."""
+        import torch
+        from torch.optim import optimizer
+
+        if self.on and recording.is_on(torch):
+            return
+        recording.start(torch, MOST_EVENTS)
+        if self._hook is None:
+            self._steps.append((time.time_ns() // 1000, 1))
+            self._hook = optimizer.register_optimizer_step_post_hook(self._step_ended)
+        self.on = True
+
+    def stop(self) -> None:
+        """End `start`."""
+        import torch
+
+        recording.stop(torch)
+        if self._hook is not None:
+            self._hook.remove()
+        self._hook = None
+        self._steps.clear()
+        self.on = False
+
+    def histories(self) -> Iterator[tuple[Sidecar, History]]:
+        """Of each device, with what is known beside torch's history."""
+        import torch
+
+        snapshot = snapshot_of(recording.take(torch))
+        sidecar = Sidecar(steps=tuple(self._steps))
+        for device in snapshot.devices:
+            yield sidecar, sidecar.history(snapshot, device)
+
+    def _step_ended(self, _optimizer: Any, _args: Any, _keywords: Any) -> None:
+        self._steps.append((time.time_ns() // 1000, self._steps[-1][1] + 1))
+
+
+_follower = _Follower()
+
+
+def follow_memory() -> None:
+    """Record which line allocates what, from now on; `explain` and `measure` tell it.
+
+    Raises:
+        NothingKnownError: when this process has no GPU.
+    """
+    require_gpu()
+    _follower.start()
+
+
+@contextmanager
+def measure(device: int = 0) -> Iterator[Measurement]:
+    """Measure what a block of code takes of a GPU of this process.
+
+    Args:
+        device: index of the GPU.
+
+    Raises:
+        NothingKnownError: when this process has no GPU.
+
+    >>> import gpudash, torch
+    >>> with gpudash.simulate("8GiB") as card, gpudash.measure() as found:
+    ...     kept = torch.ones(1024, 1024, device=card.device)
+    >>> found.peak_bytes
+    4194304
+    """
+    require_gpu()
+    followed = _follower.on
+    _follower.start()
+    found = Measurement()
+    began_us = time.time_ns() // 1000
+    began_s = time.perf_counter()
+    try:
+        yield found
+    finally:
+        found.seconds = time.perf_counter() - began_s
+        for _sidecar, history in _follower.histories():
+            if history.device.index == device:
+                found.take(history, began_us)
+        if not followed:
+            _follower.stop()
+
+
+def explain(error: BaseException | None = None) -> ExplainedMemory:
+    """Why a GPU of this process ran out of memory, and what would have fitted.
+
+    Args:
+        error: that was raised; the newest out-of-memory unless given.
+
+    Raises:
+        NothingKnownError: when ``error`` is none, or nothing was recorded.
+    """
+    if error is not None and type(error).__name__ != "OutOfMemoryError":
+        raise NothingKnownError(f"{type(error).__name__} is no out-of-memory of a GPU; there is nothing to explain.")
+    if not _follower.on:
+        raise NothingKnownError(NOT_FOLLOWED)
+    found = None
+    newest_us = -1
+    for sidecar, history in _follower.histories():
+        if len(history.ooms) and int(history.time_us[history.ooms[-1]]) > newest_us:
+            newest_us = int(history.time_us[history.ooms[-1]])
+            found = sidecar.explained(history, source=line_of_source)
+    if found is None:
+        raise NothingKnownError(NOT_OUT)
+    return ExplainedMemory(found)
+
+
+def line_of_source(file: str, line: int) -> str:
+    """A line of a module, or of a cell, which no file has; "" where it is not known."""
+    known = source_line(file, line)
+    # what a kernel has compiled is in Python's own cache of lines: its size, its time, its lines
+    cached = linecache.cache.get(file, ())
+    if known or len(cached) < 3 or not 0 < line <= len(cached[2]):
+        return known
+    return cached[2][line - 1].rstrip()
+
+
+def require_gpu() -> None:
+    """Raise `NothingKnownError` where this process has no GPU."""
+    import torch
+
+    if simulating.backend() is None and not torch.cuda.is_available():
+        raise NothingKnownError(NO_GPU)
+
+
+def _place(owner: Owner) -> str:
+    return site_name(owner.file, owner.line, owner.name)

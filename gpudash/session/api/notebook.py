@@ -1,0 +1,154 @@
+"""``%load_ext gpudash``: the same in a notebook, and an explanation where a cell ran out of memory.
+
+Belongs to the notebook's thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NoReturn, Protocol, TypeVar
+
+from gpudash.session.api.estimating import CardAnswers, PredictedCell, predict_cell
+from gpudash.session.api.memory import Measurement, NothingKnownError, explain, follow_memory, measure
+from gpudash.session.api.variables import HeldMemory, held_by
+from gpudash.simulator.predict import PredictionError
+
+STEPS = 3
+
+TIME_LIMIT_S = 60.0
+
+T = TypeVar("T")
+
+
+class Shell(Protocol):
+    """What is asked of IPython's ``InteractiveShell``."""
+
+    user_ns: dict[str, Any]
+    events: Any
+    user_ns_hidden: dict[str, Any]
+    execution_count: int
+    display_pub: Any
+    custom_exceptions: tuple[type[BaseException], ...]
+
+    def register_magic_function(self, func: Any, magic_kind: str = ..., magic_name: str | None = ...) -> None: ...
+
+    def transform_cell(self, raw_cell: str) -> str: ...
+
+    def run_cell(self, raw_cell: str) -> Any: ...
+
+    def showtraceback(self, exc_tuple: Any = ..., **options: Any) -> None: ...
+
+    def set_custom_exc(self, exc_tuple: tuple[type[BaseException], ...], handler: Any) -> None: ...
+
+
+class _Flags(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"%%fits takes names of cards, --steps N and --time-limit SECONDS: {message}.")
+
+
+def load_ipython_extension(shell: Shell) -> None:
+    """Make ``%gpudash``, ``%%fits`` and ``%%measure`` known to IPython, and record the memory of this process."""
+    extension = _Extension(shell)
+    shell.register_magic_function(extension.held, magic_kind="line", magic_name="gpudash")
+    shell.register_magic_function(extension.fits, magic_kind="cell", magic_name="fits")
+    shell.register_magic_function(extension.measure, magic_kind="cell", magic_name="measure")
+    shell.events.register("pre_run_cell", extension.before_cell)
+    # torch's out-of-memory is a RuntimeError; torch itself need not be imported yet
+    shell.set_custom_exc((RuntimeError,), extension.failed)
+    _loaded[id(shell)] = extension
+
+
+def unload_ipython_extension(shell: Shell) -> None:
+    """Take it back, as ``%unload_ext gpudash`` asks."""
+    extension = _loaded.pop(id(shell), None)
+    if extension is not None:
+        shell.events.unregister("pre_run_cell", extension.before_cell)
+        shell.custom_exceptions = ()
+
+
+_loaded: dict[int, _Extension] = {}
+
+
+class _Extension:
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    def held(self, _line: str) -> HeldMemory | None:
+        """What the names of this notebook hold of the GPU, and what else keeps memory alive."""
+        return _said(lambda: held_by(self._own_names()))
+
+    def fits(self, line: str, cell: str) -> PredictedCell | CardAnswers | None:
+        """Predict what this cell would take, without running it: %%fits l4 rtx4090 --steps 3 --time-limit 60."""
+        return _said(lambda: self._predict(line, cell))
+
+    def measure(self, _line: str, cell: str) -> Measurement | None:
+        """Run this cell, and show what it took of the GPU."""
+
+        def run() -> Measurement:
+            counted = self._shell.execution_count
+            # IPython has counted on already; its lines are to be those of the cell that is seen
+            self._shell.execution_count = len(self._shell.user_ns["In"]) - 1
+            try:
+                with measure() as found:
+                    self._shell.run_cell(cell)
+            finally:
+                self._shell.execution_count = counted
+            return found
+
+        return _said(run)
+
+    def before_cell(self, *_info: Any) -> None:
+        """Record memory as soon as the notebook has a GPU, which a cell may have given it."""
+        if "torch" in sys.modules:
+            with suppress(NothingKnownError):
+                follow_memory()
+
+    def failed(
+        self, shell: Shell, kind: type[BaseException], error: BaseException, traceback: Any, tb_offset: Any
+    ) -> Any:
+        """Show the error as IPython does; of an out-of-memory the user's own frames, and why behind them."""
+        explained = None
+        if kind.__name__ == "OutOfMemoryError":
+            from gpudash.workloads.testing.gpu_memory import leave_out_machinery
+
+            leave_out_machinery(error)
+            explained = _said(lambda: explain(error))
+        shell.showtraceback((kind, error, error.__traceback__), tb_offset=tb_offset, running_compiled_code=True)
+        if explained is not None:
+            shell.display_pub.publish({"text/plain": str(explained), "text/html": explained.to_html()})
+
+    def _own_names(self) -> dict[str, Any]:
+        """The user's names, and IPython's history of outputs."""
+        hidden = self._shell.user_ns_hidden
+        return {
+            name: value
+            for name, value in self._shell.user_ns.items()
+            if name == "Out" or name.startswith("_") or name not in hidden
+        }
+
+    def _predict(self, line: str, cell: str) -> PredictedCell | CardAnswers:
+        parser = _Flags(prog="%%fits", add_help=False, allow_abbrev=False)
+        parser.add_argument("cards", nargs="*")
+        parser.add_argument("--steps", type=int, default=STEPS)
+        parser.add_argument("--time-limit", type=float, default=TIME_LIMIT_S)
+        options = parser.parse_args(shlex.split(line))
+        return predict_cell(
+            self._shell.transform_cell(cell),
+            self._shell.user_ns.get("In", [])[:-1],
+            cards=options.cards,
+            steps=options.steps,
+            time_limit_s=options.time_limit,
+        )
+
+
+def _said(do: Callable[[], T]) -> T | None:
+    """What ``do`` gives; a refusal is printed, without a traceback."""
+    try:
+        return do()
+    except (PredictionError, NothingKnownError, ValueError) as error:
+        sys.stderr.write(f"{error}\n")
+        return None
