@@ -90,6 +90,7 @@ class StepWork:
         synchronisations: times that the host waits for the device a step, as at ``.item()``.
         exchanged_bytes: of gradients that ranks exchange a step; 0 for one device.
         ranks: devices that share the work.
+        batch: of each forward pass on each of them, as its user sets it; 0 where that is not known.
     """
 
     operations: Mapping[Operation, int]
@@ -102,6 +103,7 @@ class StepWork:
     synchronisations: int = 0
     exchanged_bytes: int = 0
     ranks: int = 1
+    batch: int = 0
 
     @property
     def flops(self) -> int:
@@ -149,10 +151,12 @@ class Gain:
     Attributes:
         change: in words: "mixed precision (AMP)".
         factor: items a second with it, of those without.
+        fits: whether the device has memory for it; ``None`` where that is not known.
     """
 
     change: str
     factor: float
+    fits: bool | None = True
 
 
 @dataclass(frozen=True)
@@ -201,5 +205,5 @@ class StepTime:
         """The JSON key ``time`` of an estimate."""
         document = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "gains"}
         document["by_kind"] = dict(self.by_kind)
-        document["gains"] = [[gain.change, gain.factor] for gain in self.gains]
+        document["gains"] = [[gain.change, gain.factor, gain.fits] for gain in self.gains]
         return {"predicted": True, **document, "items_per_s": self.items_per_s}

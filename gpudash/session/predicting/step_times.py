@@ -47,12 +47,15 @@ def reason_for(product: str) -> str:
     return NO_DATA_SHEET
 
 
-def times_on(work: StepWork | None, targets: Mapping[str, Target]) -> dict[str, StepTime]:
+def times_on(
+    work: StepWork | None, targets: Mapping[str, Target], rooms: Mapping[str, float | None] | None = None
+) -> dict[str, StepTime]:
     """The predicted time of a step on each device of which it is known what it can do.
 
     Args:
         work: of the step; ``None`` where it was not written down.
         targets: the devices.
+        rooms: how many times larger a batch fits each, as of `gpudash.speed.prediction.predict`.
     """
     if work is None or not work.operations:
         return {}
@@ -61,7 +64,7 @@ def times_on(work: StepWork | None, targets: Mapping[str, Target]) -> dict[str, 
     for key, target in targets.items():
         performance = performance_on(target.device, target.product, target.architecture)
         if performance is not None:
-            found[key] = predict(work, performance, host)
+            found[key] = predict(work, performance, host, (rooms or {}).get(key))
     return found
 
 
