@@ -225,10 +225,11 @@ class CardTable:
     def _offer(
         self, card: SimulatedCard, answer: "CardEstimate | None", time: "StepTime | None", steps: int
     ) -> CardOffer:
+        from gpudash.memory.predicting.estimate import Target
         from gpudash.session.predicting.step_times import performance_on, reason_for
 
         product = simulated_product(card)
-        performance = performance_on("sim:0", product, Architecture())
+        performance = performance_on(Target("sim:0", product=product))
         offer = CardOffer(exact_text(card), card_label(exact_text(card)), time=time, steps=steps)
         reasons = []
         if time is None and performance is None:

@@ -60,6 +60,8 @@ class Target:
         settings: of the allocator.
         architecture: of the GPU.
         communication_bytes: how much of `overhead_bytes` is assumed for what connects ranks; 0 for a run on one device.
+        pcie: generation and lanes of the link of a card that is there, as its driver has them; ``None`` where it does
+            not say, and for all others.
     """
 
     device: str
@@ -72,6 +74,7 @@ class Target:
     architecture: Architecture = field(default_factory=Architecture)
     communication_bytes: int = 0
     product: str = ""
+    pcie: tuple[int, int] | None = None
 
     @classmethod
     def from_json(cls, given: Mapping[str, Any]) -> Target:
@@ -87,7 +90,10 @@ class Target:
         usual = Architecture()
         capability = tuple(known.get("capability", usual.capability))
         architecture = Architecture(capability, known.get("multiprocessors", usual.multiprocessors))
-        return cls(**fields, settings=settings, architecture=architecture)
+        pcie = fields.pop("pcie", None)
+        if pcie is not None:
+            pcie = (int(pcie[0]), int(pcie[1]))
+        return cls(**fields, settings=settings, architecture=architecture, pcie=pcie)
 
     @property
     def allowed_bytes(self) -> int | None:
