@@ -18,10 +18,11 @@ from gpudash.speed.work import (
     NORMALISATION,
     OPTIMIZER,
     PRODUCT,
+    RECURRENT,
     StepWork,
 )
 
-_PRODUCTS = tuple(kind_index(kind) for kind in (PRODUCT, CONVOLUTION, GROUPED, DEPTHWISE, ATTENTION))
+_PRODUCTS = tuple(kind_index(kind) for kind in (PRODUCT, CONVOLUTION, GROUPED, DEPTHWISE, ATTENTION, RECURRENT))
 _CONVOLUTIONS = tuple(kind_index(kind) for kind in (CONVOLUTION, GROUPED, DEPTHWISE))
 _FLOAT32 = DTYPES.index("float32")
 _TF32 = DTYPES.index("tf32")
@@ -122,7 +123,10 @@ def _larger_batch(work: StepWork, columns: WorkColumns, more: int, room: float |
     # Of a product of matrices the rows; of many, how many.
     rows = product & (shape[:, 0] == 1)
     shape[:, 1] *= np.where(rows, grows, 1.0)
-    shape[:, 0] *= np.where(rows, 1.0, grows)
+    # Of recurrent layers the third is the batch: there are neither more of them, nor more steps.
+    recurrent = columns.kind == kind_index(RECURRENT)
+    shape[:, 0] *= np.where(rows | recurrent, 1.0, grows)
+    shape[:, 2] *= np.where(recurrent, grows, 1.0)
     larger = replace(
         work,
         items=round(work.items * times),

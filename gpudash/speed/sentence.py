@@ -47,6 +47,7 @@ _PLURAL = {
     "convolution": "convolutions",
     "depthwise convolution": "depthwise convolutions",
     "grouped convolution": "grouped convolutions",
+    "recurrent layer": "recurrent layers",
     "normalisation": "normalisations",
     "elementwise": "elementwise operations",
     "reduction": "reductions",

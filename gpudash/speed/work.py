@@ -14,6 +14,7 @@ CONVOLUTION = "convolution"
 DEPTHWISE = "depthwise convolution"
 GROUPED = "grouped convolution"
 ATTENTION = "attention"
+RECURRENT = "recurrent layer"
 NORMALISATION = "normalisation"
 ELEMENTWISE = "elementwise"
 REDUCTION = "reduction"
@@ -29,6 +30,7 @@ KINDS = (
     DEPTHWISE,
     GROUPED,
     ATTENTION,
+    RECURRENT,
     NORMALISATION,
     ELEMENTWISE,
     REDUCTION,
@@ -56,8 +58,9 @@ class Operation(NamedTuple):
         written_bytes: that it writes.
         shape: what decides its kernel: of a product (batch, m, n, k); of a convolution (batch, channels in, channels
             out, groups, elements of the kernel, positions out); of attention (batch, heads, queries, keys, width of a
-            head); of a bilinear or bicubic resize (images times channels, positions out); of an
-            operation over a list of tensors (tensors,); else ().
+            head); of cuDNN's recurrent layers (layers times directions, steps, batch, rows of the gates' matrices,
+            inputs, columns of the hidden state's matrix); of a bilinear or bicubic resize (images times
+            channels, positions out); of an operation over a list of tensors (tensors,); else ().
         launches: kernels that CUDA starts for it.
         phase: "forward", "backward" or "optimizer"; "" where that is not known.
         channels_last: of a convolution, whether its tensors lie so in memory.
