@@ -14,7 +14,7 @@ from cyclopts import App, CycloptsError, Parameter
 from cyclopts.validators import Number
 
 from gpudash.cli.terminal.budget import Budget, BudgetOptions
-from gpudash.cli.terminal.card_options import CardOptions, CardTable
+from gpudash.cli.terminal.card_options import CardOptions, CardTable, server_card
 from gpudash.cli.terminal.interruption import Interruption, interruptible
 from gpudash.cli.terminal.output import (
     DEVICES,
@@ -29,8 +29,8 @@ from gpudash.cli.terminal.output import (
     stdout,
 )
 from gpudash.cli.terminal.workload_flags import SpecHelp, WorkloadOptions, has_fields, no_workload, parsed_fields
-from gpudash.devices.known_gpus import KnownGpu, find
-from gpudash.devices.names import kind_of, size_of
+from gpudash.devices.known_gpus import find
+from gpudash.devices.names import kind_of
 from gpudash.memory.serving.plan import ModelServer, ServerCard, ServerFlags, ServingAnswer
 from gpudash.session.predicting.server_time import server_times
 from gpudash.specs import ModelSpec, Spec, TrainingSpec, build, workloads
@@ -38,7 +38,6 @@ from gpudash.specs.invalid import did_you_mean
 from gpudash.system.garbage import without_collection
 from gpudash.system.own_cards import own_cards
 from gpudash.system.settings import load_settings
-from gpudash.units import format_bytes
 
 if TYPE_CHECKING:
     from gpudash.memory.predicting.estimate import Estimate
@@ -209,8 +208,9 @@ def _estimate_model(
         raise RequestError("--model is given together with --callable.", "Name one of them.")
     if is_serving(arguments):
         options.refuse_budget("A server takes what it is given")
-        options.refuse_cards("A server's answer names the cards that would do")
-        return estimate_serving(path, arguments, options, as_json=options.json)
+        if options.epoch_steps is not None:
+            raise RequestError("A server has no epochs, so that --epoch-steps does not apply.", "Leave it out.")
+        return estimate_serving(path, arguments, options)
     given = {**parsed_fields(ModelSpec, [_renamed(word) for word in arguments]), "path": path}
     return _predicted(ModelSpec, given, options, _program(python))
 
@@ -511,14 +511,13 @@ def is_serving(arguments: Sequence[str]) -> bool:
     return f"--task={SERVE}" in arguments or ("--task", SERVE) in pairwise(arguments)
 
 
-def estimate_serving(path: str, arguments: Sequence[str], options: "WorkloadOptions", *, as_json: bool) -> int:
+def estimate_serving(path: str, arguments: Sequence[str], options: EstimateOptions) -> int:
     """Answer for the model at ``path``.
 
     Args:
         path: a folder with ``config.json``, or that file.
         arguments: the rest of the command line, of `ServingOptions`.
-        options: where.
-        as_json: print one JSON document.
+        options: where, and which cards beside it.
 
     Raises:
         RequestError: one sentence, when the model, a flag or the card cannot be.
@@ -530,6 +529,7 @@ def estimate_serving(path: str, arguments: Sequence[str], options: "WorkloadOpti
     if any(word.partition("=")[0] == "--devices" for word in arguments):
         raise RequestError("--devices: the cards of a server share its model.", "Say how many by --tensor-parallel.")
     serving = _parsed(arguments)
+    table = options.card_table()
     if options.preset is not None or options.memory_cap is not None:
         raise RequestError("A server has no preset and no memory cap.", "Say --gpu-memory-utilization instead.")
     try:
@@ -551,14 +551,20 @@ def estimate_serving(path: str, arguments: Sequence[str], options: "WorkloadOpti
                 raise ValueError(f"--{name} {value} is less than 1.")
         answer = ServingAnswer(path, server, service, length, serving.users)
         times = server_times(answer, own_cards().performance, serving.answer)
+        offers = table.server_offers(answer, serving, serving.answer)
     except ValueError as error:
         raise RequestError(str(error), SERVE_FLAGS) from None
-    if as_json:
-        print_json(times.joined(answer.to_json()))
+    if options.json:
+        print_json({**times.joined(answer.to_json()), "compared_cards": [offer.to_dict() for offer in offers]})
     else:
         from gpudash.cli.terminal.estimates.estimate_report import print_serving
+        from gpudash.cli.terminal.estimates.time_report import print_server_offers
 
         print_serving(answer, times)
+        if offers:
+            print_server_offers(offers, table.prices)
+    if table.remark:
+        print_notice(table.remark)
     return Exit.FINISHED
 
 
@@ -587,17 +593,14 @@ def _names_task(arguments: Sequence[str], place: int) -> bool:
     return arguments[place].partition("=")[0] == "--task" or before == "--task"
 
 
-def _card(options: "WorkloadOptions") -> ServerCard:
-    """The card that was named, else the machine's own."""
+def _card(options: EstimateOptions) -> ServerCard:
+    """The card that was named, else the machine's own; where that has none, the first of those beside it."""
     if options.simulate:
         device = options.device or "sim:0"
         place = device.partition(":")[2]
         if kind_of(device) != "sim" or not place.isdecimal() or int(place) >= len(options.simulate):
             raise RequestError(f"--device {device!r} is none of the cards of --simulate.", DEVICES)
-        named = options.simulate[int(place)]
-        if isinstance(named, KnownGpu):
-            return ServerCard.known(named)
-        return ServerCard(f"a card of {format_bytes(size_of(named))}", size_of(named))
+        return server_card(options.simulate[int(place)])
     from gpudash.cli.devices import inventory
 
     document = inventory(options.simulation())
@@ -605,7 +608,10 @@ def _card(options: "WorkloadOptions") -> ServerCard:
     found = next((device for device in document["devices"] if device["name"] == name), None)
     if found is None:
         raise RequestError(f"There is no device {name!r}.", DEVICES)
-    if name == "cpu" or found["total_bytes"] is None:
+    without_gpu = name == "cpu" or found["total_bytes"] is None
+    if without_gpu and options.device is None and options.cards:
+        return server_card(options.cards[0])
+    if without_gpu:
         raise RequestError("A server needs a GPU.", "Name a card, such as --simulate h100.")
     known = find(found["product"])
     card = ServerCard(found["product"], found["total_bytes"])

@@ -18,10 +18,11 @@ from gpudash.speed.work import (
     NORMALISATION,
     OPTIMIZER,
     PRODUCT,
+    RECURRENT,
     StepWork,
 )
 
-_PRODUCTS = tuple(kind_index(kind) for kind in (PRODUCT, CONVOLUTION, GROUPED, DEPTHWISE, ATTENTION))
+_PRODUCTS = tuple(kind_index(kind) for kind in (PRODUCT, CONVOLUTION, GROUPED, DEPTHWISE, ATTENTION, RECURRENT))
 _CONVOLUTIONS = tuple(kind_index(kind) for kind in (CONVOLUTION, GROUPED, DEPTHWISE))
 _FLOAT32 = DTYPES.index("float32")
 _TF32 = DTYPES.index("tf32")
@@ -36,6 +37,7 @@ class Change:
         graph: the host starts the whole step at once.
         copies_hidden: copies go on beside kernels.
         host_operations: that the host need not start any more.
+        fits: as of `gpudash.speed.work.Gain`.
     """
 
     name: str
@@ -44,21 +46,25 @@ class Change:
     graph: bool = False
     copies_hidden: bool = False
     host_operations: float = 0.0
+    fits: bool | None = True
 
 
-def changes(work: StepWork, columns: WorkColumns, card: CardPerformance, bound: str, more: int) -> Iterator[Change]:
+def changes(
+    work: StepWork, columns: WorkColumns, card: CardPerformance, bound: str, more: int, room: float | None
+) -> Iterator[Change]:
     """Those that may help.
 
     Args:
         bound: what holds the step back, of `gpudash.speed.work.BOUNDS`.
         more: how many times larger a batch to try, where the host is that.
+        room: how many times larger a batch fits; ``None`` where that is not known.
     """
     products = np.isin(columns.kind, _PRODUCTS)
     single = products & (columns.dtype == _FLOAT32)
     if single.any() and not (products & np.isin(columns.dtype, HALF)).any():
         yield from _precision(work, columns, card, products)
     if bound == "launches":
-        yield _larger_batch(work, columns, more)
+        yield _larger_batch(work, columns, more, room)
         yield Change("CUDA graphs", work, columns, graph=True)
     convolutions = np.isin(columns.kind, _CONVOLUTIONS) & np.isin(columns.dtype, HALF)
     if convolutions.any() and not columns.channels_last[convolutions].all():
@@ -94,26 +100,53 @@ def _precision(
     )
 
 
-def _larger_batch(work: StepWork, columns: WorkColumns, more: int) -> Change:
-    """All but the optimizer grows with the batch."""
-    grows = np.where(columns.optimizer_phase | (columns.kind == kind_index(OPTIMIZER)), 1.0, float(more))
+LEAST_LARGER = 1.1
+"""A batch that is larger by less is none to speak of."""
+
+
+def _larger_batch(work: StepWork, columns: WorkColumns, more: int, room: float | None) -> Change:
+    """The largest that fits, of those up to ``more`` times as large; where none does, that of ``more`` times.
+
+    All but the optimizer grows with the batch.
+    """
+    times = float(more)
+    fits = None if room is None else room >= LEAST_LARGER
+    limited = room is not None and fits is True and room < more
+    if limited and room is not None:
+        times = room
+    name, times = _named(work, times)
+    if limited:
+        name = f"{name}, the most that fits"
+    grows = np.where(columns.optimizer_phase | (columns.kind == kind_index(OPTIMIZER)), 1.0, times)
     shape = columns.shape.copy()
     product = columns.kind == kind_index(PRODUCT)
     # Of a product of matrices the rows; of many, how many.
     rows = product & (shape[:, 0] == 1)
     shape[:, 1] *= np.where(rows, grows, 1.0)
-    shape[:, 0] *= np.where(rows, 1.0, grows)
-    name = f"batch {work.items * more}"
-    if work.unit not in ("samples", "images"):
-        name = f"a batch {more} times as large"
+    # Of recurrent layers the third is the batch: there are neither more of them, nor more steps.
+    recurrent = columns.kind == kind_index(RECURRENT)
+    shape[:, 0] *= np.where(rows | recurrent, 1.0, grows)
+    shape[:, 2] *= np.where(recurrent, grows, 1.0)
     larger = replace(
         work,
-        items=work.items * more,
-        copied_in_bytes=work.copied_in_bytes * more,
-        copied_out_bytes=work.copied_out_bytes * more,
+        items=round(work.items * times),
+        copied_in_bytes=round(work.copied_in_bytes * times),
+        copied_out_bytes=round(work.copied_out_bytes * times),
     )
     grown = replace(columns, flops=columns.flops * grows, bytes=columns.bytes * grows, shape=shape)
-    return Change(name, larger, grown)
+    return Change(name, larger, grown, fits=fits)
+
+
+def _named(work: StepWork, times: float) -> tuple[str, float]:
+    """A batch ``times`` as large in words, and how many times that is once it is a whole number."""
+    batch = work.batch
+    if not batch and work.ranks == 1 and work.unit in ("samples", "images"):
+        batch = work.items
+    if not batch:
+        return f"a batch {times:.3g} times as large", times
+    # Nearer than a rounding error a whole number is meant: 192 / 64 times 64.
+    larger = int(batch * times + 1e-6)
+    return f"batch {larger}", larger / batch
 
 
 _FUSED_SHARE = 0.45

@@ -20,6 +20,7 @@ from gpudash.speed.work import (
     NORMALISATION,
     OPTIMIZER,
     PRODUCT,
+    RECURRENT,
     REDUCTION,
     SORT,
     UNKNOWN,
@@ -92,9 +93,39 @@ def _operation(
         return _attention(name, reads, writes)
     if name in _ATTENTION_BACKWARD and len(reads) >= 4:
         return _attention(name, reads, writes, backward=True)
+    if name in _RECURRENT:
+        return _recurrent(name, reads, writes, flops)
     if name.startswith(("_foreach_", "_fused_adam", "_fused_sgd", "_fused_adagrad", "_amp_foreach_")):
         return _many_tensors(name, reads, writes)
     return _by_bytes(name, reads, writes, flops, scalars)
+
+
+def _recurrent(name: str, reads: list[Tensor], writes: list[Tensor], flops: int) -> Operation:
+    """All layers of cuDNN at once: read are the values and the weights, written first the values, then a state.
+
+    A layer is one product of all steps with the inputs' matrix, and then for each step one with the hidden state's and
+    one kernel for the gates (Appleyard, Kočiský, Blunsom, arXiv 1604.01946, section 3, which is how cuDNN does it).
+    """
+    values, *weights = reads
+    layers, batch, _width = writes[1].shape
+    matrices = [weight.shape for weight in weights if len(weight.shape) > 1]
+    rows = matrices[0][0]
+    hidden = matrices[1][1]
+    tokens = prod(values.shape[:-1])
+    steps = -(-tokens // batch)
+    # Upper layers are as wide as the hidden state, the first as the values: on average.
+    inputs = max(round(sum(map(prod, matrices)) / layers / rows) - hidden, 1)
+    return Operation(
+        name=name,
+        kind=RECURRENT,
+        dtype=values.dtype,
+        flops=flops,
+        read_bytes=_bytes(reads),
+        written_bytes=_bytes(writes),
+        shape=(layers, steps, batch, rows, inputs, hidden),
+        # Backward the gradients by input and by weight are products of all steps too.
+        launches=layers * (2 * steps + 1 + (name != "_cudnn_rnn")),
+    )
 
 
 def _bytes(tensors: Iterable[Tensor]) -> int:
@@ -357,6 +388,8 @@ _ATTENTION_BACKWARD = _split(
     "_scaled_dot_product_flash_attention_for_cpu_backward _flash_attention_backward "
     "_efficient_attention_backward"
 )
+_RECURRENT = _split("_cudnn_rnn _cudnn_rnn_backward")
+
 _HEADS_THIRD = _split(
     "_flash_attention_forward _efficient_attention_forward _flash_attention_backward _efficient_attention_backward"
 )
@@ -424,6 +457,7 @@ _NAMES = {
         "smooth_l1_loss_backward huber_loss_backward binary_cross_entropy_backward xlogy heaviside copysign hypot "
         "addr outer ger lerp "
         "_amp_update_scale _amp_non_finite_check_and_unscale cross linalg_cross bernoulli_p tril_indices triu_indices "
+        "_thnn_fused_lstm_cell _thnn_fused_lstm_cell_backward_impl _thnn_fused_gru_cell _thnn_fused_gru_cell_backward "
         "vander float_power special_expm1 trapezoid"
     ),
 }

@@ -20,6 +20,7 @@ from gpudash.speed.work import (
     NORMALISATION,
     OPTIMIZER,
     PRODUCT,
+    RECURRENT,
     REDUCTION,
     SORT,
     UNKNOWN,
@@ -121,7 +122,7 @@ _RATE_OF_KIND = {
     REDUCTION: "reduction",
     SORT: "sort",
     UNKNOWN: "unknown",
-    **dict.fromkeys((PRODUCT, CONVOLUTION, DEPTHWISE, GROUPED, ATTENTION), "product_bandwidth"),
+    **dict.fromkeys((PRODUCT, CONVOLUTION, DEPTHWISE, GROUPED, ATTENTION, RECURRENT), "product_bandwidth"),
 }
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from gpudash.devices.card_performance import CardPerformance
 from gpudash.speed.columns import DTYPES, HALF, RATES, Floats, WorkColumns, kind_index
 from gpudash.speed.constants import Constants
-from gpudash.speed.work import ATTENTION, CONVOLUTION, DEPTHWISE, GROUPED, PRODUCT
+from gpudash.speed.work import ATTENTION, CONVOLUTION, DEPTHWISE, GROUPED, PRODUCT, RECURRENT
 
 _FLOAT32 = DTYPES.index("float32")
 _TF32 = DTYPES.index("tf32")
@@ -87,6 +87,10 @@ def kernel_times(columns: WorkColumns, card: CardPerformance, constants: Constan
     if attention.any():
         arithmetic[attention] = _attention(columns, attention, peak, card, c)
 
+    recurrent = kinds == kind_index(RECURRENT)
+    if recurrent.any():
+        arithmetic[recurrent] = _recurrent(columns, recurrent, peak, card, c)
+
     resized = (columns.rate == RATES.index("resize")) & (columns.shape[:, 0] > 1)
     if resized.any():
         # One thread for each position of the result goes over all images and channels (UpSampleBilinear2d.cu).
@@ -95,9 +99,15 @@ def kernel_times(columns: WorkColumns, card: CardPerformance, constants: Constan
         arithmetic[resized] = np.maximum(arithmetic[resized], planes * rounds * c.plane)
 
     # What fits into the cache and was just written need not come from memory: less so the more of the cache it takes.
-    found = 1 / (1 + (columns.bytes / (c.l2 * card.l2_bytes)) ** c.l2_fall)
-    memory = moved / (card.bytes_per_s * share) * (1 - found * (1 - 1 / c.l2_rate))
+    memory = _reading_s(moved, columns.bytes, card, c) / share
     return KernelTimes(arithmetic, memory, columns.launches * c.launch, c.overlap)
+
+
+def _reading_s(moved: Floats, size: Floats, card: CardPerformance, c: Constants) -> Floats:
+    """Seconds to move bytes at the whole bandwidth, of ``size`` bytes that may still be in the cache."""
+    found = 1 / (1 + (size / (c.l2 * card.l2_bytes)) ** c.l2_fall)
+    seconds: Floats = moved / card.bytes_per_s * (1 - found * (1 - 1 / c.l2_rate))
+    return seconds
 
 
 def tensor_peak(card: CardPerformance, c: Constants) -> Floats:
@@ -207,4 +217,26 @@ def _attention(
     share = share * np.where(backward, c.backward_attention, 1.0)
     products = np.where(backward, 2.5, 1.0) * 4 * scores * padded / (peak[mask] * share)
     seconds: Floats = products + scores * c.exponential / (card.multiprocessors * card.clock_hz)
+    return seconds
+
+
+def _recurrent(
+    columns: WorkColumns, mask: NDArray[np.bool_], peak: Floats, card: CardPerformance, c: Constants
+) -> Floats:
+    """Products of all steps at once by input, and then step by step by the hidden state, each of which waits for the
+    one before and reads its matrix anew."""
+    layers, steps, batch, rows, inputs, hidden = columns.shape[mask].T
+    backward = columns.backward[mask]
+    rate = peak[mask] * c.product
+    one = np.ones_like(batch)
+    tokens = steps * batch
+    by_input_s = _tiled(one, tokens, rows, inputs, rate, card, c)
+    by_weight_s = _tiled(one, rows, inputs + hidden, tokens, rate, card, c)
+    step_s = np.where(
+        backward, _tiled(one, batch, hidden, rows, rate, card, c), _tiled(one, batch, rows, hidden, rate, card, c)
+    )
+    element = np.where(np.isin(columns.dtype[mask], HALF), 2.0, 4.0)
+    matrix = rows * hidden * element
+    step_s = np.maximum(step_s, _reading_s(matrix, matrix, card, c) / c.product_bandwidth)
+    seconds: Floats = layers * (by_input_s + steps * step_s + np.where(backward, by_weight_s, 0.0))
     return seconds

@@ -1,12 +1,15 @@
-"""Cards beside each other: whether a run fits each, how long it would take there, at what energy and for how much."""
+"""Cards beside each other: whether a run or a server fits each, how fast it would be there, at what energy and for how
+much.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, TypeVar
 
 from gpudash.speed.prices import watt_hours
+from gpudash.speed.serving import ServingTime
 from gpudash.speed.work import StepTime
 
 Order = Literal["time", "price", "memory", "energy"]
@@ -80,7 +83,92 @@ class CardOffer:
         }
 
 
-_MEASURES: Mapping[Order, Callable[[CardOffer], float | None]] = {
+TOKENS = 1e6
+"""Tokens generated for which a server's energy and money are told."""
+
+
+@dataclass(frozen=True)
+class ServerOffer:
+    """What a server on cards of one kind would do.
+
+    Attributes:
+        key, name: as of `CardOffer`.
+        cards: how many share the model.
+        fits: whether it starts; ``None`` within the margin.
+        spare_bytes: on each card for the KV cache, negative for what is short.
+        users: requests of the length in question at a time.
+        time: how fast it answers, predicted; ``None`` where it does not start, or that is not known.
+        reason: why something is missing, in words; "" where nothing is.
+        power_w: of one board; ``None`` where it is not known.
+        cost: of `TOKENS` generated; ``None`` without a price, or a time.
+        currency: of it; "" where none was said.
+    """
+
+    key: str
+    name: str
+    cards: int
+    fits: bool | None
+    spare_bytes: int
+    users: int
+    time: ServingTime | None = None
+    reason: str = ""
+    power_w: float | None = None
+    cost: float | None = None
+    currency: str = ""
+
+    @property
+    def seconds(self) -> float | None:
+        """Of `TOKENS`, generated for all users together, predicted."""
+        if self.time is None:
+            return None
+        return TOKENS / self.time.tokens_per_s
+
+    @property
+    def energy_wh(self) -> float | None:
+        """Watt-hours of `TOKENS` at the boards' full power: the most that the cards take."""
+        if self.seconds is None or self.power_w is None:
+            return None
+        return watt_hours(self.power_w, self.seconds, self.cards)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON; every time in it is predicted."""
+        time = None
+        if self.time is not None:
+            time = self.time.to_dict()
+        return {
+            "predicted": True,
+            "card": self.key,
+            "name": self.name,
+            "cards": self.cards,
+            "fits": self.fits,
+            "kv_bytes": self.spare_bytes,
+            "users": self.users,
+            "time": time,
+            "energy_wh_per_million_tokens": self.energy_wh,
+            "cost_per_million_tokens": self.cost,
+            "currency": self.currency or None,
+            "reason": self.reason,
+        }
+
+
+class _Offer(Protocol):
+    """What can be held against others of its kind."""
+
+    @property
+    def fits(self) -> bool | None: ...
+    @property
+    def spare_bytes(self) -> int | None: ...
+    @property
+    def seconds(self) -> float | None: ...
+    @property
+    def energy_wh(self) -> float | None: ...
+    @property
+    def cost(self) -> float | None: ...
+
+
+_Any = TypeVar("_Any", bound=_Offer)
+
+_MEASURES: Mapping[Order, Callable[[_Offer], float | None]] = {
     "time": lambda offer: offer.seconds,
     "price": lambda offer: offer.cost,
     "energy": lambda offer: offer.energy_wh,
@@ -91,11 +179,11 @@ _MEASURES: Mapping[Order, Callable[[CardOffer], float | None]] = {
 _STANDING: Mapping[bool | None, int] = {True: 0, None: 1, False: 2}
 
 
-def in_order(offers: Iterable[CardOffer], by: Order) -> list[CardOffer]:
-    """The offers, the best first: those on which the run fits, and of them by what is asked; what is not known last."""
+def in_order(offers: Iterable[_Any], by: Order) -> list[_Any]:
+    """The offers, the best first: those that fit, and of them by what is asked; what is not known last."""
     measure = _MEASURES[by]
 
-    def place(offer: CardOffer) -> tuple[int, bool, float]:
+    def place(offer: _Any) -> tuple[int, bool, float]:
         value = measure(offer)
         return _STANDING[offer.fits], value is None, value or 0.0
 

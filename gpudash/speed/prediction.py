@@ -35,8 +35,12 @@ WORTHWHILE = 1.05
 """A change that helps by less is not mentioned."""
 
 
-def predict(work: StepWork, card: CardPerformance, host: HostSpeed) -> StepTime:
-    """How long a step takes on ``card``, between what bounds, what holds it back, and what would help."""
+def predict(work: StepWork, card: CardPerformance, host: HostSpeed, batch_room: float | None = None) -> StepTime:
+    """How long a step takes on ``card``, between what bounds, what holds it back, and what would help.
+
+    Args:
+        batch_room: how many times larger a batch has memory there; ``None`` where that is not known.
+    """
     c = constants()
     columns = columns_of(work)
     step = _step(work, columns, card, host, c)
@@ -59,7 +63,7 @@ def predict(work: StepWork, card: CardPerformance, host: HostSpeed) -> StepTime:
         unknown_s=by_kind.get(UNKNOWN, 0.0),
         items=work.items,
         unit=work.unit,
-        gains=_gains(work, columns, card, host, step, c),
+        gains=_gains(work, columns, card, host, step, c, batch_room),
         source=known.source,
     )
 
@@ -228,16 +232,22 @@ def further_doubts(step: _Step, card: CardPerformance, host: HostSpeed, known: S
 
 
 def _gains(
-    work: StepWork, columns: WorkColumns, card: CardPerformance, host: HostSpeed, step: _Step, c: Constants
+    work: StepWork,
+    columns: WorkColumns,
+    card: CardPerformance,
+    host: HostSpeed,
+    step: _Step,
+    c: Constants,
+    batch_room: float | None,
 ) -> tuple[Gain, ...]:
-    """Each change by the same model, on the work as it would be."""
+    """Each change by the same model, on the work as it would be; last what has no memory."""
     rate = work.items / step.seconds()
     found = []
-    for change in changes(work, columns, card, step.bound(), _more(step)):
+    for change in changes(work, columns, card, step.bound(), _more(step), batch_room):
         factor = _rate(change, card, host, c) / rate
         if factor > WORTHWHILE:
-            found.append(Gain(change.name, round(factor, 3)))
-    return tuple(sorted(found, key=lambda gain: -gain.factor))
+            found.append(Gain(change.name, round(factor, 3), change.fits))
+    return tuple(sorted(found, key=lambda gain: (gain.fits is False, -gain.factor)))
 
 
 def _more(step: _Step) -> int:

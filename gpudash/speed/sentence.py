@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from gpudash.speed.work import StepTime
+from gpudash.speed.work import Gain, StepTime
 
 
 def sentence(time: StepTime) -> str:
     """As "Launch-bound: for 71 % of the step the GPU waits for Python; batch 64: 2.6× samples/s." """
     parts = [held_back(time)]
-    parts += [f"{gain.change}: {gain.factor:.1f}× {time.unit}/s" for gain in time.gains[:2]]
+    parts += [gain_text(gain, f"{gain.factor:.1f}× {time.unit}/s") for gain in time.gains[:2]]
     said = "; ".join(parts) + "."
     if time.unknown == 0:
         return said
     share = _percent(time.unknown_s / time.device_s)
     operations = "operation is" if time.unknown == 1 else "operations are"
     return f"{said} {time.unknown} {operations} of no known kind, {share} of the GPU's time."
+
+
+def gain_text(gain: Gain, brings: str) -> str:
+    """A change with what it ``brings``, and whether the device has memory for it."""
+    remark = {True: "", None: ", if it fits", False: ", but does not fit"}
+    return f"{gain.change}: {brings}{remark[gain.fits]}"
 
 
 def held_back(time: StepTime) -> str:
@@ -41,6 +47,7 @@ _PLURAL = {
     "convolution": "convolutions",
     "depthwise convolution": "depthwise convolutions",
     "grouped convolution": "grouped convolutions",
+    "recurrent layer": "recurrent layers",
     "normalisation": "normalisations",
     "elementwise": "elementwise operations",
     "reduction": "reductions",

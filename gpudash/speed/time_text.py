@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudash.speed.sentence import held_back
+from gpudash.speed.sentence import gain_text, held_back
 from gpudash.speed.work import StepTime
 from gpudash.units import format_count, format_duration, format_percent, format_throughput
 
@@ -94,7 +94,7 @@ def unknown_text(time: StepTime) -> str:
 def gain_texts(time: StepTime) -> list[str]:
     """The changes that would help most, each with its factor: "batch 64: predicted 2.6× samples/s"."""
     worth = [gain for gain in time.gains if gain.factor >= LEAST_GAIN]
-    return [f"{gain.change}: predicted {gain.factor:.2g}× {time.unit}/s" for gain in worth[:MOST_GAINS]]
+    return [gain_text(gain, f"predicted {gain.factor:.2g}× {time.unit}/s") for gain in worth[:MOST_GAINS]]
 
 
 def time_lines(time: StepTime, epoch_steps: int | None = None) -> Iterator[str]:

@@ -14,6 +14,7 @@ CONVOLUTION = "convolution"
 DEPTHWISE = "depthwise convolution"
 GROUPED = "grouped convolution"
 ATTENTION = "attention"
+RECURRENT = "recurrent layer"
 NORMALISATION = "normalisation"
 ELEMENTWISE = "elementwise"
 REDUCTION = "reduction"
@@ -29,6 +30,7 @@ KINDS = (
     DEPTHWISE,
     GROUPED,
     ATTENTION,
+    RECURRENT,
     NORMALISATION,
     ELEMENTWISE,
     REDUCTION,
@@ -56,8 +58,9 @@ class Operation(NamedTuple):
         written_bytes: that it writes.
         shape: what decides its kernel: of a product (batch, m, n, k); of a convolution (batch, channels in, channels
             out, groups, elements of the kernel, positions out); of attention (batch, heads, queries, keys, width of a
-            head); of a bilinear or bicubic resize (images times channels, positions out); of an
-            operation over a list of tensors (tensors,); else ().
+            head); of cuDNN's recurrent layers (layers times directions, steps, batch, rows of the gates' matrices,
+            inputs, columns of the hidden state's matrix); of a bilinear or bicubic resize (images times
+            channels, positions out); of an operation over a list of tensors (tensors,); else ().
         launches: kernels that CUDA starts for it.
         phase: "forward", "backward" or "optimizer"; "" where that is not known.
         channels_last: of a convolution, whether its tensors lie so in memory.
@@ -90,6 +93,7 @@ class StepWork:
         synchronisations: times that the host waits for the device a step, as at ``.item()``.
         exchanged_bytes: of gradients that ranks exchange a step; 0 for one device.
         ranks: devices that share the work.
+        batch: of each forward pass on each of them, as its user sets it; 0 where that is not known.
     """
 
     operations: Mapping[Operation, int]
@@ -102,6 +106,7 @@ class StepWork:
     synchronisations: int = 0
     exchanged_bytes: int = 0
     ranks: int = 1
+    batch: int = 0
 
     @property
     def flops(self) -> int:
@@ -149,10 +154,12 @@ class Gain:
     Attributes:
         change: in words: "mixed precision (AMP)".
         factor: items a second with it, of those without.
+        fits: whether the device has memory for it; ``None`` where that is not known.
     """
 
     change: str
     factor: float
+    fits: bool | None = True
 
 
 @dataclass(frozen=True)
@@ -201,5 +208,5 @@ class StepTime:
         """The JSON key ``time`` of an estimate."""
         document = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "gains"}
         document["by_kind"] = dict(self.by_kind)
-        document["gains"] = [[gain.change, gain.factor] for gain in self.gains]
+        document["gains"] = [[gain.change, gain.factor, gain.fits] for gain in self.gains]
         return {"predicted": True, **document, "items_per_s": self.items_per_s}

@@ -89,6 +89,11 @@ class Settings(BaseModel):
         description="Cards to choose from beside the usual ones, with commas between: names such as rtx5090, or sizes "
         "such as 12GiB",
     )
+    cards_order: Literal["usual", "name", "memory", "time"] = Field(
+        "usual",
+        description="What the cards to choose from are sorted by: their name, their memory, the smallest first, or the "
+        "predicted time of a step, the shortest first",
+    )
     serve: Annotated[str, BeforeValidator(lambda value: "" if value is None else value)] = Field(
         "",
         description="Serve the readings for Prometheus at this address and port of this machine, such as :10950, while "

@@ -66,6 +66,7 @@ BUDGETS = (
         "ms",
     ),
     Budget("instrumentation", "cost_percent", "instrumentation of a run, of a bare loop", 5.0, "ratio", "%"),
+    Budget("step_clock", "cost_percent", "the agent's clock of a step's parts, of a step of an MLP", 1.0, "ratio", "%"),
     Budget("profiling", "step_over_plain", "profiled step, over a plain one", 3.0, "ratio", "×"),
     Budget("profiling", "reading_s_a_step", "reading a profile of it, a step", 1.0, "absolute", "s"),
     Budget("bare", "transfer_off", "transfer's rate against a bare copy_, either way", 1.25, "ratio", "×"),

@@ -30,10 +30,10 @@ def measure() -> dict[str, float]:
 
 def _cost(spec: TrainingSpec) -> float:
     _told(spec)
-    _bare(spec)
+    bare_step_s(spec)
     ratios = []
     for pair in range(PAIRS):
-        told, bare = (_told(spec), _bare(spec)) if pair % 2 else (_bare(spec), _told(spec))[::-1]
+        told, bare = (_told(spec), bare_step_s(spec)) if pair % 2 else (bare_step_s(spec), _told(spec))[::-1]
         ratios.append(told / bare)
     return (statistics.median(ratios) - 1) * 100
 
@@ -49,7 +49,7 @@ def _told(spec: TrainingSpec) -> float:
     return 1 / float(run(spec, _context())["steps_per_second"])
 
 
-def _bare(spec: TrainingSpec) -> float:
+def bare_step_s(spec: TrainingSpec) -> float:
     """Seconds of a step of the same loop with nothing told."""
     torch.manual_seed(spec.seed)
     context = _context()

@@ -338,6 +338,40 @@ def test_the_cards_of_the_settings_are_offered_and_those_that_are_added_are_kept
     assert made.cards[-1] == 20 * GIB and len(made.cards) == len(OFFERED) + 1
 
 
+def keys(made: CardChooser) -> list[str]:
+    """Of the chips that are seen, from the left."""
+    return [one.content.key for one in made.shown]
+
+
+def test_cards_are_sorted_by_name_by_memory_and_by_predicted_time_and_tab_goes_the_same_way(qtbot: QtBot) -> None:
+    made = chooser(qtbot, 2400)
+    times = {"rtx4090": made_up_time(median_s=0.2), "rtx3060": made_up_time(median_s=0.9)}
+    made.show_answers(replace(KNOWN, times=times), {}, {}, "")
+    assert keys(made) == list(OFFERED)
+    made.sort_by("name")
+    assert keys(made)[:3] == ["a100-40gb", "a100-80gb", "b200"]
+    made.sort_by("memory")
+    assert keys(made)[0] == "rtx4060" and keys(made)[-1] == "b200"
+    made.sort_by("time")
+    assert keys(made)[:3] == ["rtx4090", "rtx3060", "rtx4060"]
+    assert list(made._chips)[:2] == keys(made)[:2]
+    made.show_answers(CardsAnswer(requested=True, awaited=True), {}, {}, "")
+    assert keys(made)[:2] == ["rtx4090", "rtx3060"]
+
+
+def test_the_order_is_chosen_in_the_menu_and_kept_in_the_settings(open_window: OpenWindow) -> None:
+    session = FakeSession(settings=Settings(cards_order="name"))
+    window = open_window(session, size=(2400, 1000))
+    made = window.workspace.dashboard.chooser
+    settle(window)
+    assert keys(made)[0] == "a100-40gb"
+    sorts = next(action.menu() for action in made.menu().actions() if action.text() == "Sort Cards")
+    assert [action.text() for action in sorts.actions() if action.isChecked()] == ["By Name"]
+    next(action for action in sorts.actions() if action.text() == "By Memory").trigger()
+    assert keys(made)[0] == "rtx4060"
+    assert session.settings.cards_order == load_settings()[0].cards_order == "memory"
+
+
 def test_a_size_that_cannot_be_is_refused_in_a_sentence(qtbot: QtBot) -> None:
     made = chooser(qtbot, 2400)
     refused: list[str] = []

@@ -13,14 +13,16 @@ from cyclopts.validators import Number
 
 from gpudash.cli.terminal.output import RequestError
 from gpudash.devices.known_gpus import KnownGpu
-from gpudash.devices.names import SimulatedCard, parse_simulated, simulated_product
+from gpudash.devices.names import SimulatedCard, parse_simulated, simulated_product, size_of
 from gpudash.devices.simulated_cards import card_label, exact_text
 from gpudash.memory.predicting.architecture import Architecture
 from gpudash.memory.predicting.card_text import NOT_ANSWERED
-from gpudash.speed.offers import STEPS_WITHOUT_EPOCHS, CardOffer, Order, in_order
+from gpudash.memory.serving.plan import ServerCard, ServerFlags, ServingAnswer, Way
+from gpudash.speed.offers import STEPS_WITHOUT_EPOCHS, CardOffer, Order, ServerOffer, in_order
 from gpudash.speed.prices import Prices
 from gpudash.system.foreign_files import read_regular_text
 from gpudash.system.own_cards import OwnCards, own_cards, own_cards_file
+from gpudash.units import format_bytes
 
 if TYPE_CHECKING:
     from gpudash.memory.predicting.estimate import CardEstimate
@@ -78,8 +80,8 @@ class CardOptions:
     """What is asked of other cards than the one in question."""
 
     cards: Annotated[RequestedCards, CARDS] = field(default_factory=list)
-    """Answer for these cards as well: names with commas between them (rtx3060,rtx4090,h100), sizes, or cards of your
-    own."""
+    """Answer for these cards as well, also for a server: names with commas between them (rtx3060,rtx4090,h100), sizes,
+    or cards of your own."""
 
     price: Annotated[list[str], Parameter(negative="", metavar="CARD=PRICE/h", show_default=False), CARDS] = field(
         default_factory=list
@@ -112,26 +114,6 @@ class CardOptions:
         if self.price and (unasked := [card for card in prices.by_card if card not in distinct]):
             raise RequestError(f"A price is given for {unasked[0]}, which --cards does not name.", CARDS_FORM)
         return CardTable(tuple(distinct.values()), prices, self.sort)
-
-    def refuse_cards(self, why: str) -> None:
-        """Say that other cards cannot be asked for, where any were.
-
-        Args:
-            why: the beginning of a sentence.
-
-        Raises:
-            RequestError: when one was.
-        """
-        given = {
-            "--cards": self.cards,
-            "--price": self.price,
-            "--prices": self.prices,
-            "--sort": self.sort,
-            "--epoch-steps": self.epoch_steps,
-        }
-        named = [flag for flag, value in given.items() if value]
-        if named:
-            raise RequestError(f"{why}, so that {named[0]} does not apply.", f"Leave {named[0]} out.")
 
     def _prices(self) -> Prices:
         try:
@@ -186,13 +168,68 @@ class CardTable:
             return found
         return in_order(found, self.order)
 
+    def server_offers(
+        self, answer: ServingAnswer, flags: ServerFlags, answer_tokens: int | None = None
+    ) -> list[ServerOffer]:
+        """What a server with ``flags`` would do on as many of each card, in the order that was asked for.
+
+        Args:
+            answer: of the server that was asked for.
+            flags: as they were given.
+            answer_tokens: of each request; ``None`` for a quarter.
+        """
+        found = []
+        for card in self.cards:
+            service = answer.server.on(server_card(card), flags)
+            found.append(
+                self._server_offer(card, answer, Way.of("", service, answer.users or 1, answer.length), answer_tokens)
+            )
+        if self.order is None:
+            return found
+        return in_order(found, self.order)
+
+    def _server_offer(
+        self, card: SimulatedCard, answer: ServingAnswer, way: Way, answer_tokens: int | None
+    ) -> ServerOffer:
+        from gpudash.devices.card_performance import performance_of
+        from gpudash.session.predicting.server_time import time_of
+        from gpudash.session.predicting.step_times import reason_for
+
+        own = own_cards().performance
+        service = way.service
+        fits = None
+        if service.certain:
+            fits = service.fits
+        key = exact_text(card)
+        offer = ServerOffer(
+            key=key,
+            name=service.card.name,
+            cards=service.flags.tensor_parallel,
+            fits=fits,
+            spare_bytes=service.kv_bytes,
+            users=way.users,
+            time=time_of(answer, way, own, answer_tokens),
+        )
+        performance = performance_of(service.card.key or service.card.name, own)
+        if performance is not None:
+            offer = replace(offer, power_w=performance.power_w)
+        if offer.seconds is not None:
+            cost = self.prices.money(key, offer.seconds, offer.cards)
+            return replace(offer, cost=cost, currency=self.prices.currency)
+        if not service.fits:
+            return replace(offer, reason=service.shortage)
+        if performance is None:
+            return replace(offer, reason=reason_for(simulated_product(card)))
+        return replace(offer, reason="how fast its model is computed is not known")
+
     def _offer(
         self, card: SimulatedCard, answer: "CardEstimate | None", time: "StepTime | None", steps: int
     ) -> CardOffer:
+        from gpudash.memory.predicting.estimate import Target
         from gpudash.session.predicting.step_times import performance_on, reason_for
 
         product = simulated_product(card)
-        performance = performance_on("sim:0", product, Architecture())
+        performance = performance_on(Target("sim:0", product=product))
         offer = CardOffer(exact_text(card), card_label(exact_text(card)), time=time, steps=steps)
         reasons = []
         if time is None and performance is None:
@@ -211,3 +248,10 @@ class CardTable:
                 offer, fits=answer.fits, spare_bytes=answer.spare_bytes, largest_batch=answer.largest_batch_size
             )
         return replace(offer, reason="; ".join(reasons))
+
+
+def server_card(card: SimulatedCard) -> ServerCard:
+    """A card that was named, for a server."""
+    if isinstance(card, KnownGpu):
+        return ServerCard.known(card)
+    return ServerCard(f"a card of {format_bytes(size_of(card))}", size_of(card))

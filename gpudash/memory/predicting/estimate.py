@@ -9,7 +9,7 @@ from typing import Any
 from gpudash.devices.names import LANE_BYTES_PER_SECOND
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.allocator.device_memory import LARGEST_CAPACITY
-from gpudash.memory.allocator.trace import WORKSPACE, Trace
+from gpudash.memory.allocator.trace import ACTIVATIONS, INPUTS, TEMPORARY, WORKSPACE, Trace
 from gpudash.memory.predicting.architecture import Architecture
 from gpudash.memory.predicting.fit import (
     Outcome,
@@ -31,6 +31,9 @@ CARDS_BYTES = tuple(gib * 2**30 for gib in (4, 6, 8, 10, 11, 12, 16, 20, 24, 32,
 HANDED_OUT_RATIO = 0.9
 """What a card of a nominal size has for programs at least: error correction on GDDR takes 1/16 of it, and the driver
 keeps some hundred MiB; a T4 of 16 GB tells of 14.6 GiB, an L4 of 24 GB of 22.0 GiB."""
+
+GROWING = (ACTIVATIONS, INPUTS, TEMPORARY)
+"""What grows with a batch or a sequence."""
 
 METHOD = "dry run on sizes alone{steps}, {how}; {overhead}"
 REPLAYED = "replayed by a model of torch's caching allocator"
@@ -57,6 +60,8 @@ class Target:
         settings: of the allocator.
         architecture: of the GPU.
         communication_bytes: how much of `overhead_bytes` is assumed for what connects ranks; 0 for a run on one device.
+        pcie: generation and lanes of the link of a card that is there, as its driver has them; ``None`` where it does
+            not say, and for all others.
     """
 
     device: str
@@ -69,6 +74,7 @@ class Target:
     architecture: Architecture = field(default_factory=Architecture)
     communication_bytes: int = 0
     product: str = ""
+    pcie: tuple[int, int] | None = None
 
     @classmethod
     def from_json(cls, given: Mapping[str, Any]) -> Target:
@@ -84,7 +90,10 @@ class Target:
         usual = Architecture()
         capability = tuple(known.get("capability", usual.capability))
         architecture = Architecture(capability, known.get("multiprocessors", usual.multiprocessors))
-        return cls(**fields, settings=settings, architecture=architecture)
+        pcie = fields.pop("pcie", None)
+        if pcie is not None:
+            pcie = (int(pcie[0]), int(pcie[1]))
+        return cls(**fields, settings=settings, architecture=architecture, pcie=pcie)
 
     @property
     def allowed_bytes(self) -> int | None:
@@ -313,6 +322,22 @@ class Estimate(DeviceEstimate):
     def has_room(self) -> bool:
         """Whether it fits as it is, so that nothing needs to be changed."""
         return self.fits is True and not self.released_bytes
+
+    def batch_rooms(self, cards: Mapping[str, CardEstimate]) -> dict[str, float | None]:
+        """How many times as large a batch has memory, on the device by its name and on ``cards`` by their keys;
+        ``None`` where that is not known.
+
+        By the largest batch where that was found; else by what is spare, over what grows with the batch here.
+        """
+        return {**{key: self._batch_room(card) for key, card in cards.items()}, self.device: self._batch_room(self)}
+
+    def _batch_room(self, on: Estimate | CardEstimate) -> float | None:
+        if on.largest_batch_size is not None and self.work is not None and self.work.batch:
+            return on.largest_batch_size / self.work.batch
+        growing = sum(self.by_category.get(category, 0) for category in GROWING)
+        if on.spare_bytes is None or not growing:
+            return None
+        return max(0.0, 1 + (on.spare_bytes - on.margin_bytes) / growing)
 
     def to_json(self) -> dict[str, Any]:
         """As ``gpudash estimate --json`` prints it: without the work, which is for those who predict times."""

@@ -13,6 +13,7 @@ from gpudash.memory.serving.kv_cache import KvCache, kv_cache, kv_number_bytes
 from gpudash.memory.serving.profiling import MARGIN_BYTES, activation_bytes, graph_bytes, non_torch_bytes
 from gpudash.memory.serving.served_model import DTYPES, ServedModel
 from gpudash.memory.serving.weights import checkpoint_bytes, weight_bytes
+from gpudash.units import format_bytes
 
 GIB = 2**30
 
@@ -143,6 +144,16 @@ class Service:
         return self.kv_bytes > 0 and self.concurrency >= 1
 
     @property
+    def shortage(self) -> str:
+        """Why it does not start, in words; "" where it does."""
+        if self.kv_bytes <= 0:
+            return f"does not start, {format_bytes(-self.kv_bytes)} short before there is a KV cache"
+        if not self.fits:
+            longest = self.cache.longest(self.max_model_len)
+            return f"does not start: a request of {self.max_model_len:,} tokens has no room, one of {longest:,} has"
+        return ""
+
+    @property
     def certain(self) -> bool:
         """Whether that holds within the margin too."""
         need = self.cache.blocks_of_a_request(self.max_model_len) * self.cache.block_bytes
@@ -174,6 +185,15 @@ class Way:
     length: int
     users: int
     enough: bool
+
+    @classmethod
+    def of(cls, change: str, service: Service, users: int, length: int) -> Way:
+        """What ``service`` serves of ``users`` requests of ``length`` tokens."""
+        possible = min(length, service.max_model_len)
+        served = 0
+        if service.fits:
+            served = service.users(possible)
+        return cls(change, service, possible, served, possible == length and served >= users)
 
 
 def _usual_requests(card: ServerCard) -> int:
@@ -291,12 +311,7 @@ class ModelServer:
         return [way for way in found if way.users > now or way.enough or (none and way.service.kv_bytes > 0)]
 
     def _way(self, change: str, card: ServerCard, flags: ServerFlags, users: int, length: int) -> Way:
-        service = self.on(card, flags)
-        possible = min(length, service.max_model_len)
-        served = 0
-        if service.fits:
-            served = service.users(possible)
-        return Way(change, service, possible, served, possible == length and served >= users)
+        return Way.of(change, self.on(card, flags), users, length)
 
     def least_utilisation(self, card: ServerCard, flags: ServerFlags, users: int, length: int) -> float | None:
         """The smallest share of the card with which ``users`` requests of ``length`` tokens are served, if any."""
@@ -346,11 +361,10 @@ class ServingAnswer:
         self.service = service
         self.length = length
         self.users = users
-        self.served = 0
-        if service.fits:
-            self.served = service.users(min(length, service.max_model_len))
-        self.enough = service.fits and length <= service.max_model_len and self.served >= (users or 1)
         wanted = users or 1
+        self.way = Way.of("", service, wanted, length)
+        self.served = self.way.users
+        self.enough = self.way.enough
         self.ways: list[Way] = []
         self.cards: list[Way] = []
         # of a server that starts, and of which nobody asked for more, nothing has to be changed

@@ -296,7 +296,11 @@ def _room_on(device: Device, machine: Machine, store: Store) -> Target:
         own = machine.own_bytes(device.uuid)
     # One or the other: NVML may not tell a process's memory, and a run without tensors has a context all the same.
     opened = bool(own) or bool(reserved)  # a run's own process has taken its context with it, and reserves nothing
-    architecture = architecture_of(next((gpu for gpu in machine.gpus if gpu.uuid == device.uuid), None))
+    gpu = next((gpu for gpu in machine.gpus if gpu.uuid == device.uuid), None)
+    architecture = architecture_of(gpu)
+    pcie = None
+    if gpu is not None and gpu.pcie_generation is not None and gpu.pcie_width is not None:
+        pcie = (gpu.pcie_generation, gpu.pcie_width)
     if opened:
         overhead, overhead_text = (0, "the CUDA context is there already")
     else:
@@ -312,6 +316,7 @@ def _room_on(device: Device, machine: Machine, store: Store) -> Target:
         settings,
         architecture,
         product=device.product,
+        pcie=pcie,
     )
 
 

@@ -70,13 +70,11 @@ def _cards(message: Mapping[str, Any]) -> Mapping[str, CardEstimate]:
     return {card.key: card for card in _card_reader().validate_python(message["cards"])}
 
 
-def _times(request: Mapping[str, Any], estimate: Estimate) -> Mapping[str, StepTime]:
-    """How long a step is predicted to take, as of `Answer.times`."""
-    if estimate.work is None:
-        return {}
+def _targets(request: Mapping[str, Any]) -> dict[str, Target]:
+    """The devices of a request, by the keys of `Answer.times`."""
     target = Target.from_json(request["target"])
     requested = {str(card["key"]): Target.from_json(card["target"]) for card in request.get("cards", ())}
-    return times_on(estimate.work, {**requested, target.device: target})
+    return {**requested, target.device: target}
 
 
 def _work(message: Mapping[str, Any]) -> StepWork | None:
@@ -166,7 +164,22 @@ class _Child:
     remedies: Mapping[int, Ghost] = field(default_factory=dict)
     cards: Mapping[str, CardEstimate] = field(default_factory=dict)
     times: Mapping[str, StepTime] = field(default_factory=dict)
+    rooms: Mapping[str, float | None] = field(default_factory=dict)
     work: StepWork | None = None
+
+    def take_times(self, request: Mapping[str, Any], estimate: Estimate) -> None:
+        """Work out how long a step takes: once, and anew only where it matters that a larger batch fits or does not."""
+        if estimate.work is None:
+            return
+        rooms = estimate.batch_rooms(self.cards)
+        targets = _targets(request)
+        if self.times:
+            # All else of a time is the same for every answer to a request.
+            waiting = {key for key, time in self.times.items() if time.bound == "launches"}
+            changed = {key for key in waiting if rooms.get(key) != self.rooms.get(key)}
+            targets = {key: target for key, target in targets.items() if key in changed}
+        self.times = {**self.times, **times_on(estimate.work, targets, rooms)}
+        self.rooms = rooms
 
     def take_drawing(self, drawn: Ghost | None, estimate: Estimate) -> None:
         """Keep what came with an estimate: of the run itself, or of the last change that was tried."""
@@ -334,6 +347,7 @@ class Estimator:
         child.remedies = {}
         child.cards = {}
         child.times = {}
+        child.rooms = {}
         child.work = None
         child.request, child.until, child.at_most_until = request, now + request.limit_s, now + request.longest_s
         child.process.send(request.message)
@@ -417,8 +431,7 @@ class Estimator:
                 estimate = replace(read, torch=child.torch, work=child.work)
                 child.take_drawing(_ghost(message, estimate, request.message), estimate)
                 child.cards = _cards(message) or child.cards
-                # What a step does is the same of all answers to a request: its times are worked out once.
-                child.times = child.times or _times(request.message, estimate)
+                child.take_times(request.message, estimate)
         except (ValidationError, TypeError, KeyError, ValueError) as wrong:
             problem, estimate = Problem("crashed", f"The prediction could not be read ({type(wrong).__name__})."), None
         if problem is not None:

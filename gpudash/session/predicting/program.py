@@ -226,7 +226,8 @@ def judge_program(question: ProgramQuestion, found: FollowedRun, followed_on: Ar
     if len(judged) == 1:
         on_cards = _on_cards(question, traces[0], followed_on)
     requested = {card.key: card.target for card in question.cards}
-    times = times_on(estimate.work, {**requested, estimate.device: question.target})
+    requested[estimate.device] = question.target
+    times = times_on(estimate.work, requested, estimate.batch_rooms(on_cards))
     return ProgramAnswer(estimate, ghost=ghost, cards=on_cards, times=times)
 
 

@@ -59,22 +59,30 @@ def server_times(
     Raises:
         ValueError: one sentence, when an answer leaves no prompt.
     """
-    model = answer.server.model
-
-    def of(service: Service, served: int, length: int) -> ServingTime | None:
-        card = performance_of(service.card.key or service.card.name, own)
-        if card is None or served < 1 or length < 2 or model.family not in KNOWN:
-            return None
-        return server_time(model, service, card, min(answer.users or served, served), length, answer_tokens)
 
     def of_way(way: Way) -> ServingTime | None:
         # A way may be shorter requests, of which such an answer leaves no prompt.
         if answer_tokens is not None and answer_tokens >= way.length:
             return None
-        return of(way.service, way.users, way.length)
+        return time_of(answer, way, own, answer_tokens)
 
-    requested = of(answer.service, answer.served, min(answer.length, answer.service.max_model_len))
+    requested = time_of(answer, answer.way, own, answer_tokens)
     return ServerTimes(requested, tuple(map(of_way, answer.ways)), tuple(map(of_way, answer.cards)))
+
+
+def time_of(
+    answer: ServingAnswer, way: Way, own: Mapping[str, CardPerformance], answer_tokens: int | None = None
+) -> ServingTime | None:
+    """How fast a server answers as many as it serves of those asked for; arguments and errors of `server_times`.
+
+    ``None`` of one that does not start, or of which it is not known what its card can do, or how many matrices its
+    model has.
+    """
+    card = performance_of(way.service.card.key or way.service.card.name, own)
+    if card is None or way.users < 1 or way.length < 2 or answer.server.model.family not in KNOWN:
+        return None
+    users = min(answer.users or way.users, way.users)
+    return server_time(answer.server.model, way.service, card, users, way.length, answer_tokens)
 
 
 def server_time(

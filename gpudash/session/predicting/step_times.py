@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from gpudash.devices.card_performance import CardPerformance, performance_in_machine, performance_of
 from gpudash.devices.known_gpus import SIMULATED_PREFIX, find
 from gpudash.devices.names import kind_of
-from gpudash.memory.predicting.architecture import Architecture
 from gpudash.memory.predicting.estimate import Target
 from gpudash.speed.prediction import predict
 from gpudash.speed.work import Operation, StepTime, StepWork
@@ -25,19 +24,17 @@ NO_DATA_SHEET = "how fast it is is not known here"
 """Of one that has a name."""
 
 
-def performance_on(device: str, product: str, architecture: Architecture) -> CardPerformance | None:
+def performance_on(target: Target) -> CardPerformance | None:
     """What a device can do; ``None`` where that is not known.
 
-    Args:
-        device: torch's name.
-        product: what it is, as its driver has it.
-        architecture: of a GPU in this machine, from which one of no data sheet is guessed; that of a simulated one may
-            be nobody's.
+    Of a GPU in this machine the link is its own, and one of no data sheet is guessed from its architecture; that of a
+    simulated one may be nobody's.
     """
     own = _own_performance()
-    if kind_of(device) == "cuda":
-        return performance_in_machine(product, architecture.capability, architecture.multiprocessors, own=own)
-    return performance_of(product.removeprefix(SIMULATED_PREFIX).strip(), own)
+    if kind_of(target.device) != "cuda":
+        return performance_of(target.product.removeprefix(SIMULATED_PREFIX).strip(), own)
+    design = target.architecture
+    return performance_in_machine(target.product, design.capability, design.multiprocessors, target.pcie, own)
 
 
 def reason_for(product: str) -> str:
@@ -47,21 +44,24 @@ def reason_for(product: str) -> str:
     return NO_DATA_SHEET
 
 
-def times_on(work: StepWork | None, targets: Mapping[str, Target]) -> dict[str, StepTime]:
+def times_on(
+    work: StepWork | None, targets: Mapping[str, Target], rooms: Mapping[str, float | None] | None = None
+) -> dict[str, StepTime]:
     """The predicted time of a step on each device of which it is known what it can do.
 
     Args:
         work: of the step; ``None`` where it was not written down.
         targets: the devices.
+        rooms: how many times larger a batch fits each, as of `gpudash.speed.prediction.predict`.
     """
     if work is None or not work.operations:
         return {}
     host = known_host_speed()
     found = {}
     for key, target in targets.items():
-        performance = performance_on(target.device, target.product, target.architecture)
+        performance = performance_on(target)
         if performance is not None:
-            found[key] = predict(work, performance, host)
+            found[key] = predict(work, performance, host, (rooms or {}).get(key))
     return found
 
 

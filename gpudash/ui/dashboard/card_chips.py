@@ -9,9 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 
 from PySide6.QtCore import QPoint, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QAction, QColor, QFont, QFontMetrics, QKeyEvent, QPainter, QPaintEvent, QPen, QResizeEvent
+from PySide6.QtGui import (
+    QAction,
+    QActionGroup,
+    QColor,
+    QFont,
+    QFontMetrics,
+    QKeyEvent,
+    QPainter,
+    QPaintEvent,
+    QPen,
+    QResizeEvent,
+)
 from PySide6.QtWidgets import QAbstractButton, QInputDialog, QMenu, QSizePolicy, QToolButton, QWidget
 
 from gpudash.devices.known_gpus import KNOWN_GPUS, KnownGpu, find
@@ -26,7 +38,15 @@ from gpudash.ui.widgets.text_size import scaled
 from gpudash.units import format_bytes
 
 OFFERED = ("rtx3060", "rtx4060", "rtx4090", "l4", "l40s", "a100-40gb", "a100-80gb", "h100", "h200", "b200")
-"""The cards that have a chip, from the smallest kind to the largest: their order never changes."""
+"""The cards that have a chip, from the smallest kind to the largest: their order unless another is chosen."""
+
+ORDERS: Mapping[str, str] = {
+    "usual": "As Usual",
+    "name": "By Name",
+    "memory": "By Memory",
+    "time": "By Predicted Time of a Step",
+}
+"""What cards can be sorted by, as in the settings → what the menu calls it."""
 
 LEAST_PX = 140
 WIDE_PX = 203
@@ -287,18 +307,21 @@ class CardChooser(QWidget):
     """The chips, as many as there is room for, and the menu with the rest.
 
     Attributes:
-        cards: that can be chosen, in their order.
+        cards: that can be chosen, in their usual order.
+        order: that they are shown in, of `ORDERS`.
         focus_group: of the chips.
 
     Signals:
         chosen: a `SimulatedCard` that is to be simulated.
         own_changed: the cards of one's own, with commas between them, which are to be kept.
+        order_changed: another order, which is to be kept.
         refused: why what was typed names no card, in a sentence.
         changed: there are other cards to choose from.
     """
 
     chosen = Signal(object)
     own_changed = Signal(str)
+    order_changed = Signal(str)
     refused = Signal(str)
     changed = Signal()
 
@@ -306,6 +329,8 @@ class CardChooser(QWidget):
         super().__init__(parent)
         self._palette = palette
         self.cards: list[SimulatedCard] = [card for card in map(find, OFFERED) if card is not None]
+        self.order = "usual"
+        self._seconds: dict[str, float] = {}
         self._own: list[SimulatedCard] = []
         self._contents: dict[str, ChipContent] = {}
         self._chips: dict[str, CardChip] = {}
@@ -314,7 +339,7 @@ class CardChooser(QWidget):
         self.more.setText(MORE)
         self.more.setProperty("role", "browse")
         self.more.setAccessibleName("More cards")
-        self.more.setToolTip("Cards there is no room for, other known ones, and any size")
+        self.more.setToolTip("Cards there is no room for, other known ones, any size, and their order")
         self.more.clicked.connect(self._open_menu)
         self.focus_group = FocusGroup(self, [self.more])
         self.ask: Callable[[], str] = self._ask_size
@@ -344,12 +369,37 @@ class CardChooser(QWidget):
             without: keys of cards that are shown elsewhere.
             inviting: whether chips of which nothing is known say that they can be asked.
         """
-        self._contents = {
-            key: ChipContent(card, answers.of(devices.get(key, key)), used.get(key, 0.0), key == selected, inviting)
+        contents = [
+            ChipContent(card, answers.of(devices.get(key, key)), used.get(key, 0.0), key == selected, inviting)
             for card in self.cards
             if (key := exact_text(card)) not in without
-        }
+        ]
+        self._contents = {content.key: content for content in self._in_order(contents)}
         self._arrange()
+
+    def _in_order(self, contents: list[ChipContent]) -> list[ChipContent]:
+        """As they are to be seen; cards without what they are sorted by come last, as usual."""
+        if self.order == "name":
+            return sorted(contents, key=lambda content: content.name.casefold())
+        if self.order == "memory":
+            return sorted(contents, key=lambda content: size_of(content.card))
+        if self.order != "time":
+            return contents
+        for content in contents:
+            # While an answer is awaited the last one stays, lest chips jump about with every key that is typed.
+            if content.text.standing in ("asking", "stale"):
+                continue
+            self._seconds[content.key] = inf
+            if content.text.time is not None:
+                self._seconds[content.key] = content.text.time.median_s
+        return sorted(contents, key=lambda content: self._seconds.get(content.key, inf))
+
+    def sort_by(self, order: str) -> None:
+        """Show the cards in another order, of `ORDERS`, and have it kept."""
+        self.order = order
+        self._contents = {content.key: content for content in self._in_order(list(self._contents.values()))}
+        self._arrange()
+        self.order_changed.emit(order)
 
     def choose(self, card: SimulatedCard) -> None:
         """Ask for a card; one that has no chip gets one, and keeps it."""
@@ -386,6 +436,14 @@ class CardChooser(QWidget):
             if gpu.key not in there:
                 self._entry(others, gpu, f"{gpu.name}\t{format_bytes(gpu.total_bytes)}")
         menu.addAction(OWN_SIZE).triggered.connect(self._add_size)
+        orders = menu.addMenu("Sort Cards")
+        group = QActionGroup(orders)
+        for order, called in ORDERS.items():
+            action = orders.addAction(called)
+            action.setCheckable(True)
+            action.setChecked(order == self.order)
+            action.triggered.connect(lambda _checked=False, order=order: self.sort_by(order))
+            group.addAction(action)
         return menu
 
     def _entry(self, menu: QMenu, card: SimulatedCard, text: str) -> QAction:

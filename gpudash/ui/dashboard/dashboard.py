@@ -168,6 +168,7 @@ class Dashboard(PlotsPage):
         whole.setLayout(self.rows)
         self.chooser = CardChooser(palette)
         self.chooser.set_own(settings.cards)
+        self.chooser.order = settings.cards_order
         self.rows.addLayout(in_row(self.cards, (self.chooser, 1), spacing=10))
         if not self.live:
             self.chooser.hide()
@@ -364,6 +365,7 @@ class Dashboard(PlotsPage):
         """Show what the session's settings ask for."""
         self.view.set_window(self.session.settings.window_s)
         self.chooser.set_own(self.session.settings.cards)
+        self.chooser.order = self.session.settings.cards_order
         self.view_bar.smoothing.setValue(round(self.session.settings.smoothing * 100))
 
     def set_palette(self, palette: Palette) -> None:

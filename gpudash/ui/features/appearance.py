@@ -33,7 +33,8 @@ def commands(workspace: Workspace) -> list[Command]:
 def _layout_commands(workspace: Workspace) -> list[Command]:
     compact_cards = CompactCards(workspace)
     workspace.serve_dashboards(partial(_place_panel, workspace))
-    workspace.dashboard.chooser.own_changed.connect(partial(keep_cards, workspace))
+    workspace.dashboard.chooser.own_changed.connect(partial(keep_cards, workspace, "cards"))
+    workspace.dashboard.chooser.order_changed.connect(partial(keep_cards, workspace, "cards_order"))
     return [
         Command(
             "View",
@@ -134,10 +135,10 @@ def _appearance_commands(workspace: Workspace) -> list[Command]:
     ]
 
 
-def keep_cards(workspace: Workspace, cards: str) -> None:
-    """Keep the cards of one's own in the settings."""
-    workspace.attempt(partial(save_settings, {"cards": cards}))
-    workspace.session.set_settings(workspace.session.settings.model_copy(update={"cards": cards}))
+def keep_cards(workspace: Workspace, name: str, value: str) -> None:
+    """Keep the cards of one's own, or their order, in the setting of that name."""
+    workspace.attempt(partial(save_settings, {name: value}))
+    workspace.session.set_settings(workspace.session.settings.model_copy(update={name: value}))
 
 
 def choose_theme(workspace: Workspace, choice: Choice) -> None:

@@ -160,6 +160,7 @@ TITLES: Mapping[str, str] = {
     "window_s": "Seconds shown",
     "frames_hz": "Redraws a second",
     "cards": "Cards to choose from",
+    "cards_order": "Order of these cards",
     "serve": "Serve for Prometheus at",
     "notify": "Notify",
 }

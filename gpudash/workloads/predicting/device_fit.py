@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpudash.memory.allocator.settings import EXPANDABLE
-from gpudash.memory.allocator.trace import ACTIVATIONS, INPUTS, TEMPORARY, Trace, between
+from gpudash.memory.allocator.trace import Trace, between
 from gpudash.memory.predicting.estimate import (
     CARDS_BYTES,
+    GROWING,
     HANDED_OUT_RATIO,
     Alternative,
     Estimate,
@@ -28,9 +29,6 @@ FLOPS = "FLOPs of the dry run"
 
 SAME_PRODUCTS = "the same products in smaller batches"
 """What an expected time rests on."""
-
-GROWING = (ACTIVATIONS, INPUTS, TEMPORARY)
-"""What grows with a batch or a sequence."""
 
 MOST_TRIES = 20
 """Dry runs spent on finding it."""

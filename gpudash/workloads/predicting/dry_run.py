@@ -198,7 +198,7 @@ def _items(spec: Spec) -> dict[str, Any]:
     if spec.model == "transformer":
         items *= spec.sequence
         unit = "characters"
-    return {"items": items, "unit": unit, "ranks": ranks}
+    return {"items": items, "unit": unit, "ranks": ranks, "batch": spec.rank_batch}
 
 
 def flops_of(spec: Spec, dry: DryRun, level: MemoryLevel | None = None) -> int:

@@ -133,7 +133,7 @@ class _ModelEstimation:
         """See `estimates`."""
         spec, target = self._spec, self._target
         followed = self._followed(spec)
-        work = followed.trace.work
+        work = followed.trace.counting(batch=spec.batch).work
         found = replace(self._judged(spec), assumptions=followed.assumptions, model=followed.model, work=work)
         if self._report_followed is not None:
             self._report_followed(followed.trace, target, found)

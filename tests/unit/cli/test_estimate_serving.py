@@ -143,3 +143,47 @@ def test_what_would_serve_more_has_its_speed_beside_it(model: str, capsys: pytes
     assert speeds["H200"]["tokens_per_s"] > speeds["A100 80GB"]["tokens_per_s"]
     assert run(asked) == 0
     assert " tokens/s" in capsys.readouterr().out.split("enough")[1]
+
+
+CARDS = ("--users", "40", "--length", "4096", "--max-model-len", "8192", "--cards", "rtx3060,rtx4090,h100,24GiB")
+
+
+def test_cards_beside_each_other_have_requests_speed_and_money_for_a_million_tokens(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = document(capsys, words(model, *CARDS, "--price", "h100=2.5€/h"))
+    assert found["card"] == "RTX 3060"
+    rtx3060, rtx4090, h100, size = found["compared_cards"]
+    assert h100["users"] > 40 > rtx4090["users"] > rtx3060["users"] == 0
+    assert (h100["time"]["users"], rtx4090["time"]["users"]) == (40, rtx4090["users"])
+    assert h100["cost_per_million_tokens"] == pytest.approx(2.5 * 1e6 / 3600 / h100["time"]["tokens_per_s"])
+    assert (h100["currency"], rtx4090["cost_per_million_tokens"]) == ("EUR", None)
+    assert "short before there is a KV cache" in rtx3060["reason"]
+    assert size["time"] is None and "name the card" in size["reason"]
+
+
+@pytest.mark.parametrize(
+    ("order", "first"), [("time", "h100"), ("memory", "h100"), ("energy", "h100"), ("price", "rtx4090")]
+)
+def test_servers_are_sorted_by_what_is_asked_those_that_do_not_start_last(
+    model: str, order: str, first: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prices = ("--price", "h100=200/h", "--price", "4090=0.4/h")
+    found = document(capsys, words(model, *CARDS, *prices, "--sort", order))["compared_cards"]
+    assert (found[0]["card"], found[-1]["card"]) == (first, "rtx3060")
+
+
+def test_the_table_of_servers_says_that_it_is_predicted_and_of_how_many_tokens_money_is(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words(model, *CARDS, "--price", "h100=2.5€/h", "--tensor-parallel", "2")) == 0
+    said = capsys.readouterr()
+    assert "2 × H100 80GB" in said.out
+    assert "predicted for prompts of 3,072 and answers of 1,024 tokens" in said.out
+    assert "price are of a million tokens" in said.out
+    assert "No price was given for rtx3060, rtx4090, 24GiB" in said.err
+
+
+def test_a_server_has_no_epochs(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(words(model, *CARDS, "--epoch-steps", "10")) == 2
+    assert "A server has no epochs" in capsys.readouterr().err

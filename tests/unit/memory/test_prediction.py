@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpudash.memory.allocator.trace import CATEGORIES
-from gpudash.memory.predicting.estimate import Alternative, Estimate, ModelFacts
+from gpudash.memory.predicting.estimate import Alternative, CardEstimate, Estimate, ModelFacts
 from gpudash.memory.predicting.prediction import Prediction, change_text, price
+from gpudash.speed.work import StepWork
 from gpudash.units import GIB, MIB
 
 FITS = Estimate(
@@ -52,6 +53,16 @@ def test_the_parts_are_the_context_the_categories_in_their_order_and_what_is_idl
         ("activations", 2 * GIB),
         ("idle in the allocator", GIB),
     ]
+
+
+def test_how_much_larger_a_batch_may_become_follows_from_the_largest_that_was_found_or_from_what_is_spare() -> None:
+    worked = replace(FITS, work=StepWork({}, batch=32), largest_batch_size=48)
+    cards = {
+        "t4": CardEstimate("sim:0", key="t4", largest_batch_size=16),
+        "h100": CardEstimate("sim:0", key="h100", spare_bytes=5 * GIB, margin_bytes=GIB),
+        "gone": CardEstimate("sim:0", key="gone"),
+    }
+    assert worked.batch_rooms(cards) == {"sim:0": 1.5, "t4": 0.5, "h100": 3.0, "gone": None}
 
 
 @given(

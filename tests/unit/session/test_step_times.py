@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,26 @@ def test_a_card_of_the_machine_that_has_no_data_sheet_is_guessed_from_its_archit
     unknown = Target("cuda:0", product="NVIDIA RTX 7777", architecture=Architecture((8, 9), 100))
     guessed = times_on(WORK, {"cuda:0": unknown, "named": NAMED})
     assert guessed["cuda:0"].median_s > guessed["named"].median_s
+
+
+def test_a_card_of_the_machine_copies_over_its_own_link_and_a_simulated_one_over_that_of_its_data_sheet() -> None:
+    copying = replace(WORK, copied_in_bytes=2**30, copies=1, pinned=True)
+    whole = Target("cuda:0", product="NVIDIA GeForce RTX 4090", architecture=Architecture((8, 9), 128))
+    targets = {
+        "whole": whole,
+        "narrow": replace(whole, pcie=(3, 4)),
+        "unknown": replace(whole, pcie=(9, 3)),
+        "named": replace(NAMED, pcie=(3, 4)),
+    }
+    copies = {key: time.copy_s for key, time in times_on(copying, targets).items()}
+    # PCIe 3.0 has half of the rate of 4.0, and of 16 lanes there are 4.
+    assert copies["narrow"] == pytest.approx(8 * copies["whole"], rel=0.01)
+    assert copies["unknown"] == copies["named"] == copies["whole"]
+
+
+def test_the_link_of_a_card_comes_through_to_the_process_that_predicts() -> None:
+    assert Target.from_json({"device": "cuda:0", "pcie": [4, 8]}).pcie == (4, 8)
+    assert Target.from_json({"device": "cuda:0"}).pcie is None
 
 
 def test_the_times_of_the_stages_come_to_that_of_the_step() -> None:

@@ -16,6 +16,7 @@ from gpudash.speed.work import (
     GROUPED,
     NORMALISATION,
     OPTIMIZER,
+    RECURRENT,
     UNKNOWN,
     Operation,
 )
@@ -107,6 +108,18 @@ def test_an_optimizer_over_many_tensors_starts_few_kernels() -> None:
     fused = known("_fused_adamw_", single(*[(1000,)] * 400), [])
     assert fused.read_bytes == 400 * 4000
     assert fused.written_bytes == 300 * 4000
+
+
+def test_recurrent_layers_of_cudnn_are_products_of_all_steps_and_then_of_one_after_the_other() -> None:
+    # Two layers of an LSTM of 512 over 100 steps of 256 numbers.
+    weights = [(2048, 256), (2048, 512), (2048,), (2048,), (2048, 512), (2048, 512), (2048,), (2048,)]
+    values = (100, 64, 256)
+    states = [(2, 64, 512)] * 2
+    forth = known("_cudnn_rnn", half(values, *weights), half((100, 64, 512), *states), flops=10)
+    assert (forth.kind, forth.flops, forth.shape) == (RECURRENT, 10, (2, 100, 64, 2048, 384, 512))
+    back = known("_cudnn_rnn_backward", half(values, *weights), half(values, *states, *weights), flops=20)
+    assert back.shape == forth.shape
+    assert (forth.launches, back.launches) == (402, 404)
 
 
 def test_what_has_no_class_counts_by_its_bytes() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from gpudash.devices.card_performance import CARD_PERFORMANCE, CardPerformance
 from gpudash.speed.prediction import predict
-from gpudash.speed.sentence import sentence
+from gpudash.speed.sentence import gain_text, sentence
 from gpudash.speed.work import (
     ATTENTION,
     BOUNDS,
@@ -23,9 +23,11 @@ from gpudash.speed.work import (
     NORMALISATION,
     OPTIMIZER,
     PRODUCT,
+    RECURRENT,
     REDUCTION,
     SORT,
     UNKNOWN,
+    Gain,
     HostSpeed,
     Operation,
     StepTime,
@@ -131,6 +133,60 @@ def test_small_kernels_are_bound_by_their_launches_and_a_larger_batch_helps() ->
     assert any(change.startswith("batch ") for change in changes)
     assert sentence(time).startswith("Launch-bound: for ")
     assert "× samples/s" in sentence(time)
+
+
+def larger_batch(room: float | None) -> Gain:
+    """What is said of a larger batch of small kernels, of which so many times as large a one has memory."""
+    work = StepWork({addition(0.01): 1000, product(64): 1000}, items=32, batch=32)
+    return next(gain for gain in predict(work, CARD, HOST, room).gains if "batch" in gain.change)
+
+
+def test_a_larger_batch_is_offered_as_far_as_it_fits() -> None:
+    free = larger_batch(1000.0)
+    assert free.fits is True
+    assert int(free.change.removeprefix("batch ")) > 63
+    tight = larger_batch(63 / 32)
+    assert (tight.change, tight.fits) == ("batch 63, the most that fits", True)
+    assert 1 < tight.factor < free.factor
+
+
+def test_a_larger_batch_that_has_no_memory_is_said_not_to_fit_and_comes_last() -> None:
+    short = larger_batch(1.0)
+    assert short.fits is False
+    assert gain_text(short, "2.0×").endswith(": 2.0×, but does not fit")
+    work = StepWork({addition(0.01): 1000, product(64): 1000}, items=32, batch=32)
+    assert predict(work, CARD, HOST, 1.0).gains[-1] == short
+
+
+def test_where_memory_is_not_known_a_larger_batch_is_offered_if_it_fits() -> None:
+    unknown = larger_batch(None)
+    assert unknown.fits is None
+    assert gain_text(unknown, "2.0×").endswith(": 2.0×, if it fits")
+
+
+def recurrent(steps: int, batch: int, phase: str = "forward") -> Operation:
+    name = "_cudnn_rnn" if phase == "forward" else "_cudnn_rnn_backward"
+    flops = 2 * steps * batch * 2048 * 1024 * (1 + (phase == "backward"))
+    moved = 2 * steps * batch * 1024
+    return Operation(
+        name, RECURRENT, "float16", flops, moved, moved, (1, steps, batch, 2048, 512, 512), 2 * steps, phase
+    )
+
+
+def test_recurrent_layers_take_a_time_for_each_step_and_no_less_than_their_arithmetic() -> None:
+    short, long = (time_of(recurrent(steps, 64)).device_s for steps in (100, 200))
+    assert 1.9 * short < long < 2.1 * short
+    assert time_of(recurrent(100, 64, "backward")).device_s > short
+    large = recurrent(100, 4096)
+    assert time_of(large, count=1).device_s > large.flops / CARD.flops["float16"]
+    # A step waits for the one before: a small batch takes nearly as long as a larger one.
+    assert time_of(recurrent(100, 4)).device_s > 0.8 * short
+
+
+def test_a_larger_batch_of_recurrent_layers_has_no_more_steps() -> None:
+    work = StepWork({recurrent(100, 4): 1, addition(0.01): 1000}, items=4, batch=4)
+    gain = next(gain for gain in predict(work, CARD, HOST, 1000.0).gains if gain.change.startswith("batch "))
+    assert gain.factor > 0.8 * int(gain.change.removeprefix("batch ")) / 4
 
 
 def test_products_are_bound_by_arithmetic_and_additions_by_bandwidth() -> None:

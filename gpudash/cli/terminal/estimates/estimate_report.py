@@ -231,13 +231,8 @@ def _requests(count: int, length: int) -> str:
 
 def _verdict(answer: ServingAnswer) -> Text:
     service = answer.service
-    if service.kv_bytes <= 0:
-        missing = format_bytes(-service.kv_bytes)
-        return Text(f"does not start, {missing} short before there is a KV cache", style="bold red")
-    if not service.fits:
-        longest = service.cache.longest(service.max_model_len)
-        text = f"does not start: a request of {service.max_model_len:,} tokens has no room, one of {longest:,} has"
-        return Text(text, style="bold red")
+    if service.shortage:
+        return Text(service.shortage, style="bold red")
     text = f"serves {_requests(answer.served, answer.length)} at a time"
     if answer.length > service.max_model_len:
         text = f"requests of {answer.length:,} tokens are longer than --max-model-len {service.max_model_len:,}"

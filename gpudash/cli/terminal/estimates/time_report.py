@@ -10,10 +10,10 @@ from rich.text import Text
 
 from gpudash.cli.terminal.output import numbers, one_line, plain_table, print_table, stdout
 from gpudash.memory.predicting.card_text import spare_text
-from gpudash.speed.offers import CardOffer
+from gpudash.speed.offers import CardOffer, ServerOffer
 from gpudash.speed.prices import HOUR_S, Prices
 from gpudash.speed.time_text import rate_text, span_text, time_lines
-from gpudash.units import format_count, format_energy
+from gpudash.units import format_count, format_duration, format_energy
 
 if TYPE_CHECKING:
     from gpudash.speed.work import StepTime
@@ -65,6 +65,55 @@ def print_offers(offers: Sequence[CardOffer], prices: Prices, *, by_epoch: bool)
     for offer in offers:
         if offer.reason:
             console.print(f"{one_line(offer.name)}: {offer.reason}", soft_wrap=True)
+
+
+def print_server_offers(offers: Sequence[ServerOffer], prices: Prices) -> None:
+    """A server on cards beside each other.
+
+    Args:
+        offers: the cards in their order; one at least.
+        prices: of them.
+    """
+    console = stdout()
+    table = plain_table(
+        Column("card", no_wrap=True),
+        *numbers("requests", "first token", "tokens/s each", "in all, predicted", "energy", "price"),
+    )
+    for offer in offers:
+        table.add_row(*_server_cells(offer, prices))
+    console.print()
+    print_table(table, console, spared=("energy", "tokens/s each"))
+    time = next((offer.time for offer in offers if offer.time is not None), None)
+    if time is not None:
+        requests = f"prompts of {time.prompt:,} and answers of {time.answer:,} tokens, as many as are served"
+        console.print(
+            f"predicted for {requests} of those asked for; energy at most and price are of a million tokens",
+            soft_wrap=True,
+        )
+    for offer in offers:
+        if offer.reason:
+            console.print(f"{one_line(offer.name)}: {offer.reason}", soft_wrap=True)
+
+
+def _server_cells(offer: ServerOffer, prices: Prices) -> list[str | Text]:
+    name = one_line(offer.name)
+    if offer.cards > 1:
+        name = f"{offer.cards} × {name}"
+    users = Text(f"{offer.users:,}", style=FITS[offer.fits][1])
+    time = offer.time
+    if time is None:
+        return [name, users, "", "", "", "", ""]
+    low = time.tokens_per_s / time.spread
+    high = time.tokens_per_s * time.spread
+    energy = ""
+    if offer.energy_wh is not None:
+        energy = _energy_text(offer.energy_wh)
+    cost = ""
+    if offer.cost is not None:
+        cost = prices.text(offer.cost)
+    first = format_duration(time.first_token_s)
+    each = f"{time.tokens_per_s_user:,.0f}"
+    return [name, users, first, each, f"{time.tokens_per_s:,.0f} ({low:,.0f} to {high:,.0f})", energy, cost]
 
 
 PREDICTED = "energy at most (the board's full power) and price are of the predicted time of {span}"
