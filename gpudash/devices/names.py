@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from gpudash.devices.card_performance import LANE_BYTES_PER_SECOND
 from gpudash.devices.known_gpus import SIMULATED_PREFIX, KnownGpu, find, nearest
 from gpudash.devices.simulated_cards import address_of, card_called, card_of_name, simulated_uuid
 from gpudash.units import GIB, MAX_SIZE, MIB, format_bytes, parse_size
@@ -461,9 +462,6 @@ def _named(entry: str, gpus: Sequence[Gpu], instances: Sequence[Gpu]) -> Gpu | N
         return matches[0]
     return None
 
-
-LANE_BYTES_PER_SECOND = {1: 250e6, 2: 500e6, 3: 984.6e6, 4: 1969e6, 5: 3938e6, 6: 7563e6}
-"""What one PCIe lane carries in one direction after line coding, by generation (PCI-SIG)."""
 
 FASTEST_LINK_BYTES_PER_SECOND = 16 * LANE_BYTES_PER_SECOND[6]
 """What no link in use exceeds: assumed where a driver does not say what a GPU's link can do."""

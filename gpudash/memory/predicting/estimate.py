@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from gpudash.devices.names import LANE_BYTES_PER_SECOND
+from gpudash.devices.card_performance import LANE_BYTES_PER_SECOND
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.allocator.device_memory import LARGEST_CAPACITY
 from gpudash.memory.allocator.trace import ACTIVATIONS, INPUTS, TEMPORARY, WORKSPACE, Trace
