@@ -61,6 +61,9 @@ Ask = Callable[["Session", str], int]
 
 SERVE = "serve"
 
+OTHER_NAMES = {"--batch-size": "--batch", "--quantization": "--quantisation"}
+"""As transformers and vLLM write them."""
+
 SERVE_FLAGS = "The guide's page on serving lists the flags."
 
 
@@ -216,11 +219,9 @@ def _estimate_model(
 
 
 def _renamed(word: str) -> str:
-    """``--batch-size``, as transformers calls it, is what is ``--batch`` here."""
+    """What other tools call a flag is what it is called here."""
     name, is_set, value = word.partition("=")
-    if name == "--batch-size":
-        return f"--batch{is_set}{value}"
-    return word
+    return f"{OTHER_NAMES.get(name, name)}{is_set}{value}"
 
 
 def _command(spec_type: type[Spec]) -> Callable[..., int]:
@@ -494,7 +495,9 @@ class ServingOptions(ServerFlags):
     kv_dtype: Annotated[str, Parameter(alias="--kv-cache-dtype")] = "auto"
     enforce_eager: Annotated[bool, Parameter(negative="")] = False
     prefix_caching: Annotated[bool, Parameter(alias="--enable-prefix-caching", negative="")] = False
+    quantization: Annotated[str | None, Parameter(alias="--quantisation")] = None
     graphs_reserved: Annotated[bool, Parameter(parse=False)] = True
+    nested_scales: Annotated[bool, Parameter(parse=False)] = False
 
     users: int | None = None
     """Requests that are to be served at a time."""
