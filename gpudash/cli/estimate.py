@@ -32,6 +32,7 @@ from gpudash.cli.terminal.workload_flags import SpecHelp, WorkloadOptions, has_f
 from gpudash.devices.known_gpus import KnownGpu, find
 from gpudash.devices.names import kind_of, size_of
 from gpudash.memory.serving.plan import ModelServer, ServerCard, ServerFlags, ServingAnswer
+from gpudash.memory.serving.served_model import Matrix, ServedModel
 from gpudash.session.predicting.server_time import server_times
 from gpudash.specs import ModelSpec, Spec, TrainingSpec, build, workloads
 from gpudash.specs.invalid import did_you_mean
@@ -43,6 +44,7 @@ from gpudash.units import format_bytes
 if TYPE_CHECKING:
     from gpudash.memory.predicting.estimate import Estimate
     from gpudash.session import Answer, Session
+    from gpudash.simulator.models.config import ModelConfig
 
 READY_TIMEOUT_S = 20.0
 """Longest wait for the machine's first readings; a hanging driver is given up sooner."""
@@ -63,6 +65,8 @@ SERVE = "serve"
 
 OTHER_NAMES = {"--batch-size": "--batch", "--quantization": "--quantisation"}
 """As transformers and vLLM write them."""
+
+SAY_WEIGHTS = "Put its safetensors files or their index beside config.json: they say its weights."
 
 SERVE_FLAGS = "The guide's page on serving lists the flags."
 
@@ -546,7 +550,10 @@ def estimate_serving(path: str, arguments: Sequence[str], options: "WorkloadOpti
         tensors = [(name, stored.dtypes[name], shape) for name, shape in stored.shapes.items()]
         tensors = tensors or [("the index's total", "U8", (stored.total_bytes, 1))]
     try:
-        server = ModelServer(found.values, tensors)
+        built: Sequence[Matrix] = ()
+        if not tensors and not ServedModel(found.values).is_known:
+            built = _built(found)
+        server = ModelServer(found.values, tensors, built)
         service = server.on(_card(options), serving)
         length = serving.length or service.max_model_len
         for name in ("users", "length", "answer"):
@@ -563,6 +570,17 @@ def estimate_serving(path: str, arguments: Sequence[str], options: "WorkloadOpti
 
         print_serving(answer, times)
     return Exit.FINISHED
+
+
+def _built(config: "ModelConfig") -> "Sequence[Matrix]":
+    """The matrices of a model that transformers builds, where nothing else says what its weights are."""
+    from gpudash.simulator.dry_run.refusals import CannotPredictError
+    from gpudash.simulator.models.matrices import matrices_of
+
+    try:
+        return matrices_of(config)
+    except CannotPredictError as error:
+        raise RequestError(str(error), SAY_WEIGHTS) from None
 
 
 # An application of its own: the flags of a server overlap with those of a workload by other names.

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 FOUR_BIT, EIGHT_BIT, GPTQ, AWQ = "4-bit", "8-bit", "gptq", "awq"
@@ -102,8 +103,7 @@ class Quantisation:
         """Whether a server packs the matrix of this name."""
         if self.method == MXFP4:
             return ".experts." in module
-        names = tuple(_names_of(module))
-        return not any(_matches(pattern, name) for pattern in self.kept or () for name in names)
+        return not (self.kept and _is_left_out(self.kept, module))
 
     def packed_bytes(self, inputs: int, outputs: int) -> float:
         """What a server holds of a matrix: weights, scales and zero points."""
@@ -379,6 +379,14 @@ def _shown(value: object) -> str:
     return f"{text[:57]}..."
 
 
+# A server's answer asks for each matrix again with each number of cards, and configs name hundreds of modules.
+@lru_cache(maxsize=2**16)
+def _is_left_out(patterns: tuple[str, ...], module: str) -> bool:
+    """Whether one of some patterns is about a matrix, under any of its names."""
+    names = tuple(_names_of(module))
+    return any(_matches(pattern, name) for pattern in patterns for name in names)
+
+
 def _names_of(module: str) -> Iterator[str]:
     """What a matrix of a server may be called in a checkpoint."""
     before, _, last = module.rpartition(".")
@@ -399,5 +407,6 @@ def _matches(pattern: str, name: str) -> bool:
             raise QuantisationError(f"{_shown(pattern)} is no regular expression.") from None
     if "*" in pattern:
         return fnmatch.fnmatchcase(name, f"{pattern}*")
+    _, found, after = name.rpartition(pattern)
     # "layers.1" is not about layer 10
-    return re.search(rf"{re.escape(pattern)}(?!\d)", name) is not None
+    return bool(found) and not after[:1].isdigit()

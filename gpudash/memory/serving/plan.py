@@ -4,7 +4,7 @@ of it as one answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from gpudash.devices.known_gpus import KNOWN_GPUS, KnownGpu
 from gpudash.memory.quantisation import SERVED
 from gpudash.memory.serving.kv_cache import KvCache, kv_cache, kv_number_bytes
 from gpudash.memory.serving.profiling import MARGIN_BYTES, activation_bytes, graph_bytes, non_torch_bytes
-from gpudash.memory.serving.served_model import DTYPES, ServedModel
+from gpudash.memory.serving.served_model import DTYPES, Matrix, ServedModel
 from gpudash.memory.serving.weights import checkpoint_bytes, weight_bytes
 
 GIB = 2**30
@@ -193,13 +193,19 @@ class ModelServer:
     Args:
         config: the whole of its ``config.json``.
         tensors: name, dtype and shape of what its safetensors files have; empty where there are none.
+        built: as of `ServedModel`.
 
     Raises:
         ValueError: one sentence, when the config is not one of a language model.
     """
 
-    def __init__(self, config: Mapping[str, Any], tensors: Iterable[tuple[str, str, tuple[int, ...]]] = ()) -> None:
-        self.model = ServedModel(config)
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        tensors: Iterable[tuple[str, str, tuple[int, ...]]] = (),
+        built: Sequence[Matrix] = (),
+    ) -> None:
+        self.model = ServedModel(config, built)
         self._tensors = tuple(tensors)
         self._weights: dict[tuple[int, int, str | None, bool, bool], tuple[int, str]] = {}
 

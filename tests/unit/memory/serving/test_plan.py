@@ -146,7 +146,7 @@ def test_files_that_disagree_with_the_config_are_believed() -> None:
     ],
 )
 def test_what_cannot_be_is_refused_in_one_sentence(config: dict[str, Any], flags: dict[str, Any], words: str) -> None:
-    whole = {**LLAMA, **config} if config or flags else {"model_type": "llama"}
+    whole = {**LLAMA, **config} if config or flags else {"model_type": "novel"}
     told = refusal(whole, replace(FLAGS, **flags))
     assert told is not None and words in told and "\n" not in told
 
