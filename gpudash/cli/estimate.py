@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.validators import Number
@@ -31,6 +32,7 @@ from gpudash.cli.terminal.output import (
 from gpudash.cli.terminal.workload_flags import SpecHelp, WorkloadOptions, has_fields, no_workload, parsed_fields
 from gpudash.devices.known_gpus import KnownGpu, find
 from gpudash.devices.names import kind_of, size_of
+from gpudash.memory.serving.llama_cpp import LlamaFlags
 from gpudash.memory.serving.plan import ModelServer, ServerCard, ServerFlags, ServingAnswer
 from gpudash.memory.serving.served_model import Matrix, ServedModel
 from gpudash.session.predicting.server_time import server_times
@@ -536,11 +538,14 @@ def estimate_serving(path: str, arguments: Sequence[str], options: "WorkloadOpti
     # Both spellings, with a value behind `=` or after it.
     if any(word.partition("=")[0] == "--devices" for word in arguments):
         raise RequestError("--devices: the cards of a server share its model.", "Say how many by --tensor-parallel.")
-    serving = _parsed(arguments)
+    found_at = ModelSpec(path=path).folder
+    if found_at.endswith(".gguf"):
+        return _estimate_gguf(found_at, arguments, options, as_json=as_json)
+    serving = _parsed(arguments, ServingOptions)
     if options.preset is not None or options.memory_cap is not None:
         raise RequestError("A server has no preset and no memory cap.", "Say --gpu-memory-utilization instead.")
     try:
-        found = read(ModelSpec(path=path).folder)
+        found = read(found_at)
     except CannotPredictError as error:
         raise RequestError(str(error), error.remedy) from None
     tensors: list[tuple[str, str, tuple[int, ...]]] = []
@@ -572,6 +577,34 @@ def estimate_serving(path: str, arguments: Sequence[str], options: "WorkloadOpti
     return Exit.FINISHED
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class LlamaOptions(LlamaFlags):
+    """Flags as llama.cpp calls them, under those of other servers too."""
+
+    gpu_layers: Annotated[int | None, Parameter(alias="--n-gpu-layers")] = None
+    context: Annotated[int | None, Parameter(alias=("--ctx-size", "--max-model-len"))] = None
+    cache_type: Annotated[str, Parameter(name=("--kv-dtype", "--cache-type-k", "--kv-cache-dtype"))] = "f16"
+    ubatch: Annotated[int, Parameter(alias="--ubatch-size")] = 512
+
+
+def _estimate_gguf(path: str, arguments: Sequence[str], options: "WorkloadOptions", *, as_json: bool) -> int:
+    """Answer for a GGUF file in llama.cpp."""
+    from gpudash.cli.terminal.estimates.llama_report import print_llama
+    from gpudash.memory.serving.gguf import read_gguf
+    from gpudash.memory.serving.llama_cpp import LlamaModel
+
+    flags = _parsed(arguments, LlamaOptions)
+    try:
+        model = LlamaModel(read_gguf(Path(path)))
+        print_llama(path, model, _card(options), flags, as_json=as_json)
+    except OSError as error:
+        raise RequestError(f"{path} cannot be read: {error.strerror}.", "Give a file that can be.") from None
+    except ValueError as error:
+        raise RequestError(str(error), SERVE_FLAGS) from None
+    return Exit.FINISHED
+
+
 def _built(config: "ModelConfig") -> "Sequence[Matrix]":
     """The matrices of a model that transformers builds, where nothing else says what its weights are."""
     from gpudash.simulator.dry_run.refusals import CannotPredictError
@@ -583,20 +616,24 @@ def _built(config: "ModelConfig") -> "Sequence[Matrix]":
         raise RequestError(str(error), SAY_WEIGHTS) from None
 
 
+Options = TypeVar("Options", ServingOptions, LlamaOptions)
+
+
 # An application of its own: the flags of a server overlap with those of a workload by other names.
-def _parsed(arguments: Sequence[str]) -> ServingOptions:
+def _parsed(arguments: Sequence[str], kind: type[Options]) -> Options:
     app = App(name="estimate", help_flags=[], version_flags=[])
 
-    def take(*, options: ServingOptions | None = None) -> ServingOptions:
-        return options or ServingOptions()
+    def take(*, options: Any = None) -> Any:
+        return options or kind()
 
+    take.__annotations__ = {"options": kind | None, "return": kind}
     app.default(take)
     rest = [word for place, word in enumerate(arguments) if not _names_task(arguments, place)]
     try:
         parsed = app(rest, exit_on_error=False, print_error=False, help_on_error=False, result_action="return_value")
     except CycloptsError as error:
         raise RequestError(str(error).splitlines()[0], SERVE_FLAGS) from None
-    assert isinstance(parsed, ServingOptions)
+    assert isinstance(parsed, kind)
     return parsed
 
 
