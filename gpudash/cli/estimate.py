@@ -538,7 +538,11 @@ def estimate_serving(path: str, arguments: Sequence[str], options: "WorkloadOpti
     # Both spellings, with a value behind `=` or after it.
     if any(word.partition("=")[0] == "--devices" for word in arguments):
         raise RequestError("--devices: the cards of a server share its model.", "Say how many by --tensor-parallel.")
-    found_at = ModelSpec(path=path).folder
+    spec = ModelSpec(path=path)
+    if spec.missing:
+        message, _, remedy = spec.missing.partition(". ")
+        raise RequestError(f"{message}.", remedy)
+    found_at = spec.folder
     if found_at.endswith(".gguf"):
         return _estimate_gguf(found_at, arguments, options, as_json=as_json)
     serving = _parsed(arguments, ServingOptions)

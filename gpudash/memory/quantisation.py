@@ -174,7 +174,7 @@ def read(config: Mapping[str, Any]) -> Quantisation:
         QuantisationError: one sentence, when the method is not known, or what it says makes no sense.
     """
     if not isinstance(config, Mapping):
-        raise QuantisationError(f"The quantization_config is no object but {_shown(config)}.")
+        raise QuantisationError(f"The quantization_config is no object but {shown(config)}.")
     method = config.get("quant_method")
     # Older configs name no method and only say how they were loaded.
     if config.get("load_in_4bit") or config.get("load_in_8bit"):
@@ -182,7 +182,7 @@ def read(config: Mapping[str, Any]) -> Quantisation:
     if not isinstance(method, str) or method not in _READERS:
         said = "names no quant_method"
         if method is not None:
-            said = f"names the method {_shown(method)}"
+            said = f"names the method {shown(method)}"
         raise QuantisationError(f"The quantization_config {said}; known are {KNOWN}.", WITHOUT)
     return replace(_READERS[method](config), name=method)
 
@@ -204,11 +204,11 @@ def _bitsandbytes(config: Mapping[str, Any]) -> Quantisation:
             )
         threshold = config.get("llm_int8_threshold", 6.0)
         if isinstance(threshold, bool) or not isinstance(threshold, (int, float)) or not threshold >= 0:
-            raise QuantisationError(f"llm_int8_threshold is a number from 0 on, not {_shown(threshold)}.")
+            raise QuantisationError(f"llm_int8_threshold is a number from 0 on, not {shown(threshold)}.")
         return Quantisation(EIGHT_BIT, 8, threshold=float(threshold), kept=kept)
     kind = config.get("bnb_4bit_quant_type", "fp4")
     if kind not in ("fp4", "nf4"):
-        raise QuantisationError(f"bnb_4bit_quant_type is fp4 or nf4, not {_shown(kind)}.")
+        raise QuantisationError(f"bnb_4bit_quant_type is fp4 or nf4, not {shown(kind)}.")
     return Quantisation(
         FOUR_BIT,
         4,
@@ -222,7 +222,7 @@ def _bitsandbytes(config: Mapping[str, Any]) -> Quantisation:
 def _gptq(config: Mapping[str, Any]) -> Quantisation:
     bits = config.get("bits", 4)
     if isinstance(bits, bool) or bits not in GPTQ_BITS:
-        raise QuantisationError(f"GPTQ packs weights of 2, 3, 4 or 8 bits, not {_shown(bits)}.")
+        raise QuantisationError(f"GPTQ packs weights of 2, 3, 4 or 8 bits, not {shown(bits)}.")
     symmetric = config.get("sym", True) is not False
     ordered = _truth(config, "desc_act")
     return Quantisation(GPTQ, bits, group=_group(config), zeros=not symmetric, ordered=ordered)
@@ -231,7 +231,7 @@ def _gptq(config: Mapping[str, Any]) -> Quantisation:
 def _awq(config: Mapping[str, Any]) -> Quantisation:
     bits = config.get("bits", config.get("w_bit", 4))
     if isinstance(bits, bool) or bits != 4:
-        raise QuantisationError(f"AWQ packs weights of 4 bits, not {_shown(bits)}.")
+        raise QuantisationError(f"AWQ packs weights of 4 bits, not {shown(bits)}.")
     return Quantisation(
         AWQ,
         4,
@@ -251,7 +251,7 @@ def _fp8(config: Mapping[str, Any]) -> Quantisation:
     if block is not None:
         sides = isinstance(block, list) and len(block) == 2 and all(type(side) is int and side > 0 for side in block)
         if not sides:
-            raise QuantisationError(f"weight_block_size is two whole numbers, not {_shown(block)}.")
+            raise QuantisationError(f"weight_block_size is two whole numbers, not {shown(block)}.")
         block = (block[0], block[1])
     return Quantisation(FP8, 8, block=block, eight_bit_inputs=True, kept=_left_out(config))
 
@@ -271,7 +271,7 @@ def _modelopt(config: Mapping[str, Any]) -> Quantisation:
         return Quantisation(FP8, 8, eight_bit_inputs=True, kept=_left_out(config))
     if said == "NVFP4":
         return Quantisation(NVFP4, 4, group=16, kept=_left_out(config))
-    raise QuantisationError(f"The quantization_config is modelopt's {_shown(said)}; FP8 and NVFP4 are known.", WITHOUT)
+    raise QuantisationError(f"The quantization_config is modelopt's {shown(said)}; FP8 and NVFP4 are known.", WITHOUT)
 
 
 def _compressed(config: Mapping[str, Any]) -> Quantisation:
@@ -282,12 +282,12 @@ def _compressed(config: Mapping[str, Any]) -> Quantisation:
         weights = _object(_object(groups, next(iter(groups))), "weights")
     bits = weights.get("num_bits", 8)
     if type(bits) is not int or not 1 <= bits <= 16:
-        raise QuantisationError(f"num_bits is a number of bits up to 16, not {_shown(bits)}.")
+        raise QuantisationError(f"num_bits is a number of bits up to 16, not {shown(bits)}.")
     group = weights.get("group_size")
     if group is None:
         group = -1
     if type(group) is not int or group == 0 or group < -1:
-        raise QuantisationError(f"group_size is -1 or a whole number of weights such as 128, not {_shown(group)}.")
+        raise QuantisationError(f"group_size is -1 or a whole number of weights such as 128, not {shown(group)}.")
     kept = _left_out(config)
     if weights.get("strategy") == "tensor_group":
         return Quantisation(NVFP4, bits, group=max(group, 16), kept=kept)
@@ -337,7 +337,7 @@ def _left_out(config: Mapping[str, Any]) -> tuple[str, ...]:
 def _object(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     value = config.get(name) or {}
     if not isinstance(value, Mapping):
-        raise QuantisationError(f"{name} is an object, not {_shown(value)}.")
+        raise QuantisationError(f"{name} is an object, not {shown(value)}.")
     return value
 
 
@@ -345,14 +345,14 @@ def _group(config: Mapping[str, Any]) -> int:
     group = config.get("group_size", config.get("q_group_size", 128))
     # Multiples of 8; -1, a column as one group, has the remainder 7.
     if isinstance(group, bool) or not isinstance(group, int) or group == 0 or group < -1 or group % 8 not in (0, 7):
-        raise QuantisationError(f"group_size is -1 or a whole number of weights such as 128, not {_shown(group)}.")
+        raise QuantisationError(f"group_size is -1 or a whole number of weights such as 128, not {shown(group)}.")
     return group
 
 
 def _truth(config: Mapping[str, Any], name: str) -> bool:
     value = config.get(name)
     if value is not None and not isinstance(value, bool):
-        raise QuantisationError(f"{name} is true or false, not {_shown(value)}.")
+        raise QuantisationError(f"{name} is true or false, not {shown(value)}.")
     return bool(value)
 
 
@@ -361,18 +361,19 @@ def _names(config: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
     if value is None:
         return None
     if not isinstance(value, (list, tuple)) or not all(isinstance(one, str) for one in value):
-        raise QuantisationError(f"{name} is a list of names of modules, not {_shown(value)}.")
+        raise QuantisationError(f"{name} is a list of names of modules, not {shown(value)}.")
     return tuple(value)
 
 
 def _dtype(config: Mapping[str, Any], name: str, usual: str, known: Collection[str]) -> str:
     value = config.get(name) or usual
     if not isinstance(value, str) or value.replace("torch.", "", 1) not in known:
-        raise QuantisationError(f"{name} is one of {', '.join(known)}, not {_shown(value)}.")
+        raise QuantisationError(f"{name} is one of {', '.join(known)}, not {shown(value)}.")
     return value.replace("torch.", "", 1)
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """A value that is not ours, short enough for a sentence."""
     text = repr(value)
     if len(text) <= 60:
         return text
@@ -404,7 +405,7 @@ def _matches(pattern: str, name: str) -> bool:
         try:
             return re.match(pattern[3:], name) is not None
         except re.error:
-            raise QuantisationError(f"{_shown(pattern)} is no regular expression.") from None
+            raise QuantisationError(f"{shown(pattern)} is no regular expression.") from None
     if "*" in pattern:
         return fnmatch.fnmatchcase(name, f"{pattern}*")
     _, found, after = name.rpartition(pattern)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from gpudash.memory.quantisation import shown
 from gpudash.memory.serving.defaults import completed
 
 Config = Mapping[str, Any]
@@ -33,6 +34,9 @@ _KINDS = {
 
 DTYPES = {"float32": 4, "float": 4, "float16": 2, "half": 2, "bfloat16": 2}
 """Bytes of a number, by what ``--dtype`` and configs call it."""
+
+MOST_LAYERS = 4096
+MOST_NAME = 60
 
 MOST = 2**40
 """Larger numbers are no size of a model."""
@@ -75,7 +79,7 @@ def whole(config: Config, *names: str) -> int | None:
         if value is None:
             continue
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST:
-            raise ValueError(f"config.json: {name} is {value!r}, which is no number of anything.")
+            raise ValueError(f"config.json: {name} is {shown(value)}, which is no number of anything.")
         if value:
             return value
     return None
@@ -89,7 +93,7 @@ def part(config: Config, name: str) -> Config:
     """
     value = config.get(name) or {}
     if not isinstance(value, Mapping):
-        raise ValueError(f"config.json: {name} is {value!r}, which is no object.")
+        raise ValueError(f"config.json: {name} is {shown(value)}, which is no object.")
     return value
 
 
@@ -103,7 +107,7 @@ def share(config: Config, name: str, otherwise: float) -> float:
     if value is None:
         return otherwise
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MOST:
-        raise ValueError(f"config.json: {name} is {value!r}, which is no number above 0.")
+        raise ValueError(f"config.json: {name} is {shown(value)}, which is no number above 0.")
     return float(value)
 
 
@@ -146,7 +150,7 @@ class ServedModel:
         config = completed(config)
         self.whole: Config = config
         self.text: Config = part(config, "text_config") or part(config, "llm_config") or config
-        self.family = str(self.text.get("model_type") or config.get("model_type") or "")
+        self.family = str(self.text.get("model_type") or config.get("model_type") or "")[:MOST_NAME]
         if self.family in ENCODERS:
             raise ValueError(
                 f"{self.family} is an encoder: it generates nothing, and a server keeps no KV cache of it; --task "
@@ -169,6 +173,8 @@ class ServedModel:
             self.heads = self._number("num_attention_heads", "n_head")
         self.kv_heads = self._optional("num_key_value_heads", "num_kv_heads") or self.heads
         self.head_dim = self._optional("head_dim") or self.hidden // self.heads
+        if not self.head_dim:
+            raise ValueError("config.json: a head has keys of 0 numbers, with more heads than hidden_size.")
         self.vocabulary = self._number("vocab_size")
         self.latent = self._optional("kv_lora_rank")
         if self.text.get("use_sliding_window", True):
@@ -198,7 +204,9 @@ class ServedModel:
         if isinstance(types, list):
             strange = sorted({str(kind) for kind in types} - _KINDS.keys())
             if strange:
-                raise ValueError(f"config.json: layers of the kind {strange[0]!r} are not known here.")
+                raise ValueError(f"config.json: layers of the kind {shown(strange[0])} are not known here.")
+            if len(types) > MOST_LAYERS:
+                raise ValueError(f"config.json: {len(types):,} layers are more than any model has.")
             return [_KINDS[kind] for kind in types]
         if isinstance(pattern := self.text.get("hybrid_override_pattern"), str):
             return [{"M": STATE, "*": FULL}.get(mark, "") for mark in pattern]
