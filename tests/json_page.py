@@ -74,6 +74,8 @@ def undescribed(arguments: Sequence[str], document: dict[str, Any]) -> list[str]
         section += " A B"
     if "serve" in arguments and "error" not in document:
         section += " --task serve"
+        if "gpu_layers" in document:
+            section += " of a GGUF file"
     elif section == "gpudash estimate" and "reason" in document and "error" in document:
         section += ", without an answer"
     elif set(document) <= {"format", "status", "error"}:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.validators import Number
@@ -31,7 +32,9 @@ from gpudash.cli.terminal.output import (
 from gpudash.cli.terminal.workload_flags import SpecHelp, WorkloadOptions, has_fields, no_workload, parsed_fields
 from gpudash.devices.known_gpus import find
 from gpudash.devices.names import kind_of
+from gpudash.memory.serving.llama_cpp import LlamaFlags
 from gpudash.memory.serving.plan import ModelServer, ServerCard, ServerFlags, ServingAnswer
+from gpudash.memory.serving.served_model import Matrix, ServedModel
 from gpudash.session.predicting.server_time import server_times
 from gpudash.specs import ModelSpec, Spec, TrainingSpec, build, workloads
 from gpudash.specs.invalid import did_you_mean
@@ -42,6 +45,7 @@ from gpudash.system.settings import load_settings
 if TYPE_CHECKING:
     from gpudash.memory.predicting.estimate import Estimate
     from gpudash.session import Answer, Session
+    from gpudash.simulator.models.config import ModelConfig
 
 READY_TIMEOUT_S = 20.0
 """Longest wait for the machine's first readings; a hanging driver is given up sooner."""
@@ -59,6 +63,11 @@ PROGRAM_FORM = "Write for example: gpudash estimate --simulate 24GiB -- python t
 Ask = Callable[["Session", str], int]
 
 SERVE = "serve"
+
+OTHER_NAMES = {"--batch-size": "--batch", "--quantization": "--quantisation"}
+"""As transformers and vLLM write them."""
+
+SAY_WEIGHTS = "Put its safetensors files or their index beside config.json: they say its weights."
 
 SERVE_FLAGS = "The guide's page on serving lists the flags."
 
@@ -216,11 +225,9 @@ def _estimate_model(
 
 
 def _renamed(word: str) -> str:
-    """``--batch-size``, as transformers calls it, is what is ``--batch`` here."""
+    """What other tools call a flag is what it is called here."""
     name, is_set, value = word.partition("=")
-    if name == "--batch-size":
-        return f"--batch{is_set}{value}"
-    return word
+    return f"{OTHER_NAMES.get(name, name)}{is_set}{value}"
 
 
 def _command(spec_type: type[Spec]) -> Callable[..., int]:
@@ -494,7 +501,9 @@ class ServingOptions(ServerFlags):
     kv_dtype: Annotated[str, Parameter(alias="--kv-cache-dtype")] = "auto"
     enforce_eager: Annotated[bool, Parameter(negative="")] = False
     prefix_caching: Annotated[bool, Parameter(alias="--enable-prefix-caching", negative="")] = False
+    quantization: Annotated[str | None, Parameter(alias="--quantisation")] = None
     graphs_reserved: Annotated[bool, Parameter(parse=False)] = True
+    nested_scales: Annotated[bool, Parameter(parse=False)] = False
 
     users: int | None = None
     """Requests that are to be served at a time."""
@@ -528,12 +537,19 @@ def estimate_serving(path: str, arguments: Sequence[str], options: EstimateOptio
     # Both spellings, with a value behind `=` or after it.
     if any(word.partition("=")[0] == "--devices" for word in arguments):
         raise RequestError("--devices: the cards of a server share its model.", "Say how many by --tensor-parallel.")
-    serving = _parsed(arguments)
+    spec = ModelSpec(path=path)
+    if spec.missing:
+        message, _, remedy = spec.missing.partition(". ")
+        raise RequestError(f"{message}.", remedy)
+    found_at = spec.folder
+    if found_at.endswith(".gguf"):
+        return _estimate_gguf(found_at, arguments, options)
+    serving = _parsed(arguments, ServingOptions)
     table = options.card_table()
     if options.preset is not None or options.memory_cap is not None:
         raise RequestError("A server has no preset and no memory cap.", "Say --gpu-memory-utilization instead.")
     try:
-        found = read(ModelSpec(path=path).folder)
+        found = read(found_at)
     except CannotPredictError as error:
         raise RequestError(str(error), error.remedy) from None
     tensors: list[tuple[str, str, tuple[int, ...]]] = []
@@ -543,7 +559,10 @@ def estimate_serving(path: str, arguments: Sequence[str], options: EstimateOptio
         tensors = [(name, stored.dtypes[name], shape) for name, shape in stored.shapes.items()]
         tensors = tensors or [("the index's total", "U8", (stored.total_bytes, 1))]
     try:
-        server = ModelServer(found.values, tensors)
+        built: Sequence[Matrix] = ()
+        if not tensors and not ServedModel(found.values).is_known:
+            built = _built(found)
+        server = ModelServer(found.values, tensors, built)
         service = server.on(_card(options), serving)
         length = serving.length or service.max_model_len
         for name in ("users", "length", "answer"):
@@ -568,20 +587,65 @@ def estimate_serving(path: str, arguments: Sequence[str], options: EstimateOptio
     return Exit.FINISHED
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class LlamaOptions(LlamaFlags):
+    """Flags as llama.cpp calls them, under those of other servers too."""
+
+    gpu_layers: Annotated[int | None, Parameter(alias="--n-gpu-layers")] = None
+    context: Annotated[int | None, Parameter(alias=("--ctx-size", "--max-model-len"))] = None
+    cache_type: Annotated[str, Parameter(name=("--kv-dtype", "--cache-type-k", "--kv-cache-dtype"))] = "f16"
+    ubatch: Annotated[int, Parameter(alias="--ubatch-size")] = 512
+
+
+def _estimate_gguf(path: str, arguments: Sequence[str], options: EstimateOptions) -> int:
+    """Answer for a GGUF file in llama.cpp."""
+    from gpudash.cli.terminal.estimates.llama_report import print_llama
+    from gpudash.memory.serving.gguf import read_gguf
+    from gpudash.memory.serving.llama_cpp import LlamaModel
+
+    if options.cards:
+        raise RequestError("--cards: a GGUF file is held against one card.", "Name it by --simulate.")
+    flags = _parsed(arguments, LlamaOptions)
+    try:
+        model = LlamaModel(read_gguf(Path(path)))
+        print_llama(path, model, _card(options), flags, as_json=options.json)
+    except OSError as error:
+        raise RequestError(f"{path} cannot be read: {error.strerror}.", "Give a file that can be.") from None
+    except ValueError as error:
+        raise RequestError(str(error), SERVE_FLAGS) from None
+    return Exit.FINISHED
+
+
+def _built(config: "ModelConfig") -> "Sequence[Matrix]":
+    """The matrices of a model that transformers builds, where nothing else says what its weights are."""
+    from gpudash.simulator.dry_run.refusals import CannotPredictError
+    from gpudash.simulator.models.matrices import matrices_of
+
+    try:
+        return matrices_of(config)
+    except CannotPredictError as error:
+        raise RequestError(str(error), SAY_WEIGHTS) from None
+
+
+Options = TypeVar("Options", ServingOptions, LlamaOptions)
+
+
 # An application of its own: the flags of a server overlap with those of a workload by other names.
-def _parsed(arguments: Sequence[str]) -> ServingOptions:
+def _parsed(arguments: Sequence[str], kind: type[Options]) -> Options:
     app = App(name="estimate", help_flags=[], version_flags=[])
 
-    def take(*, options: ServingOptions | None = None) -> ServingOptions:
-        return options or ServingOptions()
+    def take(*, options: Any = None) -> Any:
+        return options or kind()
 
+    take.__annotations__ = {"options": kind | None, "return": kind}
     app.default(take)
     rest = [word for place, word in enumerate(arguments) if not _names_task(arguments, place)]
     try:
         parsed = app(rest, exit_on_error=False, print_error=False, help_on_error=False, result_action="return_value")
     except CycloptsError as error:
         raise RequestError(str(error).splitlines()[0], SERVE_FLAGS) from None
-    assert isinstance(parsed, ServingOptions)
+    assert isinstance(parsed, kind)
     return parsed
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import field_validator, model_validator
 
 from gpudash.specs.base import NEEDS_CUDA, Devices, Presets, Spec, field, several_devices
-from gpudash.specs.model_names import NAME_IT, find_model
+from gpudash.specs.model_names import ADAPTER, NAME_IT, find_model
 
 ADAPTED = ("lora", "qlora")
 """Tasks in which adapters learn and the weights stay as they are."""
@@ -209,8 +209,11 @@ class ModelSpec(Spec):
         try:
             find_model(self.path)
         except ValueError as error:
-            # what is there and is no model is told by whoever reads it
-            return "" if Path(self.path).expanduser().exists() else str(error)
+            place = Path(self.path).expanduser()
+            # what is there and is no model is told by whoever reads it; of an adapter its model is missing
+            if place.exists() and not (place / ADAPTER).is_file():
+                return ""
+            return str(error)
         return ""
 
     def run_problems(self, device: str) -> list[str]:

@@ -9,6 +9,7 @@ import difflib
 import json
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,6 +24,15 @@ CONFIGS = ("config.json", "unet/config.json", "transformer/config.json")
 """Where a folder has the config of its model; that of a diffusion pipeline is a folder deeper."""
 
 NAME_IT = "Choose the folder of a model, or its config.json."
+
+FETCH_IT = "Fetch it with: hf download {name} config.json"
+
+HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+
+ADAPTER = "adapter_config.json"
+MOST_ADAPTER = 2**20
+MOST_NAME = 4096
+"""Bytes of what peft writes beside an adapter, and characters of the name of its model."""
 
 VARIANTS = ("-instruct", "-it", "-chat", "-base", "-hf")
 """Endings that name other weights of the same layers."""
@@ -99,13 +109,33 @@ def find_model(text: str) -> Path:
     if named is not None:
         return named
     if path.is_dir():
-        raise ValueError(f"{text} has no config.json. {NAME_IT}")
+        return _adapted(text, path)
     if path.exists():
         return path
     close = closest_name(text)
     if close:
         raise ValueError(f"There is no model {text} here. Did you mean {close}?")
+    if HUB_NAME.fullmatch(text) and not path.parent.exists():
+        raise ValueError(f"{text} is not in Hugging Face's cache here. {FETCH_IT.format(name=text)}")
     raise ValueError(f"{text} is not there. {NAME_IT}")
+
+
+def _adapted(text: str, path: Path) -> Path:
+    """The model that the adapter in a folder is one of."""
+    try:
+        said = json.loads(read_regular_text(path / ADAPTER, MOST_ADAPTER))
+    except (OSError, ValueError, RecursionError):
+        raise ValueError(f"{text} has no config.json. {NAME_IT}") from None
+    base = said.get("base_model_name_or_path") if isinstance(said, dict) else None
+    if not isinstance(base, str) or not 0 < len(base) <= MOST_NAME:
+        raise ValueError(f"{text} is an adapter that does not name its model. {NAME_IT}")
+    found = Path(base).expanduser()
+    if has_config(found):
+        return found
+    named = _by_name(base)
+    if named is not None:
+        return named
+    raise ValueError(f"{text} is an adapter of {base}, whose config is not here. {FETCH_IT.format(name=base)}")
 
 
 def has_config(path: Path) -> bool:

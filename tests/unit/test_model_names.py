@@ -113,3 +113,27 @@ def test_a_name_in_a_spec_stands_for_the_folder_and_stays_what_was_typed() -> No
     assert spec.path == "gpt2" and spec.missing == ""
     assert Path(spec.folder).name == "gpt2" and Path(str(spec.options["path"])).is_dir()
     assert ModelSpec(path="gpt-2").missing == "There is no model gpt-2 here. Did you mean gpt2?"
+
+
+def test_the_folder_of_an_adapter_means_the_model_that_it_is_of(hub: Path, tmp_path: Path) -> None:
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text('{"base_model_name_or_path": "org/base", "peft_type": "LORA"}')
+    with pytest.raises(ValueError, match=r"is an adapter of org/base, whose config is not here\. Fetch it with: hf"):
+        find_model(str(adapter))
+    assert ModelSpec(path=str(adapter)).missing
+    snapshot = cache(hub, "org/base")
+    assert find_model(str(adapter)) == snapshot
+
+
+@pytest.mark.parametrize("said", ["[]", "{", '{"base_model_name_or_path": 4}', '{"base_model_name_or_path": ""}'])
+def test_an_adapter_that_names_no_model_is_refused_in_a_sentence(said: str, tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text(said)
+    with pytest.raises(ValueError, match=r"has no config\.json|does not name its model"):
+        find_model(str(tmp_path))
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_name_that_is_not_in_the_cache_is_told_how_to_get_there() -> None:
+    with pytest.raises(ValueError, match=r"Fetch it with: hf download acme/zzyzx config\.json"):
+        find_model("acme/zzyzx")

@@ -4,14 +4,15 @@ of it as one answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from gpudash.devices.known_gpus import KNOWN_GPUS, KnownGpu
+from gpudash.memory.quantisation import SERVED
 from gpudash.memory.serving.kv_cache import KvCache, kv_cache, kv_number_bytes
 from gpudash.memory.serving.profiling import MARGIN_BYTES, activation_bytes, graph_bytes, non_torch_bytes
-from gpudash.memory.serving.served_model import DTYPES, ServedModel
+from gpudash.memory.serving.served_model import DTYPES, Matrix, ServedModel
 from gpudash.memory.serving.weights import checkpoint_bytes, weight_bytes
 from gpudash.units import format_bytes
 
@@ -72,10 +73,12 @@ class ServerFlags:
         tensor_parallel: cards that share the model.
         dtype: of the model's numbers; "auto" as its config says.
         kv_dtype: of the cache's.
-        quantization: "fp8" to quantise while loading.
+        quantization: of a model that is not quantised, one of `gpudash.memory.quantisation.SERVED`: fp8 and
+            bitsandbytes while loading, the others as a checkpoint of it that is packed so.
         enforce_eager: no CUDA graphs.
         prefix_caching: keep what requests begin alike with.
         graphs_reserved: whether graphs are taken off the KV cache, as since vLLM 0.21.
+        nested_scales: whether scales that are quantised in turn stay so, as in vLLM up to 0.8.
     """
 
     gpu_memory_utilization: float = 0.92
@@ -89,6 +92,7 @@ class ServerFlags:
     enforce_eager: bool = False
     prefix_caching: bool = False
     graphs_reserved: bool = True
+    nested_scales: bool = False
 
     def check(self, model: ServedModel) -> None:
         """Refuse what no server would start with.
@@ -108,8 +112,8 @@ class ServerFlags:
             )
         if self.dtype != "auto" and self.dtype not in DTYPES:
             raise ValueError(f"--dtype {self.dtype!r} is none of auto, {', '.join(DTYPES)}.")
-        if self.quantization not in (None, "fp8"):
-            raise ValueError(f"--quantization {self.quantization!r}: while loading a server quantises to fp8 alone.")
+        if self.quantization is not None and self.quantization not in SERVED:
+            raise ValueError(f"--quantization {self.quantization!r} is none of {', '.join(SERVED)}.")
         kv_number_bytes(self.kv_dtype, 2)
 
 
@@ -209,15 +213,21 @@ class ModelServer:
     Args:
         config: the whole of its ``config.json``.
         tensors: name, dtype and shape of what its safetensors files have; empty where there are none.
+        built: as of `ServedModel`.
 
     Raises:
         ValueError: one sentence, when the config is not one of a language model.
     """
 
-    def __init__(self, config: Mapping[str, Any], tensors: Iterable[tuple[str, str, tuple[int, ...]]] = ()) -> None:
-        self.model = ServedModel(config)
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        tensors: Iterable[tuple[str, str, tuple[int, ...]]] = (),
+        built: Sequence[Matrix] = (),
+    ) -> None:
+        self.model = ServedModel(config, built)
         self._tensors = tuple(tensors)
-        self._weights: dict[tuple[int, int, str | None, bool], tuple[int, str]] = {}
+        self._weights: dict[tuple[int, int, str | None, bool, bool], tuple[int, str]] = {}
 
     def on(self, card: ServerCard, flags: ServerFlags) -> Service:
         """How it would start on as many cards as `ServerFlags.tensor_parallel`.
@@ -265,17 +275,17 @@ class ModelServer:
         return Service(card, filled, weights, source, activation, graphs, non_torch, left, cache, length)
 
     def _weights_of(self, ranks: int, number: int, flags: ServerFlags, *, marlin: bool) -> tuple[int, str]:
-        key = (ranks, number, flags.quantization, marlin)
+        key = (ranks, number, flags.quantization, marlin, flags.nested_scales)
         if key not in self._weights:
             self._weights[key] = self._weigh(*key)
         return self._weights[key]
 
-    def _weigh(self, ranks: int, number: int, quantization: str | None, marlin: bool) -> tuple[int, str]:
+    def _weigh(self, ranks: int, number: int, quantization: str | None, marlin: bool, nested: bool) -> tuple[int, str]:
         stored = None
         if self._tensors:
             stored = checkpoint_bytes(self._tensors, self.model, ranks)
         try:
-            computed = weight_bytes(self.model, ranks, number, quantization, marlin=marlin)
+            computed = weight_bytes(self.model, ranks, number, quantization, marlin=marlin, nested=nested)
         except ValueError:
             if stored is None:
                 raise
@@ -294,7 +304,8 @@ class ModelServer:
         if flags.kv_dtype == "auto":
             changes["--kv-dtype fp8"] = replace(flags, kv_dtype="fp8")
         if flags.quantization is None and not self.model.whole.get("quantization_config"):
-            changes["--quantization fp8"] = replace(flags, quantization="fp8")
+            for method in ("fp8", "awq"):
+                changes[f"--quantization {method}"] = replace(flags, quantization=method)
         for ranks in RANKS:
             if ranks > flags.tensor_parallel and self.model.heads % ranks == 0:
                 changes[f"--tensor-parallel {ranks}"] = replace(flags, tensor_parallel=ranks)

@@ -9,7 +9,8 @@ has every log and its error. Engines up to vLLM 0.16 took more.
 
 from __future__ import annotations
 
-from gpudash.memory.serving.served_model import ServedModel, part
+from gpudash.memory.quantisation import MXFP4
+from gpudash.memory.serving.served_model import ServedModel
 from gpudash.memory.serving.weights import quantisation
 
 GIB = 2**30
@@ -64,17 +65,12 @@ def activation_bytes(
         width = model.expert_width * model.experts_of_a_token
     forward = batched_tokens * width // ranks * number * MLP_TENSORS + HIDDEN_AT_MLP * hidden
     workspace = 0
-    if model.experts and quantisation_name(model) != "mxfp4":  # kept for the next pass
+    how = quantisation(model.whole)
+    if model.experts and (how is None or how.method != MXFP4):  # kept for the next pass
         row = 2 * model.expert_width // ranks + model.hidden
         workspace = batched_tokens * model.experts_of_a_token * row * number
     encoded = ENCODED * hidden if "vision_config" in model.whole else 0
     return round(max(sampling + workspace, forward) + encoded)
-
-
-def quantisation_name(model: ServedModel) -> str:
-    """The method of the config, "" for none."""
-    quantisation(model.whole)  # which says what is wrong with it
-    return str(part(model.whole, "quantization_config").get("quant_method") or "")
 
 
 def non_torch_bytes(ranks: int, *, shared_buffers: bool) -> int:

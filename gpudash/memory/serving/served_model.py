@@ -5,9 +5,12 @@ Names of fields are those of Hugging Face's configs; where families say one thin
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from gpudash.memory.quantisation import shown
+from gpudash.memory.serving.defaults import completed
 
 Config = Mapping[str, Any]
 
@@ -24,10 +27,16 @@ _KINDS = {
     "chunked_attention": CHUNKED,
     "linear_attention": STATE,
     "mamba": STATE,
+    "deepseek_sparse_attention": FULL,
+    "moe": "",
+    "mlp": "",
 }
 
 DTYPES = {"float32": 4, "float": 4, "float16": 2, "half": 2, "bfloat16": 2}
 """Bytes of a number, by what ``--dtype`` and configs call it."""
+
+MOST_LAYERS = 4096
+MOST_NAME = 60
 
 MOST = 2**40
 """Larger numbers are no size of a model."""
@@ -35,11 +44,23 @@ MOST = 2**40
 PLAIN_MLP = frozenset({"phi", "gpt_neox", "opt", "starcoder2"})
 """Families whose MLP has two matrices; the others' has a gate, and so three."""
 
-TIED = frozenset({"gemma", "gemma2", "gemma3", "gemma3_text", "cohere", "cohere2", "opt", "starcoder2"})
-"""Families whose output shares the embedding unless their config says otherwise."""
+MAMBA = frozenset({"mamba", "falcon_mamba"})
+"""Families with the first Mamba, whose state is as wide as its inner layer."""
+
+STATES_ONLY = MAMBA | {"mamba2"}
+"""Families without attention."""
+
+ENCODERS = frozenset({
+    "albert", "bert", "camembert", "deberta", "deberta-v2", "distilbert", "electra", "ernie", "esm", "eurobert",
+    "longformer", "mobilebert", "modernbert", "mpnet", "nomic_bert", "roberta", "roberta-prelayernorm", "rembert",
+    "xlm-roberta", "xlm-roberta-xl",
+})  # fmt: skip
+"""Families that read a text as a whole and generate none."""
 
 KNOWN = frozenset({
-    *PLAIN_MLP, *TIED, "llama", "mistral", "mistral3", "mixtral", "qwen2", "qwen2_moe", "qwen2_vl", "qwen2_5_vl",
+    *PLAIN_MLP, "gemma", "gemma2", "gemma3", "gemma3_text", "cohere", "cohere2", "opt", "exaone4", "minimax_m2",
+    "qwen3_vl_text", "qwen3_vl_moe_text", "llama", "mistral", "mistral3", "mixtral",
+    "qwen2", "qwen2_moe", "qwen2_vl", "qwen2_5_vl",
     "qwen3", "qwen3_moe", "qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "phi3", "granite",
     "granitemoe", "deepseek_v2", "deepseek_v3", "kimi_k2", "kimi_vl", "gpt_oss", "llama4", "llama4_text", "llava_next",
     "olmo", "olmo2", "stablelm", "glm4", "glm4_moe", "internlm2", "smollm3", "seed_oss",
@@ -58,7 +79,7 @@ def whole(config: Config, *names: str) -> int | None:
         if value is None:
             continue
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST:
-            raise ValueError(f"config.json: {name} is {value!r}, which is no number of anything.")
+            raise ValueError(f"config.json: {name} is {shown(value)}, which is no number of anything.")
         if value:
             return value
     return None
@@ -72,7 +93,7 @@ def part(config: Config, name: str) -> Config:
     """
     value = config.get(name) or {}
     if not isinstance(value, Mapping):
-        raise ValueError(f"config.json: {name} is {value!r}, which is no object.")
+        raise ValueError(f"config.json: {name} is {shown(value)}, which is no object.")
     return value
 
 
@@ -86,7 +107,7 @@ def share(config: Config, name: str, otherwise: float) -> float:
     if value is None:
         return otherwise
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MOST:
-        raise ValueError(f"config.json: {name} is {value!r}, which is no number above 0.")
+        raise ValueError(f"config.json: {name} is {shown(value)}, which is no number above 0.")
     return float(value)
 
 
@@ -117,20 +138,43 @@ class ServedModel:
 
     Args:
         config: the whole of ``config.json``.
+        built: its matrices, for a family of which they do not follow from the config here.
 
     Raises:
         ValueError: one sentence, where a field is missing or cannot be.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, built: Sequence[Matrix] = ()) -> None:
+        self._built = tuple(built)
+        self._given = config
+        config = completed(config)
         self.whole: Config = config
         self.text: Config = part(config, "text_config") or part(config, "llm_config") or config
-        self.family = str(self.text.get("model_type") or config.get("model_type") or "")
-        self.layers = self._number("num_hidden_layers", "n_layer", "num_layers")
+        self.family = str(self.text.get("model_type") or config.get("model_type") or "")[:MOST_NAME]
+        if self.family in ENCODERS:
+            raise ValueError(
+                f"{self.family} is an encoder: it generates nothing, and a server keeps no KV cache of it; --task "
+                "infer predicts a batch of it."
+            )
+        if config.get("is_encoder_decoder") is True:
+            raise ValueError(
+                f"{self.family} encodes and decodes, and what a server keeps of that is not known here; --task infer "
+                "predicts a batch of it."
+            )
+        kinds = self._kinds_by_name()
+        # Nemotron's largest says its layers one by one, and not how many they are.
+        self.layers = self._optional("num_hidden_layers", "n_layer", "num_layers") or len(kinds)
+        if not self.layers:
+            self._number("num_hidden_layers")
         self.hidden = self._number("hidden_size", "n_embd", "d_model")
-        self.heads = self._number("num_attention_heads", "n_head")
+        if self.family in STATES_ONLY:
+            self.heads = self._optional("num_heads") or 1
+        else:
+            self.heads = self._number("num_attention_heads", "n_head")
         self.kv_heads = self._optional("num_key_value_heads", "num_kv_heads") or self.heads
         self.head_dim = self._optional("head_dim") or self.hidden // self.heads
+        if not self.head_dim:
+            raise ValueError("config.json: a head has keys of 0 numbers, with more heads than hidden_size.")
         self.vocabulary = self._number("vocab_size")
         self.latent = self._optional("kv_lora_rank")
         if self.text.get("use_sliding_window", True):
@@ -139,7 +183,9 @@ class ServedModel:
             self.window = None
         self.chunk = self._optional("attention_chunk_size")
         self.longest = self._optional("max_position_embeddings", "n_positions", "max_seq_len")
-        self.kinds = self._kinds()
+        self.kinds = [kind for kind in kinds or self._kinds() if kind]
+        if shared := self._optional("num_kv_shared_layers"):
+            self.kinds = self.kinds[:-shared]
         if not self.kinds:
             raise ValueError("config.json: none of the layers keeps anything of a request, so there is no KV cache.")
 
@@ -152,28 +198,37 @@ class ServedModel:
             raise ValueError(f"config.json does not say {names[0]}, which a language model has.")
         return value
 
-    def _kinds(self) -> list[str]:
-        """The kind of each layer; layers that keep nothing, such as MLPs of their own, are left out."""
+    def _kinds_by_name(self) -> list[str]:
+        """The kind of each layer where the config names them, "" for one that keeps nothing; else empty."""
         types = self.text.get("layer_types") or self.text.get("layers_block_type")
         if isinstance(types, list):
             strange = sorted({str(kind) for kind in types} - _KINDS.keys())
             if strange:
-                raise ValueError(f"config.json: layers of the kind {strange[0]!r} are not known here.")
-            kinds = [_KINDS[kind] for kind in types]
-        elif isinstance(pattern := self.text.get("hybrid_override_pattern"), str):
-            kinds = [{"M": STATE, "*": FULL}[mark] for mark in pattern if mark in "M*"]
-        elif interval := self._optional("full_attention_interval"):
-            kinds = [FULL if (place + 1) % interval == 0 else STATE for place in range(self.layers)]
-        elif self.chunk:
-            kinds = [FULL if (place + 1) % 4 == 0 else CHUNKED for place in range(self.layers)]
-        elif self.family == "gemma2":
-            kinds = [FULL if place % 2 else SLIDING for place in range(self.layers)]
-        elif pattern := self._optional("sliding_window_pattern", "_sliding_window_pattern"):
-            kinds = [FULL if (place + 1) % pattern == 0 else SLIDING for place in range(self.layers)]
-        else:
-            kinds = [SLIDING if self.window else FULL] * self.layers
-        shared = self._optional("num_kv_shared_layers") or 0
-        return kinds[: len(kinds) - shared]
+                raise ValueError(f"config.json: layers of the kind {shown(strange[0])} are not known here.")
+            if len(types) > MOST_LAYERS:
+                raise ValueError(f"config.json: {len(types):,} layers are more than any model has.")
+            return [_KINDS[kind] for kind in types]
+        if isinstance(pattern := self.text.get("hybrid_override_pattern"), str):
+            return [{"M": STATE, "*": FULL}.get(mark, "") for mark in pattern]
+        return []
+
+    def _kinds(self) -> list[str]:
+        """The kind of each layer by what the config says of all."""
+        places = range(self.layers)
+        if self.family in STATES_ONLY:
+            return [STATE] * self.layers
+        if interval := self._optional("full_attention_interval"):
+            return [FULL if (place + 1) % interval == 0 else STATE for place in places]
+        if self.chunk:
+            return [FULL if (place + 1) % 4 == 0 else CHUNKED for place in places]
+        pattern = self.text.get("sliding_window_pattern")
+        if isinstance(pattern, str) and pattern:
+            return [FULL if pattern[place % len(pattern)] == "G" else SLIDING for place in places]
+        if not self.window:
+            return [FULL] * self.layers
+        if step := self._optional("sliding_window_pattern", "_sliding_window_pattern"):
+            return [FULL if (place + 1) % step == 0 else SLIDING for place in places]
+        return [SLIDING] * self.layers
 
     def kv_shape(self, kind: str) -> tuple[int, int]:
         """Heads of keys in a layer of a kind, and the width of each."""
@@ -229,7 +284,10 @@ class ServedModel:
 
     @property
     def tied(self) -> bool:
-        return bool(self.text.get("tie_word_embeddings", self.whole.get("tie_word_embeddings", self.family in TIED)))
+        # What the config itself says counts more than a default, wherever it says it.
+        given = part(self._given, "text_config") or part(self._given, "llm_config")
+        said = (place.get("tie_word_embeddings") for place in (given, self._given, self.text))
+        return bool(next((tied for tied in said if tied is not None), False))
 
     def rotary_bytes(self, dtype_bytes: int) -> int:
         """The table of cosines and sines that each rank keeps for as many positions as the model may see."""
@@ -243,13 +301,21 @@ class ServedModel:
             tables += 1  # layers with a window have their own
         return round((self.longest or 0) * rotary * dtype_bytes * tables)
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the matrices of its family follow from its config here."""
+        return self.family in KNOWN
+
     def matrices(self) -> Iterator[Matrix]:
         """Every matrix of the model.
 
         Raises:
-            ValueError: when the family's layers are not known here.
+            ValueError: when the family's layers are not known here, and none were given.
         """
-        if self.family not in KNOWN:
+        if self._built:
+            yield from self._built
+            return
+        if not self.is_known:
             raise ValueError(
                 f"How many weights a {self.family or 'model without model_type'} has does not follow from its config "
                 "here; with its safetensors files or their index beside config.json it does."
@@ -334,37 +400,52 @@ class ServedModel:
             yield Matrix(f"{at}.attention.qkv_proj", width, width, "columns", 3)
             yield Matrix(f"{at}.attention.out_proj", width, width, "rows")
             yield Matrix(f"{at}.mlp", width, inner, "columns", gated)
-        yield Matrix("vision_tower.patches", 3 * patch * patch, width, "whole", quantisable=False)
-        yield Matrix("vision_tower.positions", ((whole(vision, "image_size") or 0) // patch) ** 2, width, "whole")
+        frames = whole(vision, "temporal_patch_size") or 1
+        yield Matrix("vision_tower.patches", 3 * frames * patch * patch, width, "whole", quantisable=False)
+        positions = whole(vision, "num_position_embeddings") or ((whole(vision, "image_size") or 0) // patch) ** 2
+        yield Matrix("vision_tower.positions", positions, width, "whole")
         if "merge_kernel_size" in vision:
             merge = 4
         else:
-            merge = (whole(self.whole, "spatial_merge_size") or 1) ** 2
+            merge = (whole(self.whole, "spatial_merge_size") or whole(vision, "spatial_merge_size") or 1) ** 2
         merged = whole(vision, "vision_output_dim") or width * merge
+        # Qwen3-VL has as many more of what joins as layers of the tower reach into the text.
+        deeper = vision.get("deepstack_visual_indexes")
+        joins = 1
+        if isinstance(deeper, list):
+            joins += len(deeper)
         if merge > 1:
-            yield Matrix("multi_modal_projector.merging", merged, merged, "whole")
-        yield Matrix("multi_modal_projector.linear", merged, self.hidden, "whole")
+            yield Matrix("multi_modal_projector.merging", merged, merged, "whole", joins)
+        yield Matrix("multi_modal_projector.linear", merged, self.hidden, "whole", joins)
+        if str(self.whole.get("model_type")).startswith("llava"):
+            yield Matrix("multi_modal_projector.linear_2", self.hidden, self.hidden, "whole")
 
     def state_widths(self) -> tuple[int, int]:
         """Width of the keys and of the values of a layer that keeps a state: gated delta nets and Mamba 2."""
         if key_heads := self._optional("linear_num_key_heads"):
             keys = key_heads * self._number("linear_key_head_dim")
             return keys, self._number("linear_num_value_heads") * self._number("linear_value_head_dim")
-        inner = self._number("mamba_n_heads", "mamba_num_heads") * self._number("mamba_d_head", "mamba_head_dim")
+        if self.family == "mamba2":
+            inner = self.heads * self.head_dim
+        else:
+            inner = self._number("mamba_n_heads", "mamba_num_heads") * self._number("mamba_d_head", "mamba_head_dim")
         groups = self._optional("mamba_n_groups", "n_groups") or 1
-        return groups * self._number("mamba_d_state", "ssm_state_size"), inner
+        return groups * self._number("mamba_d_state", "ssm_state_size", "state_size"), inner
 
     def state_bytes(self, ranks: int, dtype_bytes: int) -> int:
         """What such a layer keeps of a request on each rank: the last inputs of its convolution, and its state.
 
         vLLM's ``MambaStateShapeCalculator``; the state's dtype is ``mamba_ssm_dtype`` of the config, else the model's.
         """
-        keys, values = self.state_widths()
         kernel = self._optional("linear_conv_kernel_dim", "mamba_d_conv", "conv_kernel") or 4
+        if self.family in MAMBA:
+            inner = self._optional("intermediate_size", "d_inner") or (self._optional("expand") or 2) * self.hidden
+            return inner // ranks * (kernel - 1 + self._number("state_size")) * dtype_bytes
+        keys, values = self.state_widths()
         convolution = (2 * keys + values) // ranks * (kernel - 1) * dtype_bytes
         own = self.text.get("mamba_ssm_dtype")
         state = dtype_bytes
         if own:
             state = DTYPES.get(str(own), dtype_bytes)
-        per_value = self._optional("linear_key_head_dim") or self._number("mamba_d_state", "ssm_state_size")
-        return convolution + values // ranks * per_value * state
+        per_value = self._optional("linear_key_head_dim", "mamba_d_state", "ssm_state_size", "state_size")
+        return convolution + values // ranks * (per_value or 0) * state

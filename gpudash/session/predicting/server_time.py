@@ -9,7 +9,8 @@ from typing import Any
 from gpudash.devices.card_performance import CardPerformance, performance_of
 from gpudash.memory.serving.kv_cache import kv_number_bytes
 from gpudash.memory.serving.plan import Service, ServingAnswer, Way
-from gpudash.memory.serving.served_model import DTYPES, FULL, KNOWN, STATE, Matrix, ServedModel, part
+from gpudash.memory.serving.served_model import DTYPES, FULL, KNOWN, STATE, Matrix, ServedModel
+from gpudash.memory.serving.weights import quantisation
 from gpudash.speed.serving import ServedWork, ServingTime, serving_time
 
 USUAL_ANSWER = 0.25
@@ -163,34 +164,14 @@ def _is_multiplied(matrix: Matrix, model: ServedModel) -> bool:
 
 def _arithmetic(model: ServedModel, service: Service) -> tuple[str, bool]:
     """The kind of a server's products, and whether its weights have to be unpacked for them."""
-    said = part(model.whole, "quantization_config") or part(model.text, "quantization_config")
-    method = service.flags.quantization or str(said.get("quant_method") or "")
-    if method in ("fp8", "fbgemm_fp8") or _computes_in_8_bits(said):
+    how = quantisation(model.whole, service.flags.quantization)
+    if how is not None and how.eight_bit_inputs:
         return "float8", False
     name = service.flags.dtype
     if name == "auto":
         name = str(model.text.get("dtype") or model.text.get("torch_dtype") or model.whole.get("torch_dtype"))
     if name == "float32" and service.flags.dtype == "float32":
-        return "float32", bool(method)
+        return "float32", how is not None
     if name == "float16":
-        return "float16", bool(method)
-    return "bfloat16", bool(method)
-
-
-def _computes_in_8_bits(said: Any) -> bool:
-    """Whether compressed-tensors stores weights in 8 bits and computes with inputs of 8 bits too.
-
-    Whole numbers of 8 bits count as fp8: both have the same rate on every card that has both.
-    """
-    groups = said.get("config_groups")
-    if not isinstance(groups, dict) or not groups:
-        return False
-    for group in groups.values():
-        if not isinstance(group, dict):
-            return False
-        weights = group.get("weights")
-        # Null where the inputs stay as they are; left out by some exporters, which then follow the weights.
-        inputs = group.get("input_activations", weights)
-        if not all(isinstance(stored, dict) and stored.get("num_bits") == 8 for stored in (weights, inputs)):
-            return False
-    return True
+        return "float16", how is not None
+    return "bfloat16", how is not None

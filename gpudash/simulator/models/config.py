@@ -27,6 +27,9 @@ MOST_NUMBER = 2**40
 CONFIGS = ("config.json", "unet/config.json", "transformer/config.json")
 """Where a folder has the config of its model; that of a diffusion pipeline is a folder deeper."""
 
+MODELOPT = "hf_quant_config.json"
+"""Where NVIDIA's ModelOpt writes how weights are quantised."""
+
 STORED_BYTES = {
     "F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2,
     "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "I8": 1, "U8": 1, "BOOL": 1,
@@ -125,7 +128,19 @@ def read(path: str) -> ModelConfig:
         raise refused(f"{file} {what}.", "Give the config.json of a model of transformers or diffusers.")
     for name, number in _numbers(values):
         _check(file, name, number)
+    modelopt = file.with_name(MODELOPT)
+    if "quantization_config" not in values and modelopt.is_file():
+        values["quantization_config"] = _of_modelopt(_json(modelopt))
     return ModelConfig(file, values, _stored(file.parent))
+
+
+def _of_modelopt(said: Mapping[str, Any]) -> dict[str, Any]:
+    """What NVIDIA's checkpoints say beside a config that says nothing, as later ones say it in the config."""
+    about = said.get("quantization")
+    if not isinstance(about, dict):
+        return {}
+    left_out = about.get("exclude_modules") or []
+    return {"quant_method": "modelopt", "quant_algo": about.get("quant_algo"), "ignore": left_out}
 
 
 def _file(path: Path) -> Path:

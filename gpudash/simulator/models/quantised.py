@@ -1,4 +1,4 @@
-"""Which quantisation a config or a user asks for, and the layers of a model that it replaces.
+"""The layers of a model that a quantisation replaces, which `gpudash.memory.quantisation` reads.
 
 Layers are replaced on a model that has no numbers yet, as transformers does before it loads weights, so that the
 unpacked model takes memory nowhere. Also an optimizer whose state is packed.
@@ -8,76 +8,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import Any
 
 import torch
 from torch import nn
 
+from gpudash.memory import quantisation
+from gpudash.memory.quantisation import (
+    AWQ,
+    CHOICES,
+    EIGHT_BIT,
+    FOUR_BIT,
+    GPTQ,
+    MEND,
+    WITHOUT,
+    Quantisation,
+    QuantisationError,
+)
 from gpudash.simulator.dry_run.refusals import CannotPredictError
 from gpudash.simulator.models.packed_layers import Linear4bit, Linear8bitLt, MarlinLinear, PackedLinear
-
-FOUR_BIT, EIGHT_BIT, GPTQ, AWQ = "4-bit", "8-bit", "gptq", "awq"
-
-GPTQ_BITS = (2, 3, 4, 8)
-
-STORAGES = ("uint8", "int8", "float16", "bfloat16", "float32", "float64")
-"""What `transformers.BitsAndBytesConfig` takes for ``bnb_4bit_quant_storage``."""
 
 FUSED_SINCE = (0, 50)
 """The bitsandbytes that multiplies by ``gemm_4bit``; 0.49.2 still unpacks into the type before quantisation."""
 
 KNOWN = "bitsandbytes (4 and 8 bits), gptq and awq"
-WITHOUT = "Predict the model without its quantization_config, or with another: --quantisation nf4, fp4 or int8."
-MEND = "Mend the quantization_config of config.json."
-
-
-@dataclass(frozen=True)
-class Quantisation:
-    """How the weights of linear layers are packed.
-
-    Attributes:
-        method: `FOUR_BIT` or `EIGHT_BIT` by bitsandbytes, `GPTQ` or `AWQ`.
-        bits: of a weight.
-        group: weights that share a scale, of GPTQ and AWQ; below 1 for all of a column.
-        nested: whether scales of 4 bits are quantised in turn (double quantisation).
-        storage, compute: types that 4-bit weights are packed into, and that are computed in; the latter is the
-            input's where it is ``None``.
-        threshold: magnitude of outliers, of 8 bits.
-        zeros, ordered: as of `gpudash.simulator.models.packed_layers.MarlinLinear`.
-        kept: names of modules that stay as they are; ``None`` for those that transformers keeps by itself.
-        kept_too: whether those that transformers keeps by itself stay beside `kept`.
-    """
-
-    method: str
-    bits: int
-    group: int = -1
-    nested: bool = False
-    storage: torch.dtype = torch.uint8
-    compute: torch.dtype | None = None
-    threshold: float = 6.0
-    zeros: bool = False
-    ordered: bool = False
-    kept: tuple[str, ...] | None = None
-    kept_too: bool = False
-
-    @property
-    def learns(self) -> bool:
-        """Whether adapters can be trained on it here."""
-        return self.method in (FOUR_BIT, EIGHT_BIT)
-
-
-CHOICES = {
-    "nf4": Quantisation(FOUR_BIT, 4),
-    "nf4-double": Quantisation(FOUR_BIT, 4, nested=True),
-    "fp4": Quantisation(FOUR_BIT, 4),
-    "int8": Quantisation(EIGHT_BIT, 8),
-    "gptq": Quantisation(GPTQ, 4, group=128),
-    "awq": Quantisation(AWQ, 4, group=128, zeros=True, kept_too=True),
-}
-"""What ``--quantisation`` offers. Both 4-bit types have the same sizes; GPTQ and AWQ are the usual: 4 bits in groups of
-128, symmetric without an order of activations, and with zero points."""
 
 
 def chosen(name: str, compute: torch.dtype | None = None) -> Quantisation:
@@ -86,133 +41,29 @@ def chosen(name: str, compute: torch.dtype | None = None) -> Quantisation:
     Raises:
         CannotPredictError: there is none of that name.
     """
-    if name not in CHOICES:
-        raise _refused(f"There is no quantisation {name!r}.", f"Choose one of {', '.join(CHOICES)}.")
-    return replace(CHOICES[name], compute=compute)
+    computing = None
+    if compute is not None:
+        computing = str(compute).removeprefix("torch.")
+    try:
+        return quantisation.chosen(name, CHOICES, computing)
+    except QuantisationError as error:
+        raise _refused(str(error), error.remedy) from None
 
 
 def read(config: Mapping[str, Any]) -> Quantisation:
     """What the ``quantization_config`` of a ``config.json`` asks for.
 
     Raises:
-        CannotPredictError: one sentence, when the method is not known, or what it says makes no sense.
+        CannotPredictError: one sentence, when what it says makes no sense, or its layers are not known here.
     """
-    if not isinstance(config, Mapping):
-        raise _refused(f"The quantization_config is no object but {_shown(config)}.", MEND)
-    method = config.get("quant_method")
-    # Older configs name no method and only say how they were loaded.
-    if config.get("load_in_4bit") or config.get("load_in_8bit"):
-        method = "bitsandbytes"
-    if method == "bitsandbytes":
-        return _bitsandbytes(config)
-    if method == "gptq":
-        return _gptq(config)
-    if method == "awq":
-        return _awq(config)
-    if method is None:
-        said = "names no quant_method"
-    else:
-        said = f"names the method {_shown(method)}"
-    raise _refused(f"The quantization_config {said}, and only {KNOWN} are known here.", WITHOUT)
-
-
-def _bitsandbytes(config: Mapping[str, Any]) -> Quantisation:
-    four, eight = (_truth(config, f"load_in_{bits}bit") for bits in (4, 8))
-    # Both false or both true: neither says how many bits.
-    if four is eight:
-        said = "neither load_in_4bit nor load_in_8bit"
-        if four:
-            said = "both load_in_4bit and load_in_8bit"
-        raise _refused(f"The quantization_config asks for {said}.", MEND)
-    kept = _names(config, "llm_int8_skip_modules")
-    if eight:
-        if _truth(config, "llm_int8_has_fp16_weight"):
-            raise _refused(
-                "The quantization_config keeps weights in 16 bits (llm_int8_has_fp16_weight), which is not followed.",
-                WITHOUT,
-            )
-        threshold = config.get("llm_int8_threshold", 6.0)
-        if isinstance(threshold, bool) or not isinstance(threshold, (int, float)) or not threshold >= 0:
-            raise _refused(f"llm_int8_threshold is a number from 0 on, not {_shown(threshold)}.", MEND)
-        return Quantisation(EIGHT_BIT, 8, threshold=float(threshold), kept=kept)
-    kind = config.get("bnb_4bit_quant_type", "fp4")
-    if kind not in ("fp4", "nf4"):
-        raise _refused(f"bnb_4bit_quant_type is fp4 or nf4, not {_shown(kind)}.", MEND)
-    return Quantisation(
-        FOUR_BIT,
-        4,
-        nested=_truth(config, "bnb_4bit_use_double_quant"),
-        storage=_dtype(config, "bnb_4bit_quant_storage", "uint8", STORAGES),
-        compute=_dtype(config, "bnb_4bit_compute_dtype", "float32", ("float16", "bfloat16", "float32")),
-        kept=kept,
-    )
-
-
-def _gptq(config: Mapping[str, Any]) -> Quantisation:
-    bits = config.get("bits", 4)
-    if isinstance(bits, bool) or bits not in GPTQ_BITS:
-        raise _refused(f"GPTQ packs weights of 2, 3, 4 or 8 bits, not {_shown(bits)}.", MEND)
-    symmetric = config.get("sym", True) is not False
-    return Quantisation(
-        GPTQ, bits, group=_group(config), zeros=not symmetric, ordered=_truth(config, "desc_act"), kept=None
-    )
-
-
-def _awq(config: Mapping[str, Any]) -> Quantisation:
-    bits = config.get("bits", config.get("w_bit", 4))
-    if isinstance(bits, bool) or bits != 4:
-        raise _refused(f"AWQ packs weights of 4 bits, not {_shown(bits)}.", MEND)
-    return Quantisation(
-        AWQ,
-        4,
-        group=_group(config),
-        zeros=config.get("zero_point", True) is not False,
-        kept=_names(config, "modules_to_not_convert"),
-        kept_too=True,
-    )
-
-
-def _group(config: Mapping[str, Any]) -> int:
-    group = config.get("group_size", config.get("q_group_size", 128))
-    # Multiples of 8; -1, a column as one group, has the remainder 7.
-    if isinstance(group, bool) or not isinstance(group, int) or group == 0 or group < -1 or group % 8 not in (0, 7):
-        raise _refused(f"group_size is -1 or a whole number of weights such as 128, not {_shown(group)}.", MEND)
-    return group
-
-
-def _truth(config: Mapping[str, Any], name: str) -> bool:
-    value = config.get(name)
-    if value is not None and not isinstance(value, bool):
-        raise _refused(f"{name} is true or false, not {_shown(value)}.", MEND)
-    return bool(value)
-
-
-def _names(config: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
-    value = config.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, (list, tuple)) or not all(isinstance(one, str) for one in value):
-        raise _refused(f"{name} is a list of names of modules, not {_shown(value)}.", MEND)
-    return tuple(value)
-
-
-def _dtype(config: Mapping[str, Any], name: str, usual: str, known: Collection[str]) -> torch.dtype:
-    value = config.get(name) or usual
-    if isinstance(value, str) and value.startswith("torch."):
-        found = value[len("torch.") :]
-    else:
-        found = value
-    if not isinstance(found, str) or found not in known:
-        raise _refused(f"{name} is one of {', '.join(known)}, not {_shown(value)}.", MEND)
-    dtype: torch.dtype = getattr(torch, found)
-    return dtype
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    if len(text) <= 60:
-        return text
-    return f"{text[:57]}..."
+    try:
+        how = quantisation.read(config)
+    except QuantisationError as error:
+        raise _refused(str(error), error.remedy) from None
+    if how.method not in (FOUR_BIT, EIGHT_BIT, GPTQ, AWQ):
+        said = f"names the method {how.name!r}, of which only servers' weights are known here"
+        raise _refused(f"The quantization_config {said}; training and running know {KNOWN}.", WITHOUT)
+    return how
 
 
 def _refused(message: str, remedy: str) -> CannotPredictError:
@@ -321,8 +172,8 @@ def _packed(name: str, module: nn.Module, sizes: tuple[int, int], how: Quantisat
             module,
             *sizes,
             nested=how.nested,
-            storage=how.storage,
-            compute=how.compute,
+            storage=getattr(torch, how.storage),
+            compute=None if how.compute is None else getattr(torch, how.compute),
             unpacked=weight.dtype,
             fused=_bitsandbytes_version() >= FUSED_SINCE,
             device="meta",

@@ -10,6 +10,7 @@ import pytest
 
 from gpudash.cli import run
 from tests.json_page import undescribed
+from tests.unit.memory.serving.gguf_files import LLAMA_3_8B, header
 from tests.unit.memory.serving.logs import configs
 
 
@@ -187,3 +188,24 @@ def test_the_table_of_servers_says_that_it_is_predicted_and_of_how_many_tokens_m
 def test_a_server_has_no_epochs(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(words(model, *CARDS, "--epoch-steps", "10")) == 2
     assert "A server has no epochs" in capsys.readouterr().err
+
+
+def test_a_gguf_file_is_answered_for_llama_cpp(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "model-Q4_K.gguf"
+    file.write_bytes(header(*LLAMA_3_8B))
+    found = document(
+        capsys, words(str(file), "--simulate", "rtx4060", "--ctx-size", "8192", "--kv-cache-dtype", "q8_0")
+    )
+    assert found["fits"] is True and found["gpu_layers"] == 33 and found["kv_bytes"] == 544 * 2**20
+    assert run(words(str(file), "--simulate", "4GiB", "--n-gpu-layers", "20")) == 0
+    told = capsys.readouterr().out
+    assert "in llama.cpp" in told and "in the host's memory" in told and "--gpu-layers 20 of 33" in told
+
+
+def test_a_gguf_file_that_is_cut_off_is_refused_in_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "model.gguf"
+    file.write_bytes(header(*LLAMA_3_8B)[:400])
+    assert run(words(str(file), "--simulate", "h100")) == 2
+    assert "the header of the GGUF file is cut off" in capsys.readouterr().err

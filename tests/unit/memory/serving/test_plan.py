@@ -135,18 +135,18 @@ def test_files_that_disagree_with_the_config_are_believed() -> None:
         ({}, {}, "does not say num_hidden_layers"),
         ({"num_hidden_layers": "many"}, {}, "num_hidden_layers is 'many'"),
         ({"model_type": "novel"}, {}, "safetensors files or their index beside config.json"),
-        ({"quantization_config": {"quant_method": "quip"}}, {}, "weights quantised by 'quip' are not known"),
+        ({"quantization_config": {"quant_method": "quip"}}, {}, "names the method 'quip'"),
         ({"layer_types": ["spiral_attention"] * 32}, {}, "kind 'spiral_attention'"),
         ({}, {"gpu_memory_utilization": 1.5}, "no share between 0 and 1"),
         ({}, {"tensor_parallel": 3}, "does not divide the model's 32 attention heads"),
         ({}, {"max_model_len": 0}, "--max-model-len 0 is less than 1"),
         ({}, {"kv_dtype": "int3"}, "'int3' is none of auto"),
         ({}, {"dtype": "int8"}, "'int8' is none of auto"),
-        ({}, {"quantization": "awq"}, "quantises to fp8 alone"),
+        ({}, {"quantization": "quip"}, "'quip' is none of nf4"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_sentence(config: dict[str, Any], flags: dict[str, Any], words: str) -> None:
-    whole = {**LLAMA, **config} if config or flags else {"model_type": "llama"}
+    whole = {**LLAMA, **config} if config or flags else {"model_type": "novel"}
     told = refusal(whole, replace(FLAGS, **flags))
     assert told is not None and words in told and "\n" not in told
 

@@ -1,0 +1,68 @@
+"""What fields mean that a published config leaves out: the defaults of its architecture.
+
+``defaults.json`` is written by ``python -m tests.unit.memory.serving.defaults`` from transformers' own classes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+Config = Mapping[str, Any]
+
+PARTS = ("text_config", "llm_config", "vision_config")
+
+SAME = (
+    ("num_hidden_layers", "n_layer", "num_layers"),
+    ("hidden_size", "n_embd", "d_model", "embed_dim"),
+    ("num_attention_heads", "n_head"),
+    ("num_key_value_heads", "num_kv_heads"),
+    ("max_position_embeddings", "n_positions", "max_seq_len"),
+    ("num_local_experts", "num_experts", "n_routed_experts"),
+    ("intermediate_size", "n_inner", "ffn_dim"),
+    ("sliding_window_pattern", "_sliding_window_pattern", "full_attention_interval", "layer_types"),
+)
+"""Names of one thing: a config that says one of them leaves none of the others out."""
+
+
+@cache
+def families() -> Mapping[str, Config]:
+    """Fields of each family that transformers knows; of a part of a config, the family of that part."""
+    text = Path(__file__).with_name("defaults.json").read_text(encoding="utf-8")
+    return dict(json.loads(text)["families"])
+
+
+def completed(config: Config) -> dict[str, Any]:
+    """A config and its parts with what its architecture has for the fields that it leaves out."""
+    family = _family(config)
+    known = families().get(family, {})
+    whole: dict[str, Any] = {**_left_out(known, config), **config}
+    # A text that is not a part of its own is the whole, as in the first configs of Qwen2-VL.
+    if isinstance(known.get("text_config"), str) and not any(config.get(name) for name in PARTS[:2]):
+        whole = {**_left_out(families().get(known["text_config"], {}), config), **whole}
+    for name in PARTS:
+        part = config.get(name)
+        if isinstance(part, Mapping) and part:
+            own = families().get(_family(part) or str(known.get(name)), {})
+            whole[name] = {**_left_out(own, part), **part}
+    return whole
+
+
+def _family(config: Config) -> str:
+    return str(config.get("model_type") or "")
+
+
+def _left_out(known: Config, given: Config) -> dict[str, Any]:
+    """Of the defaults those of fields that are not there under any name."""
+    said = set(given)
+    for names in SAME:
+        if _any(given, names):
+            said.update(names)
+    return {name: value for name, value in known.items() if name not in said and name not in PARTS}
+
+
+def _any(given: Config, names: Iterable[str]) -> bool:
+    return any(given.get(name) is not None for name in names)

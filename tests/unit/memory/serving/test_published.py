@@ -1,0 +1,121 @@
+"""Configs as they stand on the Hub, without what their architecture has by itself, are answered or refused."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpudash.memory.serving.defaults import completed, families
+from gpudash.memory.serving.plan import ModelServer, ServerCard, ServerFlags
+from gpudash.memory.serving.served_model import FULL, SLIDING, STATE, ServedModel
+from gpudash.simulator.dry_run.refusals import CannotPredictError
+from gpudash.simulator.models.config import ModelConfig, read
+from gpudash.simulator.models.matrices import matrices_of
+
+REFUSED = {
+    "FacebookAI/xlm-roberta-large": "is an encoder",
+    "XiaomiMiMo/MiMo-7B-Base": "which transformers .* does not know",
+    "nvidia/Llama-3_3-Nemotron-Super-49B-v1": "comes with code of its own",
+}
+"""What is not answered, with the one thing that is missing."""
+
+CARD = ServerCard("a card", 2**50)
+
+
+@cache
+def published() -> dict[str, dict[str, Any]]:
+    return dict(json.loads(Path(__file__).with_name("published.json").read_text(encoding="utf-8")))
+
+
+def server(config: dict[str, Any]) -> ModelServer:
+    if ServedModel(config).is_known:
+        return ModelServer(config)
+    return ModelServer(config, built=matrices_of(ModelConfig(Path("config.json"), config)))
+
+
+def test_there_are_configs_enough_each_with_its_source() -> None:
+    assert len(published()) >= 30
+    assert all(facts["source"] for facts in published().values())
+
+
+@pytest.mark.parametrize("name", sorted(published().keys() - REFUSED.keys()))
+def test_a_published_config_is_answered_for_a_server(name: str) -> None:
+    service = server(published()[name]["config"]).on(CARD, ServerFlags(max_model_len=4096))
+    assert service.fits and service.weights_bytes > 0
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_answered_says_what_is_missing(name: str) -> None:
+    with pytest.raises((ValueError, CannotPredictError), match=REFUSED[name]):
+        server(published()[name]["config"])
+
+
+@pytest.mark.parametrize("name", [name for name, facts in published().items() if facts["parameters"]])
+def test_weights_are_as_many_as_were_published(name: str) -> None:
+    facts = published()[name]
+    matrices = server(facts["config"]).model.matrices()
+    counted = sum(one.count * one.inputs * one.outputs for one in matrices if not one.name.endswith(".absorbed"))
+    assert counted == pytest.approx(facts["parameters"], rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["google/gemma-3-4b-it", "llava-hf/llava-1.5-7b-hf", "Qwen/Qwen3-VL-30B-A3B-Instruct"])
+def test_a_family_whose_matrices_are_known_has_those_that_transformers_builds(name: str) -> None:
+    config = published()[name]["config"]
+    built = matrices_of(ModelConfig(Path("config.json"), config))
+    sizes = [
+        sum(one.count * one.inputs * one.outputs for one in found) for found in (built, server(config).model.matrices())
+    ]
+    assert sizes[1] == pytest.approx(sizes[0], rel=0.003)
+
+
+def test_gemma_3_attends_to_everything_in_every_sixth_layer_though_its_config_says_nothing_of_it() -> None:
+    model = ServedModel(published()["google/gemma-3-4b-it"]["config"])
+    assert model.kinds[:7] == [SLIDING] * 5 + [FULL, SLIDING]
+    assert (model.vocabulary, model.heads, model.kv_heads, model.head_dim) == (262208, 8, 4, 256)
+    assert model.tied
+
+
+def test_a_model_without_attention_keeps_one_state_a_request() -> None:
+    sizes = {
+        "hidden_size": 4096,
+        "intermediate_size": 8192,
+        "num_hidden_layers": 64,
+        "state_size": 16,
+        "conv_kernel": 4,
+    }
+    model = ServedModel({"model_type": "falcon_mamba", "vocab_size": 65024, **sizes})
+    assert model.kinds == [STATE] * 64
+    # 8,192 channels, each with the last three inputs of its convolution and a state of 16
+    assert model.state_bytes(1, 2) == 8192 * (3 + 16) * 2
+
+
+def test_what_a_config_says_is_never_replaced_by_a_default() -> None:
+    for name, facts in published().items():
+        whole = completed(facts["config"])
+        for field, value in facts["config"].items():
+            if isinstance(value, dict) and field in ("text_config", "vision_config"):
+                assert value.items() <= whole[field].items(), name
+            else:
+                assert whole[field] == value, name
+
+
+def test_the_first_configs_of_qwen2_vl_have_their_text_in_the_whole() -> None:
+    config = {"model_type": "qwen2_vl", "hidden_size": 3584, "num_attention_heads": 28, "vision_config": {"depth": 32}}
+    whole = completed(config)
+    assert "text_config" not in whole
+    assert (whole["hidden_size"], whole["num_hidden_layers"]) == (
+        3584,
+        families()["qwen2_vl_text"]["num_hidden_layers"],
+    )
+
+
+def test_what_nvidia_writes_beside_a_config_is_its_quantisation(tmp_path: Path) -> None:
+    facts = {"quantization": {"quant_algo": "NVFP4", "exclude_modules": ["lm_head"], "kv_cache_quant_algo": "FP8"}}
+    (tmp_path / "hf_quant_config.json").write_text(json.dumps(facts))
+    (tmp_path / "config.json").write_text(json.dumps(published()["Qwen/Qwen3-8B"]["config"]))
+    said = read(str(tmp_path)).values["quantization_config"]
+    assert said == {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"]}
