@@ -44,8 +44,8 @@ def estimate(home: Path, tmp_path: Path) -> Any:
     def command(text: str, *flags: str, arguments: tuple[str, ...] = (), launch: tuple[str, ...] = ()) -> Outcome:
         (tmp_path / "train.py").write_text(text)
         flags = ("--json", *flags) if "--simulate" in flags else ("--json", "--simulate", "8GiB", *flags)
-        arguments = ("estimate", *flags, "--", sys.executable, *launch, "train.py", *arguments)
-        done = run_python(home, "-m", "gpudash", *arguments, cwd=tmp_path)
+        words = ("estimate", *flags, "--", sys.executable, *launch, "train.py", *arguments)
+        done = run_python(home, "-m", "gpudash", *words, cwd=tmp_path)
         if done.stdout:
             assert undescribed(("estimate",), json.loads(done.stdout)) == []
         return Outcome(done.returncode, done.stdout, done.stderr)
@@ -111,12 +111,23 @@ def test_lines_that_hold_memory_at_the_peak_add_up_to_it_nearly(estimate: Any) -
 
 
 def test_what_it_prints_is_held_back_where_its_numbers_are_not_computed_and_a_flag_shows_it(estimate: Any) -> None:
-    text = HEAD + "for i in range(3): print('loss', step().item())\nprint('to the error', file=sys.stderr)\n"
+    text = HEAD + "for i in range(3): print('loss', step().item(), file=(sys.stdout, sys.stderr)[i % 2])\n"
     held, shown = estimate(text), estimate(text, "--show-output")
 
-    assert "loss" not in held.stderr.replace("losses", "") and "to the error" in held.stderr
+    assert "loss" not in held.stderr.replace("losses", "")
     assert "What train.py printed is held back" in held.stderr
-    assert "loss " in shown.stderr and "held back" not in shown.stderr
+    assert shown.stderr.count("loss ") == 3 and "held back" not in shown.stderr
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_of_a_program_that_fails_the_last_lines_are_shown_wherever_it_printed_them(estimate: Any, stream: str) -> None:
+    bar = "for i in range(3): print(f'\\rstep {i}', end='', file=sys.stderr)\n"
+    end = f"print('\\rno such data set', file=sys.{stream}); os._exit(sys.{stream}.flush() or 3)\n"
+    failed = estimate(HEAD + (bar if stream == "stderr" else "") + end)
+
+    assert failed.code == 1
+    assert "no such data set" in failed.stderr.splitlines()
+    assert "step 1" not in failed.stderr
 
 
 def test_a_line_that_keeps_something_of_every_step_is_named_with_what_it_keeps(estimate: Any) -> None:
@@ -149,7 +160,7 @@ seen = [open("log.txt").read(), open("renamed.json").read(), os.path.exists("met
 print("SEEN", json.dumps(seen), file=sys.stderr)
 """
 
-    outcome = estimate(text)
+    outcome = estimate(text, "--show-output")
 
     assert outcome.code == 0, outcome.stderr
     seen = json.loads(outcome.stderr.split("SEEN ")[1].splitlines()[0])
@@ -235,7 +246,7 @@ for i in range(3):
     print("RSS", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
     optimizer.step(); optimizer.zero_grad()
 """
-    outcome = estimate(text, "--simulate", "h100")
+    outcome = estimate(text, "--show-output", "--simulate", "h100")
 
     assert outcome.code == 0, outcome.stderr
     assert outcome.document["by_category"]["optimizer state"] > 25 * GIB
@@ -481,8 +492,8 @@ def test_ctrl_c_ends_the_program_by_one_sigint(home: Path, tmp_path: Path) -> No
         "try:\n    signal.pause()\n"
         "except KeyboardInterrupt:\n    print('INTERRUPTED', file=sys.stderr, flush=True)\n"
     )
-    arguments = ("-m", "gpudash", "estimate", "--simulate", "8GiB", "--", sys.executable, "train.py")
-    with start_python(home, *arguments, cwd=tmp_path, start_new_session=True) as process:
+    words = ("-m", "gpudash", "estimate", "--show-output", "--simulate", "8GiB", "--", sys.executable, "train.py")
+    with start_python(home, *words, cwd=tmp_path, start_new_session=True) as process:
         assert process.stderr is not None
         assert any(line.strip() == "READY" for line in iter(process.stderr.readline, ""))
         process.send_signal(signal.SIGINT)
@@ -498,8 +509,8 @@ def test_a_program_ends_with_a_gpudash_that_is_killed(home: Path, tmp_path: Path
     (tmp_path / "train.py").write_text(
         "import os, signal, sys, torch\nprint('PID', os.getpid(), file=sys.stderr, flush=True)\nsignal.pause()\n"
     )
-    arguments = ("-m", "gpudash", "estimate", "--simulate", "8GiB", "--", sys.executable, "train.py")
-    with start_python(home, *arguments, cwd=tmp_path, stderr=subprocess.PIPE) as process:
+    words = ("-m", "gpudash", "estimate", "--show-output", "--simulate", "8GiB", "--", sys.executable, "train.py")
+    with start_python(home, *words, cwd=tmp_path, stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
         pid = int(next(line for line in iter(process.stderr.readline, "") if line.startswith("PID")).split()[1])
         program = psutil.Process(pid)
@@ -528,8 +539,8 @@ def test_a_program_ends_with_a_gpudash_that_is_killed(home: Path, tmp_path: Path
         (("--simulate", "8GiB", "--", "python", "-Iu", "-c", ""), "With -I Python does not load what predicts"),
     ],
 )
-def test_what_cannot_be_predicted_is_refused_in_a_sentence(gpudash: Any, arguments: tuple[str, ...], said: str) -> None:
-    outcome = gpudash("estimate", *arguments)
+def test_what_cannot_be_predicted_is_refused_in_a_sentence(gpudash: Any, words: tuple[str, ...], said: str) -> None:
+    outcome = gpudash("estimate", *words)
 
     assert outcome.code == 2
     assert said in outcome.stderr

@@ -110,11 +110,25 @@ def is_peak_so_far(remedy: Remedy) -> bool:
     return remedy.fits is None and remedy.verified_by == REPLAY
 
 
+def remedy_peak(remedy: Remedy, *, failed: bool) -> str:
+    """The peak of a remedy: "342 MiB", "at least 342 MiB"; "" where it is not known.
+
+    Args:
+        remedy: it.
+        failed: whether it is of a request that was refused.
+    """
+    if remedy.predicted_peak_bytes is None:
+        return ""
+    at_least = ""
+    if failed and is_peak_so_far(remedy):
+        at_least = AT_LEAST
+    return f"{at_least}{format_bytes(remedy.predicted_peak_bytes)}"
+
+
 def _facts(remedy: Remedy, failed: bool) -> list[str]:
-    peak = ""
-    if remedy.predicted_peak_bytes is not None:
-        at_least = AT_LEAST if failed and is_peak_so_far(remedy) else ""
-        peak = f"peak {at_least}{format_bytes(remedy.predicted_peak_bytes)}"
+    peak = remedy_peak(remedy, failed=failed)
+    if peak:
+        peak = f"peak {peak}"
     source = NOT_TRIED
     if remedy.verified_by:
         source = f"by {remedy.verified_by}"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.allocator.blocks import SMALLEST_BLOCK
 from gpudash.memory.allocator.trace import TEMPORARY, Trace
-from gpudash.memory.explaining.remedies import AT_LEAST, ordered
+from gpudash.memory.explaining.remedies import AT_LEAST, REPLAY, ordered
 from gpudash.memory.explaining.wording import needed
 from gpudash.memory.predicting.estimate import smallest_card
 from gpudash.memory.predicting.fit import Outcome, card_of, minimum_room, peaks, run_on
@@ -262,6 +262,36 @@ def with_tried(found: Explanation, remedy: Remedy, need: Need | None) -> Explana
     return replace(found, remedies=ordered((works, *rest)))
 
 
+def with_settings_replayed(found: Explanation, cards: Sequence[CardRequests]) -> Explanation:
+    """``found`` in which it is known of each setting of the allocator whether the requests of a rerun pass with it.
+
+    A setting changes nothing of what a program asks for, so that no further run of it is needed.
+
+    Args:
+        found: why memory ran out; settings that do not do are taken out of its remedies.
+        cards: what the rerun asked of each card.
+    """
+    made = []
+    for remedy in found.remedies:
+        is_setting = bool(remedy.allocator) and not remedy.patch and not remedy.command
+        if not is_setting or remedy.fits is not None:
+            made.append(remedy)
+            continue
+        settings = AllocatorSettings.parse(remedy.allocator)
+        peak = 0
+        does = True
+        for card in cards:
+            if card.trace is None:
+                return found
+            does = does and replace(card, settings=settings).fits(found)
+            peak = max(peak, peaks(card.trace, settings).reserved)
+        if does:
+            # with room to spare a cache is not released, and comes to more than the card has
+            peak = min(peak, room_of(found))
+            made.append(replace(remedy, fits=True, verified_by=REPLAY, predicted_peak_bytes=peak))
+    return replace(found, remedies=ordered(made))
+
+
 def with_reruns_of(found: Explanation, earlier: Explanation) -> Explanation:
     """``found``, which explains a moment anew, with what reruns had found when it was explained before.
 
@@ -269,7 +299,12 @@ def with_reruns_of(found: Explanation, earlier: Explanation) -> Explanation:
         found: its remedies have their diffs.
         earlier: the explanation of before.
     """
-    tried = [remedy for remedy in earlier.remedies if remedy.verified_by in (RERUN, NUMBERLESS)]
+    # of a setting it is known by a replay of what a rerun asked for
+    tried = [
+        remedy
+        for remedy in earlier.remedies
+        if remedy.verified_by in (RERUN, NUMBERLESS) or (remedy.fits and remedy.allocator)
+    ]
     need = earlier.need
     if need is not None and need.found_by not in (RERUN, NUMBERLESS):
         need = None

@@ -61,8 +61,11 @@ KILLED_S = 3.0
 STACK_S = 2.0
 """How long a process has for writing where it stands."""
 
-MOST_PRINTED_BYTES = 4096
-"""Of the end of what a quiet program prints."""
+MOST_PRINTED_BYTES = 16 * 1024
+"""Of the end of what a program prints into a pipe: some tracebacks lead through fifty frames."""
+
+LAST_LINES = 40
+"""Of the end of what was held back that are shown where the program failed."""
 
 PRINTED_S = 1.0
 """How long the rest of what it printed is waited for, once it has ended."""
@@ -124,8 +127,8 @@ class Launch:
         is_aside: whether it runs beside the user's work, who did not ask for it: without output or network, at the
             lowest priority.
         is_quiet: whether what it prints is shown to nobody; the last line of it stands in what is said of a failure.
-        holds_output: whether its standard output is held back where its numbers are not computed: what it prints of
-            losses and the like is made up. Its standard error is shown.
+        holds_output: whether what it prints is held back where its numbers are not computed: losses and the like in it
+            are made up. Of a program that fails the end is to be had (`Attempt.last_lines`).
         whole_s: processor time in seconds, from its start on, in which the program may come to its own end before its
             data loaders are ended early.
         edit: a diff that is applied in its folder first, "" for none.
@@ -179,11 +182,13 @@ class _Printed:
         self._thread = threading.Thread(target=self._read, name="gpudash-printed", daemon=True)
         self._thread.start()
 
-    def last_line(self) -> str:
-        """The last line that has something in it, "nothing" where there is none."""
+    def last_lines(self) -> list[str]:
+        """The last lines that have something in them, as a terminal would show them."""
         self._thread.join(PRINTED_S)
-        lines = [line.strip() for line in self._end.decode(errors="replace").splitlines()]
-        return next((line for line in reversed(lines) if line), "nothing")
+        lines = self._end.decode(errors="replace").split("\n")
+        # a progress bar writes over its own line
+        shown = [line.rstrip().rpartition("\r")[2] for line in lines]
+        return [line for line in shown if line][-LAST_LINES:]
 
     def _read(self) -> None:
         with self._stream:
@@ -235,7 +240,7 @@ class Attempt:
         self._failure: NotFollowed | None = None
         self._unwinds = False
         self._scratch: PrivateFolder | None = None
-        self._printed: _Printed | None = None
+        self._printed: list[_Printed] = []
 
     def run(self, interrupted: Callable[[], bool]) -> FollowedRun | NotFollowed:
         """Start the program, wait for its answers, end it.
@@ -319,7 +324,7 @@ class Attempt:
         elif launch.is_quiet:
             streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         elif launch.holds_output and self._numbers != "computed":
-            streams["stdout"] = subprocess.PIPE
+            streams |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         try:
             program = subprocess.Popen(
                 self._command(environment), cwd=launch.folder, env=environment, start_new_session=True, **streams
@@ -327,14 +332,23 @@ class Attempt:
         except OSError as error:
             raise ValueError(f"{launch.command[0]} could not be started ({error.strerror or error}).") from None
         logger.info("process %d began: the program that is predicted", program.pid)
-        if isinstance(program.stdout, BufferedReader):
-            self._printed = _Printed(program.stdout)
+        # errors first: what is printed of them is most often on standard error
+        for stream in (program.stderr, program.stdout):
+            if isinstance(stream, BufferedReader):
+                self._printed.append(_Printed(stream))
         return program
 
     @property
     def held_output(self) -> bool:
         """Whether something that the program printed was held back."""
-        return self._launch.holds_output and self._printed is not None and self._printed.any
+        return self._launch.holds_output and any(printed.any for printed in self._printed)
+
+    def last_lines(self) -> list[str]:
+        """The end of what was not shown: of standard error, and of standard output where there is nothing on that."""
+        for printed in self._printed:
+            if lines := printed.last_lines():
+                return lines
+        return []
 
     def _command(self, environment: dict[str, str]) -> list[str]:
         """What is started, which may need other variables.
@@ -502,8 +516,9 @@ class Attempt:
         how = f"{name} {exit_text(code)}"
         if code:
             reason = "See what it printed for the reason."
-            if self._launch.is_quiet and self._printed is not None:
-                reason = f"The last line it printed: {self._printed.last_line()}"
+            if self._launch.is_quiet:
+                last = self.last_lines() or ["nothing"]
+                reason = f"The last line it printed: {last[-1].strip()}"
             return NotFollowed(Problem("raised", f"{how} before it could be predicted.", reason))
         what = NEVER[self._furthest()]
         remedy = "Predict a program that uses CUDA, and in a Python that is the program's own."

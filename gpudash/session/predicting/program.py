@@ -50,6 +50,7 @@ HELD = {
 HELD_OUTPUT = (
     "What {name} printed is held back: it ran without numbers, so its losses were not computed. --show-output shows it."
 )
+LAST_OUTPUT = "The last that {name} printed, without numbers, so that losses in it were not computed:"
 
 
 @dataclass(frozen=True)
@@ -153,8 +154,15 @@ def follow_program(
         notice(f"{found.problem.message} The program is started again, {how}.")
         attempt = Attempt(launch, "computed" if computes else "guessed")
         found = attempt.run(interrupted)
-    if attempt.held_output:
-        notice(HELD_OUTPUT.format(name=script_name(question.command)))
+    if not attempt.held_output:
+        return found
+    name = script_name(question.command)
+    if isinstance(found, FollowedRun):
+        notice(HELD_OUTPUT.format(name=name))
+        return found
+    notice(LAST_OUTPUT.format(name=name))
+    for line in attempt.last_lines():
+        notice(line)
     return found
 
 

@@ -17,7 +17,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from gpudash.memory.explaining.explanation_text import NOT_TRIED, alike, failure_title
+from gpudash.memory.explaining.explanation_text import NOT_TRIED, alike, failure_title, remedy_peak
 from gpudash.memory.explaining.whole_need import RERUN
 from gpudash.memory.predicting.prediction import price
 from gpudash.session.predicting.remedies import LOOKING, SoFar
@@ -255,12 +255,11 @@ def applicable(remedy: Remedy) -> bool:
 
 
 def remedy_text(remedy: Remedy) -> str:
-    """The change, and the peak it would have had where the change does not tell it."""
+    """The change, and the peak it would have had, as the terminal has it, where the change does not tell it."""
     peak = remedy.predicted_peak_bytes
-    included = peak is None or format_bytes(peak) in remedy.change
-    if included:
+    if peak is None or format_bytes(peak) in remedy.change:
         return remedy.change
-    return f"{remedy.change} ({format_bytes(peak)})"
+    return f"{remedy.change} ({remedy_peak(remedy, failed=True)})"
 
 
 def remedy_tip(remedy: Remedy) -> str:

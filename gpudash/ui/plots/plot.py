@@ -493,9 +493,13 @@ class TimePlot(QWidget):
         ]
 
     def _level_text(self, line: LineSpec, value: float) -> str:
-        if line.shows_value:
-            return f"{line.name} {format_value(self.spec.unit, value, self.spec.unit_name)}"
-        return line.name
+        if not line.shows_value:
+            return line.name
+        # a name that ends with a figure of its own, "warning at 85 %", is set apart from the value
+        joint = ": "
+        if line.name[-1:].isalpha():
+            joint = " "
+        return f"{line.name}{joint}{format_value(self.spec.unit, value, self.spec.unit_name)}"
 
     def _level(self, value: float) -> float:
         if self._scale.log and value > 0:

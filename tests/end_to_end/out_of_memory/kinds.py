@@ -148,6 +148,12 @@ KINDS = (
     Kind(
         "average_by_a_copy", "an average of the weights in a copy", 832, r"A copy of the model, made at .*:14, takes 96"
     ),
+    Kind(
+        "bank_joined_batch_by_batch",
+        "a bank of features made longer by torch.cat, and searched",
+        480,
+        r":23 makes bank longer in every round of its loop, and has it twice meanwhile",
+    ),
     Kind("copies_kept_by_epoch", "a copy of the weights of every epoch", 640, r"\d copies of the model, made at .*:18"),
     Kind(
         "child_on_the_card", "a process that the program started", 1200, r"A process that this program started, python"

@@ -61,7 +61,7 @@ def test_a_hidden_curve_stays_listed_and_struck_through(drawn: PlotStack) -> Non
 
 
 CAPACITY = PlotLevel("capacity 24.0 GiB", "capacity", 1.0, "#f00", "dash")
-WARNING = PlotLevel("warning at 85 % 20.4 GiB", "warning at 85 %", 0.85, "#fa0", "dot")
+WARNING = PlotLevel("warning at 85 %: 20.4 GiB", "warning at 85 %", 0.85, "#fa0", "dot")
 CURVES = [CurveSpec(("gpu", name, "a"), name, "bytes", "used") for name in ("other processes", "context", "allocated")]
 
 
@@ -87,13 +87,13 @@ def test_in_a_narrow_legend_levels_lose_their_values_first_and_the_first_keeps_i
         if not said or words != said[-1]:
             said.append(words)
     assert said[:4] == [
-        ["capacity 24.0 GiB", "warning at 85 % 20.4 GiB"],
+        ["capacity 24.0 GiB", "warning at 85 %: 20.4 GiB"],
         ["capacity 24.0 GiB", "warning at 85 %"],
         ["capacity", "warning at 85 %"],
         ["capacity"],
     ]
     assert all(words[0].endswith("…") for words in said[4:]), said
-    assert "warning at 85 % 20.4 GiB" in legend._levels.toolTip(), "and the tooltip says all"
+    assert "warning at 85 %: 20.4 GiB" in legend._levels.toolTip(), "and the tooltip says all"
 
 
 def test_at_no_width_do_curves_and_levels_lie_on_one_another(legend: Legend) -> None:

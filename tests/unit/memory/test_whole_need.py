@@ -20,6 +20,8 @@ from gpudash.memory.explaining.whole_need import (
     room_of,
     variables_of,
     with_need,
+    with_reruns_of,
+    with_settings_replayed,
     with_tried,
     without_need,
 )
@@ -98,6 +100,22 @@ def test_the_need_takes_the_place_of_the_bound_and_what_would_have_fitted_is_sai
     assert told.remedies_note == "The same command ran to its end on a larger simulated GPU in 12.0 s."
     assert failure_title(told.remedies) == "Would have fitted"
     assert explanation_from_json(told.to_json()) == told
+
+
+@pytest.mark.parametrize(("setting", "does"), [("max_split_size_mb:20", True), ("expandable_segments:True", False)])
+def test_whether_a_setting_of_the_allocator_does_is_known_by_a_replay_of_what_the_rerun_asked_for(
+    setting: str, does: bool
+) -> None:
+    tight = full(100 * MIB, requested=50 * MIB)
+    remedy = Remedy(setting, allocator=setting, flags=f"PYTORCH_CUDA_ALLOC_CONF={setting}", verified_by="replay")
+    sizes = [100 * MIB, 60 * MIB] if does else [100 * MIB, 60 * MIB, 50 * MIB]
+    told = with_settings_replayed(tight.with_remedies((remedy, UNTRIED), ""), [numberless(*sizes)])
+    if not does:
+        assert told.remedies == (UNTRIED,)
+        return
+    assert told.remedies[0] == replace(remedy, fits=True, predicted_peak_bytes=160 * MIB)
+    # explained anew, it is still known
+    assert with_reruns_of(tight.with_remedies((UNTRIED, remedy), ""), told).remedies == told.remedies
 
 
 def test_the_need_of_some_steps_is_not_said_to_fit_the_whole_run() -> None:

@@ -242,7 +242,7 @@ def of_batch(case: Case, found: BatchSize, batch: int, peak: int | None = None) 
     """
     times = -(-found.value // batch)
     alike = ""
-    if case.trains:
+    if case.trains and not found.evaluates:
         alike = f", {times} of them for each optimizer step to train alike"
     return Remedy(
         f"{found.place}: a batch of {batch} in place of {found.value}{alike}",

@@ -24,7 +24,7 @@ MOST = 2
 
 _BATCH = re.compile(r"(?i)batch_?size|^batch$|_batch$|(images|samples|imgs|sequences)_per_(batch|gpu|device)|^bsz?$")
 _NOT_OF_A_STEP = re.compile(r"(?i)num|count|idx|index|accum|interval|every|log|per_epoch|^n_|_id$")
-_EVALUATES = re.compile(r"(?i)(^|_)(val|valid|validation|eval|test|dev|infer|inference|predict)")
+_EVALUATES = re.compile(r"(?i)(^|_)(val|valid|validation|eval|test|dev(?!ice)|infer|inference|predict)")
 _TRAINS = re.compile(r"(?i)train")
 
 _HELP = re.compile(r"(?i)^(the |a |input |train |training |mini-?)*batch.?size")
@@ -51,6 +51,7 @@ class BatchSize:
         numbers: the places that say so, the one to name first.
         option: that says so on the command line.
         is_named: whether the program calls it that.
+        evaluates: whether it is named after an evaluation, which trains nothing with it.
     """
 
     place: str
@@ -59,6 +60,7 @@ class BatchSize:
     numbers: Sequence[Splice] = ()
     option: OptionValue | None = None
     is_named: bool = True
+    evaluates: bool = False
 
     @classmethod
     def in_file(cls, file: SourceFile, value: int, numbers: Sequence[Splice], *, is_named: bool = True) -> BatchSize:
@@ -96,6 +98,7 @@ def batch_sizes(case: Case, *, evaluates: bool = False) -> list[BatchSize]:
             continue
         is_of_evaluation = _EVALUATES.search(name) is not None
         # in this order: of the right kind of run, then the surest, then what is said to be of the training
+        batch = replace(batch, evaluates=is_of_evaluation)
         found.append((is_of_evaluation != evaluates, sureness, not _TRAINS.search(name), batch))
     found.sort(key=lambda one: one[:3])
     if not found:

@@ -5,7 +5,8 @@ results that a loop collects.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -27,6 +28,7 @@ FEWEST_ROUNDS = 3
 """Lengths that a result must have had to be one that a loop makes longer."""
 
 _MOVES = frozenset({"cuda", "to"})
+_LEAVES = frozenset({"cpu", "numpy", "tolist", "save"})
 _JOINS = frozenset({"cat", "concat", "concatenate", "hstack", "vstack"})
 
 
@@ -283,9 +285,19 @@ def joined_results(case: Case) -> ProgramCause | None:
         if ran.fits:
             peak = ran.peak_reserved
             verified_by = BY_REPLAY
-        patch = file.patch(file.spliced(_joined_on_host(file, loop)))
-        remedy = Remedy(label, predicted_peak_bytes=peak, verified_by=verified_by, patch=patch)
-        return ProgramCause(text, (remedy,), is_waste=True)
+        edits, names = _joined_on_host(file, loop)
+        on_host = file.spliced(edits)
+        remedies = [Remedy(label, predicted_peak_bytes=peak, verified_by=verified_by, patch=file.patch(on_host))]
+        # what computes with it behind the loop finds it where it was: on the card, and once
+        once = ran.peak_reserved + max(case.lives.requested[made].max(initial=0), case.found.requested_bytes or 0)
+        back = Remedy(
+            f"{place}: join {name} in host memory, and move it back to the GPU behind the loop",
+            patch=file.patch(_moved_back(file, loop, on_host, names)),
+        )
+        if ran.fits and once <= case.capacity:
+            back = replace(back, predicted_peak_bytes=int(once), verified_by=BY_REPLAY)
+        remedies.insert(int(_leaves_the_card(file, loop, name)), back)
+        return ProgramCause(text, tuple(remedies), is_waste=True)
     return None
 
 
@@ -300,10 +312,30 @@ def _joined(statement: ast.AST | None) -> str:
     return ""
 
 
-def _joined_on_host(file: SourceFile, loop: ast.AST) -> list[Splice]:
-    """Edits by which a loop joins all that it makes longer in host memory, where it also begins."""
+def _leaves_the_card(file: SourceFile, loop: Loop, name: str) -> bool:
+    """Whether all that a function does with a variable behind its loop takes it from the GPU."""
+    scope = next(node for node in reversed(file.path(loop.lineno)[:-1]) if isinstance(node, Function | ast.Module))
+    end = loop.end_lineno or loop.lineno
+    behind = [node for node in ast.walk(scope) if getattr(node, "lineno", 0) > end]
+    takes = [node for node in behind if method_of(node) in _LEAVES]
+    taken = {id(inner) for node in takes for inner in ast.walk(node)}
+    uses = [node for node in behind if _is_name(node, name)]
+    return bool(uses) and all(id(use) in taken for use in uses)
+
+
+def _moved_back(
+    file: SourceFile, loop: Loop, changed: Mapping[int, Sequence[str]], names: Iterable[str]
+) -> dict[int, Sequence[str]]:
+    """``changed`` lines, and behind a loop those that move its results to the GPU."""
+    end = loop.end_lineno or loop.lineno
+    moves = [f"{file.indent(loop.lineno)}{name} = {name}.cuda()" for name in names]
+    return {**changed, end: [*changed.get(end, file.lines[end - 1 : end]), *moves]}
+
+
+def _joined_on_host(file: SourceFile, loop: ast.AST) -> tuple[list[Splice], list[str]]:
+    """Edits by which a loop joins all that it makes longer in host memory, where it also begins, and their names."""
     found = []
-    names = set()
+    names: dict[str, None] = {}
     for statement in ast.walk(loop):
         name = _joined(statement)
         if not name:
@@ -312,7 +344,7 @@ def _joined_on_host(file: SourceFile, loop: ast.AST) -> list[Splice]:
         assert isinstance(statement.value, ast.Call)
         parts = statement.value.args[0]
         assert isinstance(parts, ast.List | ast.Tuple)
-        names.add(name)
+        names[name] = None
         found += [_behind(part, ".detach().cpu()") for part in parts.elts if not _is_name(part, name)]
     for node in file.path(getattr(loop, "lineno", 0)):
         for statement in getattr(node, "body", ()):
@@ -321,7 +353,7 @@ def _joined_on_host(file: SourceFile, loop: ast.AST) -> list[Splice]:
                 is_first = any(isinstance(one, ast.Name) and one.id in names for one in statement.targets)
                 if is_first and not _joined(statement):
                     found.append(_behind(statement.value, ".cpu()"))
-    return found
+    return found, list(names)
 
 
 def _behind(node: ast.expr, text: str) -> Splice:

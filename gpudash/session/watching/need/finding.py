@@ -14,7 +14,14 @@ from pathlib import Path
 
 from gpudash.memory.explaining.pairs import pairs
 from gpudash.memory.explaining.patches import MOST_SOURCE_BYTES
-from gpudash.memory.explaining.whole_need import changes_the_run, to_be_tried, with_need, with_tried, without_need
+from gpudash.memory.explaining.whole_need import (
+    changes_the_run,
+    to_be_tried,
+    with_need,
+    with_settings_replayed,
+    with_tried,
+    without_need,
+)
 from gpudash.session.watching.need.failed_run import LEFT, FailedRun, NeedUnknownError, ProgramRerun, RemedyFailsError
 from gpudash.session.watching.need.numberless_run import FullCard, NumberlessRun
 from gpudash.session.watching.need.whole_run import WholeRun
@@ -102,6 +109,7 @@ class NeedSearch:
             found = with_need(found, need)
         else:
             found = replace(found, need=need)
+        found = with_settings_replayed(found, run.cards)
         return self._with_tried(found, lambda remedy: self._numberless(found, remedy))
 
     def _with_numbers(self, found: Explanation, spent_s: float) -> Explanation:

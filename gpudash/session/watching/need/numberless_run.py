@@ -60,6 +60,9 @@ class NumberlessRun(ProgramRerun):
         request, environment, failed, requested, remedy: as of `ProgramRerun`; the variables without gpudash's own.
         found: why its memory ran out.
         card: whose it was.
+
+    Attributes:
+        cards: what it asked of each, once it was followed.
     """
 
     def __init__(
@@ -77,6 +80,7 @@ class NumberlessRun(ProgramRerun):
         self._found = found
         self._card = card
         self._attempts: list[Attempt] = []
+        self.cards: Sequence[CardRequests] = ()
 
     @property
     def limit_s(self) -> float:
@@ -126,6 +130,7 @@ class NumberlessRun(ProgramRerun):
             card.index == self._card.index and card.agrees_with(self._found) for card in cards
         ):
             raise NeedUnknownError(unknown("run again without numbers, the program asks for other memory than it did"))
+        self.cards = cards
         return self._need(followed, cards)
 
     def _need(self, followed: FollowedRun, cards: Sequence[CardRequests]) -> Need:

@@ -107,7 +107,8 @@ class FollowedProgram:
 
     Args:
         steps: of its optimizer that are followed.
-        whole_s: processor time in seconds, from its start on, in which the program may come to its own end after them.
+        whole_s: processor time in seconds, from its start on, in which the program may come to its own end after them,
+            and after equal passes of an inference.
         send: sends a message about what came of it.
     """
 
@@ -309,7 +310,8 @@ class FollowedProgram:
         else:
             self._equal = 0
         self._pass = now
-        if self._equal >= EQUAL_PASSES:
+        # one that may come to its own end is let: what follows its batches may fail
+        if self._equal >= EQUAL_PASSES and _spent_s() >= self._whole_s:
             self._end_remark = ENDED_EQUAL.format(count=EQUAL_PASSES)
             self._end()
 

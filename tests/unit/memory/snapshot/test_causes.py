@@ -250,6 +250,7 @@ def test_a_file_of_settings_that_the_command_names_counts_more_than_the_program_
 def test_of_an_evaluation_that_was_refused_its_own_batch_is_made_smaller() -> None:
     found = explained_with("batch_size, test_batch_size = 32, 64", function="validate")
     assert changed(found.remedies[0].patch)[1:] == ["+batch_size, test_batch_size = 32, 16"]
+    assert "optimizer step" not in found.remedies[0].change
 
 
 def test_a_batch_is_named_also_where_state_for_every_weight_would_leave_it_no_room() -> None:
@@ -373,7 +374,7 @@ def longer(lines: dict[int, str]) -> Explanation:
 
 
 def test_results_that_a_loop_joins_are_collected_in_host_memory_all_of_them() -> None:
-    found = longer(COLLECTS)
+    found = longer({**COLLECTS, 43: "    torch.save(logits.cpu(), path)"})
     assert found.cause.startswith("train.py:41 makes logits longer in every round of its loop, and has it twice ")
     assert changed(found.remedies[0].patch) == [
         f"-{COLLECTS[39]}",
@@ -383,6 +384,12 @@ def test_results_that_a_loop_joins_are_collected_in_host_memory_all_of_them() ->
         "+        logits = torch.cat([logits, model(x).detach().cpu()], 0)",
         "+        targets = torch.cat((targets, y.detach().cpu()))",
     ]
+
+
+def test_joined_results_with_which_the_program_may_compute_are_moved_back_behind_the_loop() -> None:
+    first, second = longer(COLLECTS).remedies[:2]
+    assert changed(first.patch)[-2:] == ["+    logits = logits.cuda()", "+    targets = targets.cuda()"]
+    assert first.verified_by and "logits.cuda()" not in second.patch
 
 
 INNER = {
