@@ -104,9 +104,9 @@ class ChangePanel(QFrame):
         if run.running and not self._trial_on:
             self.say("")
         self._trial_on = run.running
-        peak = run.peak_reserved_bytes
-        self.figure.setText("" if peak is None else format_bytes(peak))
-        self.figure.setVisible(peak is not None)
+        peak = run.peak_reserved_bytes or 0
+        self.figure.setText(format_bytes(peak) if peak else "")
+        self.figure.setVisible(peak > 0)
         role, text = _trial_text(run, self._refused_total, steps_before)
         set_role(self.figure, role)
         self.saved.setText(text)
@@ -222,6 +222,8 @@ def _instead(refused_total: int) -> str:
 def _trial_text(run: RunView, refused_total: int, steps_before: int) -> tuple[str, str]:
     """How the figure looks, and what stands behind it."""
     steps = f"{format_count(run.step)} step{'' if run.step == 1 else 's'}"
+    if run.running and not run.peak_reserved_bytes:
+        return "figure", "The program starts, with the change."
     if run.running:
         return "figure", f"at the peak so far, after {steps} of a run with the change."
     if run.status == "finished":
