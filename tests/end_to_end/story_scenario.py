@@ -20,13 +20,13 @@ TRAINS = """
 import torch
 from torch import nn
 
-replay = torch.empty(114_688, 128, 128, device="cuda")
+replay = torch.empty(131_072, 128, 128, device="cuda")
 layers = [layer for _ in range(16) for layer in (nn.Linear(64, 64), nn.GELU())]
 model = nn.Sequential(*layers).cuda()
 optimizer = torch.optim.AdamW(model.parameters())
 
-for step in range(5):
-    x = replay[torch.randint(len(replay), (1024,))].view(-1, 64)
+for step in range(3):
+    x = replay[torch.randint(len(replay), (512,))].view(-1, 64)
     loss = (model(x) - x).square().mean()
     loss.backward()
     optimizer.step()
