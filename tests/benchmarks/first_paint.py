@@ -1,4 +1,5 @@
-"""Time from the start of ``gpudash`` to the first painted window, with torch installed and with it hidden.
+"""Time from the start of ``gpudash`` to the first painted window, with torch installed and with it hidden; its CPU time
+beside that of importing what it is drawn with.
 
 Python's bytecode is kept, as it is where gpudash is installed: a start before the measured ones compiles it.
 """
@@ -18,8 +19,11 @@ PROGRAM = """
 import sys
 if {hide}:
     sys.modules["torch"] = None
-import gc, json, os, time
+import gc, importlib, json, os, time
+from gpudash.cli.qt import BEFORE_QT
 gc.disable()  # as the command does, which would only do so below
+for module in BEFORE_QT:
+    importlib.import_module(module)
 from PySide6.QtCore import QTimer
 from gpudash.ui.window.main_window import MainWindow
 
@@ -32,7 +36,7 @@ def tell(window, event):
     with open("/proc/self/stat") as stat:
         ticks = int(stat.read().rpartition(")")[2].split()[19])
     running_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-    print(json.dumps({{"s": running_s, "cpu_s": time.thread_time()}}), flush=True)
+    print(json.dumps({{"s": running_s, "cpu_s": time.thread_time(), "all_cpu_s": time.process_time()}}), flush=True)
     QTimer.singleShot(0, window.close)
 
 MainWindow.paintEvent = tell
@@ -40,33 +44,48 @@ from gpudash.cli import run
 run([])
 """
 
+IMPORTS = """
+import PySide6, pyqtgraph
+import time
+print(time.process_time())
+"""
+
 
 def measure() -> dict[str, float]:
-    """Median seconds to the first paint, with and without torch, and their ratio; with torch the GUI thread's CPU."""
+    """Median seconds to the first paint, with and without torch, and their ratio; with torch the GUI thread's CPU, and
+    that of the process over that of its imports.
+    """
     found: dict[bool, list[dict[str, float]]] = {False: [], True: []}
+    imports = []
     start(hide=True)
     for _round in range(ROUNDS):
         for hide in found:
             found[hide].append(start(hide))
+        imports.append(float(_printed(IMPORTS)))
     with_torch, without = (statistics.median(told["s"] for told in found[hide]) for hide in (False, True))
     return {
         "with_torch_s": with_torch,
         "without_torch_s": without,
         "with_torch_over_without": with_torch / without,
         "gui_cpu_s": statistics.median(told["cpu_s"] for told in found[False]),
+        "cpu_over_imports": statistics.median(told["all_cpu_s"] for told in found[False]) / statistics.median(imports),
     }
 
 
 def start(hide: bool) -> dict[str, float]:
     """Start ``gpudash`` and close its window at once: seconds to the first paint, and CPU seconds of the GUI thread."""
+    told: dict[str, float] = json.loads(_printed(PROGRAM.format(hide=hide)).splitlines()[0])
+    return told
+
+
+def _printed(code: str) -> str:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     bytecode = Path(os.environ.get("GPUDASH_HOME", "build/bench")) / "bytecode"
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(hide=hide)],
+        [sys.executable, "-c", code],
         env={**environment, "PYTHONPYCACHEPREFIX": str(bytecode.absolute())},
         capture_output=True,
         text=True,
         check=True,
     )
-    told: dict[str, float] = json.loads(done.stdout.splitlines()[0])
-    return told
+    return done.stdout

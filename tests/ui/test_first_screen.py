@@ -284,13 +284,13 @@ class TestPanels:
         panel.show_models([], known_models())
         assert panel._title.text() == USUAL
         assert texts(panel.list.shown)[:2] == [
-            "gpt2, 124 M, at least 475 MiB, 9.5 spare",
-            "Llama-3.2-1B, 1.2 B, at least 2.30 GiB, 7.7 spare",
+            "gpt2, 124 M, at least 475 MiB, ✓ 9.5 spare",
+            "Llama-3.2-1B, 1.2 B, at least 2.30 GiB, ✓ 7.7 spare",
         ]
         cached = NamedModel("tiny", "me/tiny", Path("/nowhere"), 4 * 10**9, 8 * GIB, cached=True)
         panel.show_models([cached], known_models())
         assert panel._title.text() == CACHED
-        assert texts(panel.list.shown) == ["tiny, 4.0 B, at least 8.00 GiB, 2.0 spare"]
+        assert texts(panel.list.shown) == ["tiny, 4.0 B, at least 8.00 GiB, ✓ 2.0 spare"]
         next(button for button in panel.tasks.buttons() if button.text() == "training").click()
         assert texts(panel.list.shown) == ["tiny, 4.0 B, at least 32.0 GiB, ✕ 22.0 short"]
         chosen: list[tuple[str, str]] = []

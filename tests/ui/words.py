@@ -88,10 +88,16 @@ def _cut(window: QWidget) -> Iterator[str]:
                 yield f"cut at the right: {text!r} has {room.width()} px"
             if metrics.height() > widget.height() + 1:
                 yield f"too low: {text!r}"
-        elif widget.width() + 1 < widget.sizeHint().width() or widget.height() + 1 < widget.minimumSizeHint().height():
+        elif widget.width() + 1 < widget.sizeHint().width() or widget.height() + 1 < _least_height(widget):
             yield f"button cut: {text!r} {widget.size()} of {widget.sizeHint()}"
         if not _scrolled(widget) and widget.visibleRegion().boundingRect() != widget.rect():
             yield f"partly outside its parent: {text!r}"
+
+
+def _least_height(widget: QWidget) -> int:
+    """What the style sheet says where it says something, which a layout goes by, and never less than the words."""
+    least = widget.minimumHeight() or widget.minimumSizeHint().height()
+    return max(least, widget.fontMetrics().height())
 
 
 def _scrolled(widget: QWidget) -> bool:

@@ -304,6 +304,8 @@ def _block_cards(held: Sequence[StageBlock], moment: LineMoment | None) -> tuple
     found = [block for block in held if block.bytes >= least]
     host = moment.host if moment is not None else ()
     found += [StageBlock(block.name, float(block.bytes), "host", remark="on the CPU") for block in host]
+    if len(found) > MOST_BLOCKS:  # a workspace is beside its line, and in the plot: the line's own blocks go first
+        found = [block for block in found if block.kind != WORKSPACE]
     if len(found) <= MOST_BLOCKS:
         return tuple(found)
     by_size = sorted(found, key=lambda block: -block.bytes)

@@ -104,9 +104,9 @@ class ChangePanel(QFrame):
         if run.running and not self._trial_on:
             self.say("")
         self._trial_on = run.running
-        peak = run.peak_reserved_bytes
-        self.figure.setText("" if peak is None else format_bytes(peak))
-        self.figure.setVisible(peak is not None)
+        peak = run.peak_reserved_bytes or 0
+        self.figure.setText(format_bytes(peak) if peak else "")
+        self.figure.setVisible(peak > 0)
         role, text = _trial_text(run, self._refused_total, steps_before)
         set_role(self.figure, role)
         self.saved.setText(text)
@@ -134,7 +134,7 @@ class ChangePanel(QFrame):
             peak = offer.remedy.predicted_peak_bytes
         if peak is not None:
             self.figure.setText(format_bytes(peak))
-            self.saved.setText(f"at the peak instead of the {format_bytes(self._refused_total)} that were asked for.")
+            self.saved.setText(f"{_instead(self._refused_total)}.")
         elif offer is not None:
             self.saved.setText(offer.remedy.change)
         self.figure.setVisible(peak is not None)
@@ -214,14 +214,21 @@ def _title(offer: Offer | None) -> str:
     return f"THE CHANGE, {format_count(lines)} LINES"
 
 
+def _instead(refused_total: int) -> str:
+    """Of a peak: what it is less than. That was asked for and not had, so that it is above the peak of the plot."""
+    return f"at the peak instead of the {format_bytes(refused_total)} that were asked for"
+
+
 def _trial_text(run: RunView, refused_total: int, steps_before: int) -> tuple[str, str]:
     """How the figure looks, and what stands behind it."""
     steps = f"{format_count(run.step)} step{'' if run.step == 1 else 's'}"
-    instead = f"at the peak instead of {format_bytes(refused_total)}"
+    if run.running and not run.peak_reserved_bytes:
+        return "figure", "The program starts, with the change."
     if run.running:
         return "figure", f"at the peak so far, after {steps} of a run with the change."
     if run.status == "finished":
-        return "figure-good", f"{instead}. It ran to its end, {steps}, and not only to step {steps_before}."
+        saved = _instead(refused_total)
+        return "figure-good", f"{saved}. It ran to its end, {steps}, and not only to step {steps_before}."
     if run.status == "cancelled":
         return "figure", f"at the peak until it was stopped, after {steps}."
     if run.status == "out_of_memory":

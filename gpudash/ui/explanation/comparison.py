@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +48,9 @@ FILL_ALPHA = 0.62
 
 BEFORE_NAMED = 0.8
 """Part of the axis across up to which a run that ended has its name behind its end."""
+
+EARLY = 0.4
+"""Part of the axis across up to which a run that ended leaves the right side free."""
 
 TICK_PX = 80.0
 """Logical pixels between numbers of steps."""
@@ -206,7 +209,7 @@ class _Head(QWidget):
         }
         self._steps.setText(text[run.status])
         peak = run.peak_reserved_bytes
-        self._peak.setText("" if peak is None else f"peak {format_bytes(peak)}")
+        self._peak.setText(f"peak {format_bytes(peak)}" if peak else "")  # 0 while it starts
         set_role(self._peak, ROLES.get(run.status, "figure-small"))
 
 
@@ -332,9 +335,13 @@ def course_scene(
     items.append(SceneCurve(x, course.reserved, LINES.get(course.status, "reserved")))
     if room:
         items.append(SceneLevel(float(room), "room"))
-        # at the left, where what grows is still below it
         text = f"{format_bytes(room)}, all there is"
-        items.append(SceneNote(0.0, float(room), text, "room", right=scale(6), down=scale(13)))
+        place = SceneNote(0.0, float(room), text, "room", right=scale(6), down=scale(13))
+        # At the left, where what grows is still below it; one that was full early has ended at the right.
+        full = x if other is None else axes.across(other)
+        if len(full) and full[-1] < EARLY * axes.end:
+            place = replace(place, place=axes.end, anchor="end", right=-scale(6))
+        items.append(place)
     known = np.flatnonzero(np.isfinite(course.reserved))
     if failed and len(known):
         items.append(SceneDot(float(x[known[-1]]), float(course.reserved[known[-1]]), "refused", scale(5)))

@@ -384,8 +384,6 @@ class FitPanel(QWidget):
         self._legend.deleteLater()
         self._legend = self._make_legend([] if prediction is None else prediction.segments)
         _say(self._model, [] if prediction is None else prediction.model_lines)
-        # Behind the model, before the rows.
-        self._column.insertWidget(1, self._legend)
         untried = []
         if prediction is not None and self._whole:
             untried = [prediction.untried]
@@ -401,9 +399,13 @@ class FitPanel(QWidget):
                 row.set_locked(self._running)
             else:
                 old.remove(row)
-            # Two widgets stand before the rows: the model and the legend.
-            self._column.insertWidget(place + 2, row)
+            self._column.insertWidget(place + 1, row)  # behind the model
             self._rows.append(row)
+        # What would fit is what is asked where nothing does; the parts are at the peak in the plot, too.
+        before = 1
+        if prediction is not None and prediction.estimate.fits is False:
+            before += len(self._rows)
+        self._column.insertWidget(before, self._legend)
         for row in old:
             self._column.removeWidget(row)
             row.hide()

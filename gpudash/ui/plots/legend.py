@@ -33,7 +33,8 @@ from gpudash.ui.widgets.layouts import in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip, without_mnemonics
 from gpudash.ui.widgets.text_size import scaled, text_scale
 
-HEIGHT_PX = 18
+HEIGHT_PX, LOW_PX = 24, 18
+"""Of the line, whose entries are clicked: a smaller target is hard to hit; and where plots have too little room."""
 
 ONLY_PX = 24
 """Room for "only", which shows while the pointer is on its entry."""
@@ -108,7 +109,8 @@ class LegendEntry(QWidget):
         self._only.clicked.connect(lambda: self.clicked.emit(self.spec.name, True))
         self._only.hide()
         self._roomy = True
-        self.button.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
+        for button in (self.button, self._only):  # as high as the line, to be hit
+            button.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Ignored)
         in_row(self.button, self._only, parent=self, margins=(0, 0, 0, 0), spacing=0)
         self._measure()
         self.set_palette(palette)
@@ -130,7 +132,6 @@ class LegendEntry(QWidget):
     def _measure(self) -> None:
         """Take the room that the text size in force needs."""
         self._only.setFixedWidth(scaled(ONLY_PX))
-        self.setFixedHeight(scaled(HEIGHT_PX))
 
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)
@@ -187,7 +188,7 @@ class LevelKey(QWidget):
         self._texts: list[str] = []
         self.levels: Sequence[PlotLevel] = ()
         self.setProperty("role", "legend")
-        self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
+        self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Preferred)
 
     def set_palette(self, palette: Palette) -> None:
         self._palette = palette
@@ -225,7 +226,7 @@ class LevelKey(QWidget):
             metrics = QFontMetrics(self._font)
             self._texts = [metrics.elidedText(names[0], Qt.TextElideMode.ElideRight, room - scaled(AROUND_PX))]
         width = sum(self._widths(self._texts))
-        self.setFixedSize(width, scaled(HEIGHT_PX))
+        self.setFixedWidth(width)
         self.update()
         return width
 
@@ -278,7 +279,8 @@ class Legend(QWidget):
         self._hidden: set[str] = set()
         self._hidden_before: set[str] = set()
         self._entries: list[LegendEntry] = []
-        self.setFixedHeight(scaled(HEIGHT_PX))
+        self._height = HEIGHT_PX
+        self.setFixedHeight(scaled(self._height))
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self._row = QHBoxLayout(self)
         # The row must not ask for the width of all names: `_fit` decides what has room.
@@ -349,7 +351,14 @@ class Legend(QWidget):
         return entry
 
     def minimumSizeHint(self) -> QSize:
-        return QSize(80, scaled(HEIGHT_PX))
+        return QSize(80, scaled(self._height))
+
+    def set_low(self, low: bool) -> None:
+        """Be as low as words need, or as high as what is clicked should be."""
+        self._height = HEIGHT_PX
+        if low:
+            self._height = LOW_PX
+        self.setFixedHeight(scaled(self._height))
 
     def set_palette(self, palette: Palette) -> None:
         self._palette = palette
@@ -415,7 +424,7 @@ class Legend(QWidget):
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)
         if event.type() is QEvent.Type.FontChange:
-            self.setFixedHeight(scaled(HEIGHT_PX))
+            self.setFixedHeight(scaled(self._height))
             self._fit()
 
     def _fit(self) -> None:

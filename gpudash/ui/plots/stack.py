@@ -126,6 +126,7 @@ class PlotStack(QFrame):
         self._readout_wanted = True
         self._alone = False
         self._legends = FocusGroup(self)
+        self._canvases = FocusGroup(self, upright=True)
         self._card_above = False
         self._card_at: QPoint | None = None
         self._cover: QWidget | None = None
@@ -185,6 +186,7 @@ class PlotStack(QFrame):
             plot.set_spec(spec)
         self._order = names
         self._column.place(self.plots)
+        self._canvases.hold([plot.canvas for plot in self.plots])
         # Axes keep their greatest width, so that plots do not jump; other curves or units begin anew.
         if [(spec.id, spec.curves, spec.unit) for spec in shown] != [(s.id, s.curves, s.unit) for s in specs]:
             self._axes = (0.0, 0.0)

@@ -9,12 +9,8 @@ from PySide6.QtCore import QEvent, QObject, Qt
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QWidget
 
-_STEPS = {
-    Qt.Key.Key_Left: -1,
-    Qt.Key.Key_Up: -1,
-    Qt.Key.Key_Right: 1,
-    Qt.Key.Key_Down: 1,
-}
+_UPRIGHT = {Qt.Key.Key_Up: -1, Qt.Key.Key_Down: 1}
+_ALONG = {Qt.Key.Key_Left: -1, Qt.Key.Key_Right: 1}
 
 
 class FocusGroup(QObject):
@@ -22,13 +18,22 @@ class FocusGroup(QObject):
 
     The arrow keys are also keys of the plots around, so that a member takes them before a shortcut does.
 
+    Args:
+        upright: whether the members lie above each other and leave Left and Right to others; a click gives those the
+            focus too.
+
     Attributes:
         members: in the order of the arrow keys.
         joined: the groups that are one stop with this one, in their order; itself among them.
     """
 
-    def __init__(self, parent: QObject, members: Sequence[QWidget] = ()) -> None:
+    def __init__(self, parent: QObject, members: Sequence[QWidget] = (), *, upright: bool = False) -> None:
         super().__init__(parent)
+        self._steps = _UPRIGHT
+        self._stop, self._other = Qt.FocusPolicy.StrongFocus, Qt.FocusPolicy.ClickFocus
+        if not upright:
+            self._steps = _UPRIGHT | _ALONG
+            self._stop, self._other = Qt.FocusPolicy.TabFocus, Qt.FocusPolicy.NoFocus
         self.members: list[QWidget] = []
         self.joined: list[FocusGroup] = [self]
         self.hold(members)
@@ -52,12 +57,12 @@ class FocusGroup(QObject):
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         if event.type() in (QEvent.Type.FocusIn, QEvent.Type.Show, QEvent.Type.Hide, QEvent.Type.EnabledChange):
             self._choose_stop()
-        elif isinstance(event, QKeyEvent) and event.key() in _STEPS and not event.modifiers():
+        elif isinstance(event, QKeyEvent) and event.key() in self._steps and not event.modifiers():
             if event.type() is QEvent.Type.ShortcutOverride:
                 event.accept()
                 return True
             if event.type() is QEvent.Type.KeyPress:
-                self._move(watched, _STEPS[Qt.Key(event.key())])
+                self._move(watched, self._steps[Qt.Key(event.key())])
                 return True
         return super().eventFilter(watched, event)
 
@@ -79,8 +84,8 @@ class FocusGroup(QObject):
         before = [member for member in there if member.focusPolicy() & Qt.FocusPolicy.TabFocus]
         stop = next(iter(focused or before or there), None)
         for member in self._all():
-            policy = Qt.FocusPolicy.NoFocus
+            policy = self._other
             if member is stop:
-                policy = Qt.FocusPolicy.TabFocus
+                policy = self._stop
             if member.focusPolicy() != policy:
                 member.setFocusPolicy(policy)

@@ -79,6 +79,9 @@ NEAR, NEAR_BAND = 90, 40
 """How far a channel of a pixel may be from the colour of a line, whose smooth edges mix it with the ground, and of a
 band, beside which is a fainter one."""
 
+DASH_PX = 5
+"""How far across a dash may lie from that of the other picture: their curves are as long to a pixel, which adds up."""
+
 AGREEMENT = 0.97
 """Share of a curve's pixels beside which the other picture has one, at least."""
 
@@ -91,7 +94,10 @@ def agreement(one: np.ndarray, other: np.ndarray, curve: CurveSpec) -> float:
     colour, near = _channels(DARK.curves[curve.colour]), NEAR_BAND if curve.stack else NEAR
     masks = [_edge(np.abs(found - colour).max(axis=2) < near) for found in (one, other)]
     assert all(mask.sum() > 100 for mask in masks), "the curve is in both pictures"
-    return min(float((mask & _grown(wide)).sum() / mask.sum()) for mask, wide in (masks, masks[::-1]))
+    reach = 1
+    if curve.style == "dash":
+        reach = DASH_PX
+    return min(float((mask & _grown(wide, reach)).sum() / mask.sum()) for mask, wide in (masks, masks[::-1]))
 
 
 def _edge(mask: np.ndarray) -> np.ndarray:
@@ -103,9 +109,9 @@ def _channels(colour: str) -> np.ndarray:
     return np.array([found.blue(), found.green(), found.red()])
 
 
-def _grown(mask: np.ndarray) -> np.ndarray:
+def _grown(mask: np.ndarray, reach: int) -> np.ndarray:
     grown = mask.copy()
-    for across in (-1, 0, 1):
+    for across in range(-reach, reach + 1):
         for down in (-1, 0, 1):
             grown |= np.roll(mask, (down, across), axis=(0, 1))
     return grown

@@ -86,6 +86,7 @@ class ModelPanel(StartPanel):
         self.field.setMinimumContentsLength(12)
         self.field.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         line = self.line
+        line.setAccessibleName("Model")
         line.setPlaceholderText(PLACEHOLDER)
         line.setAcceptDrops(False)  # files dropped on the window are opened, wherever they fall
         line.returnPressed.connect(self.choose_typed)

@@ -133,13 +133,13 @@ class ScriptPanel(StartPanel):
 
 
 def left_cell(free: int | None, needed: int) -> RowCell:
-    """What would be left of what is free, or is missing."""
+    """What would be left of what is free, or is missing; a sign goes with the colour."""
     if free is None:
         return RowCell("", right=True)
     left = free - needed
     if left < 0:
         return RowCell(f"✕ {-left / GIB:.1f} short", "critical", right=True)
-    return RowCell(f"{left / GIB:.1f} spare", "good", right=True)
+    return RowCell(f"✓ {left / GIB:.1f} spare", "good", right=True)
 
 
 class DropArea(QWidget):

@@ -14,7 +14,7 @@ from datetime import datetime
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtCore import QEvent, QSize, Qt, Signal
 from PySide6.QtGui import QFontDatabase, QResizeEvent
 from PySide6.QtWidgets import (
     QPushButton,
@@ -206,6 +206,11 @@ class LowerTabs(QWidget):
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Preferred)
         for position in range(self.bar.count()):
             self.bar.setTabToolTip(position, "Click to open" if collapsed else "Click the open tab to collapse")
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() in (QEvent.Type.FontChange, QEvent.Type.StyleChange):
+            self.set_collapsed(self._collapsed)
 
     def usual_height(self, whole: int) -> int:
         """Logical pixels for the open tabs where they and the plots share ``whole``."""

@@ -662,7 +662,9 @@ class _Captions:
             widest = self._small.horizontalAdvance(str(panel.ghost.steps)) + 6
             for stage in panel.stages:
                 middle, width = place.left() + (stage.start + stage.end) / 2 * place.width(), len(panel.stages) * widest
-                if stage.name and width < place.width():
+                # What comes after the last step may be too narrow for a number of its own.
+                own = (stage.end - stage.start) * place.width()
+                if stage.name and width < place.width() and own >= widest - 6:
                     half = self._small.horizontalAdvance(stage.name) / 2 + 1
                     found.append(Label(stage.name, QRectF(middle - half, top, 2 * half, self._small.height())))
         return found
