@@ -29,12 +29,13 @@ from gpudash.cli.terminal.output import (
     stdout,
 )
 from gpudash.cli.terminal.workload_flags import SpecHelp, WorkloadOptions, has_fields, no_workload, parsed_fields
-from gpudash.devices.known_gpus import KnownGpu, find
+from gpudash.devices.known_gpus import KnownGpu
 from gpudash.devices.names import kind_of, size_of
-from gpudash.memory.serving.plan import ModelServer, ServerCard, ServerFlags, ServingAnswer
-from gpudash.session.predicting.server_time import server_times
+from gpudash.memory.serving.plan import ServerCard, ServerFlags, ServingAnswer
+from gpudash.memory.serving.server_time import server_times
 from gpudash.specs import ModelSpec, Spec, TrainingSpec, build, workloads
 from gpudash.specs.invalid import did_you_mean
+from gpudash.specs.model import SERVE
 from gpudash.system.garbage import without_collection
 from gpudash.system.own_cards import own_cards
 from gpudash.system.settings import load_settings
@@ -58,8 +59,6 @@ AS_CUDA_FORM = "Write for example: gpudash estimate --callable train.py:build --
 PROGRAM_FORM = "Write for example: gpudash estimate --simulate 24GiB -- python train.py --epochs 3"
 
 Ask = Callable[["Session", str], int]
-
-SERVE = "serve"
 
 SERVE_FLAGS = "The guide's page on serving lists the flags."
 
@@ -246,6 +245,8 @@ def _predicted(
         whole = build(spec_type, given, options.preset)
     except ValueError as error:
         raise RequestError(f"{error}.", f"gpudash estimate {spec_type.name} --help lists what is allowed.") from None
+    if isinstance(whole, ModelSpec) and whole.task == SERVE:
+        raise RequestError("A server is asked about by --model.", f"gpudash estimate --model {whole.path} --task serve")
 
     def ask(session: "Session", device: str) -> int:
         if problems := whole.problems(device):
@@ -524,7 +525,7 @@ def estimate_serving(path: str, arguments: Sequence[str], options: "WorkloadOpti
         RequestError: one sentence, when the model, a flag or the card cannot be.
     """
     from gpudash.simulator.dry_run.refusals import CannotPredictError
-    from gpudash.simulator.models.config import read
+    from gpudash.workloads.predicting.servers import model_server
 
     # Both spellings, with a value behind `=` or after it.
     if any(word.partition("=")[0] == "--devices" for word in arguments):
@@ -533,17 +534,7 @@ def estimate_serving(path: str, arguments: Sequence[str], options: "WorkloadOpti
     if options.preset is not None or options.memory_cap is not None:
         raise RequestError("A server has no preset and no memory cap.", "Say --gpu-memory-utilization instead.")
     try:
-        found = read(ModelSpec(path=path).folder)
-    except CannotPredictError as error:
-        raise RequestError(str(error), error.remedy) from None
-    tensors: list[tuple[str, str, tuple[int, ...]]] = []
-    if (stored := found.stored) is not None:
-        # For a server only the bytes count: where the files' index names a total alone, one tensor of bytes stands
-        # for all.
-        tensors = [(name, stored.dtypes[name], shape) for name, shape in stored.shapes.items()]
-        tensors = tensors or [("the index's total", "U8", (stored.total_bytes, 1))]
-    try:
-        server = ModelServer(found.values, tensors)
+        server = model_server(ModelSpec(path=path).folder)
         service = server.on(_card(options), serving)
         length = serving.length or service.max_model_len
         for name in ("users", "length", "answer"):
@@ -551,6 +542,8 @@ def estimate_serving(path: str, arguments: Sequence[str], options: "WorkloadOpti
                 raise ValueError(f"--{name} {value} is less than 1.")
         answer = ServingAnswer(path, server, service, length, serving.users)
         times = server_times(answer, own_cards().performance, serving.answer)
+    except CannotPredictError as error:
+        raise RequestError(str(error), error.remedy) from None
     except ValueError as error:
         raise RequestError(str(error), SERVE_FLAGS) from None
     if as_json:
@@ -607,9 +600,4 @@ def _card(options: "WorkloadOptions") -> ServerCard:
         raise RequestError(f"There is no device {name!r}.", DEVICES)
     if name == "cpu" or found["total_bytes"] is None:
         raise RequestError("A server needs a GPU.", "Name a card, such as --simulate h100.")
-    known = find(found["product"])
-    card = ServerCard(found["product"], found["total_bytes"])
-    # A card that is known by name has more facts than its size, which is still that of the card in the machine.
-    if known is None:
-        return card
-    return replace(ServerCard.known(known), total_bytes=found["total_bytes"])
+    return ServerCard.found(found["product"], found["total_bytes"])

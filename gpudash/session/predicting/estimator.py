@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter, ValidationError
 
 from gpudash.memory.predicting.estimate import CardEstimate, Estimate, Target
+from gpudash.memory.serving.on_card import ServerOnCard
 from gpudash.session.child_process import ChildProcess, Waker
 from gpudash.session.predicting.step_times import times_on
 from gpudash.speed.work import StepWork
@@ -61,6 +62,12 @@ def _reader() -> TypeAdapter[Estimate]:
 def _card_reader() -> TypeAdapter[list[CardEstimate]]:
     """As `_reader`, of the cards beside it."""
     return TypeAdapter(list[CardEstimate])
+
+
+@functools.cache
+def _server_reader() -> TypeAdapter[list[ServerOnCard]]:
+    """As `_reader`, of servers."""
+    return TypeAdapter(list[ServerOnCard])
 
 
 def _cards(message: Mapping[str, Any]) -> Mapping[str, CardEstimate]:
@@ -126,6 +133,8 @@ class Answer:
         cards: what is known of the cards that were asked about beside it, by their keys.
         times: how long a step is predicted to take, by the name of the device in question and by the cards' keys; of
             those of which that can be said.
+        servers: of a model that is to be served, what that comes to, by the name of the device in question and by the
+            cards' keys; there is no estimate then.
     """
 
     id: int
@@ -136,6 +145,7 @@ class Answer:
     remedies: Mapping[int, Ghost] = field(default_factory=dict)
     cards: Mapping[str, CardEstimate] = field(default_factory=dict)
     times: Mapping[str, StepTime] = field(default_factory=dict)
+    servers: Mapping[str, ServerOnCard] = field(default_factory=dict)
 
 
 @dataclass
@@ -410,6 +420,10 @@ class Estimator:
             if error:
                 problem = Problem(**error)
             estimate = None
+            if "servers" in message:
+                servers = _server_reader().validate_python(message["servers"])
+                self._report(Answer(request.id, final=final, servers={server.key: server for server in servers}))
+                return
             if not error:
                 # The estimate says with which torch it was made: another Python may have another.
                 child.work = _work(message) or child.work

@@ -59,22 +59,38 @@ def server_times(
     Raises:
         ValueError: one sentence, when an answer leaves no prompt.
     """
-    model = answer.server.model
-
-    def of(service: Service, served: int, length: int) -> ServingTime | None:
-        card = performance_of(service.card.key or service.card.name, own)
-        if card is None or served < 1 or length < 2 or model.family not in KNOWN:
-            return None
-        return server_time(model, service, card, min(answer.users or served, served), length, answer_tokens)
+    requested = requested_time(answer, own, answer_tokens)
 
     def of_way(way: Way) -> ServingTime | None:
         # A way may be shorter requests, of which such an answer leaves no prompt.
         if answer_tokens is not None and answer_tokens >= way.length:
             return None
-        return of(way.service, way.users, way.length)
+        return _time_of(answer, way.service, way.users, way.length, own, answer_tokens)
 
-    requested = of(answer.service, answer.served, min(answer.length, answer.service.max_model_len))
     return ServerTimes(requested, tuple(map(of_way, answer.ways)), tuple(map(of_way, answer.cards)))
+
+
+def requested_time(
+    answer: ServingAnswer, own: Mapping[str, CardPerformance], answer_tokens: int | None = None
+) -> ServingTime | None:
+    """`ServerTimes.requested` alone, with the arguments and errors of `server_times`."""
+    length = min(answer.length, answer.service.max_model_len)
+    return _time_of(answer, answer.service, answer.served, length, own, answer_tokens)
+
+
+def _time_of(
+    answer: ServingAnswer,
+    service: Service,
+    served: int,
+    length: int,
+    own: Mapping[str, CardPerformance],
+    answer_tokens: int | None,
+) -> ServingTime | None:
+    model = answer.server.model
+    card = performance_of(service.card.key or service.card.name, own)
+    if card is None or served < 1 or length < 2 or model.family not in KNOWN:
+        return None
+    return server_time(model, service, card, min(answer.users or served, served), length, answer_tokens)
 
 
 def server_time(
