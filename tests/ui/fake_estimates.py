@@ -48,6 +48,9 @@ class FakeEstimates:
         self.answer = None
         return len(self.questions)
 
+    def leave(self) -> None:
+        """What has been answered stays."""
+
     def newest(self) -> Answer | None:
         return self.answer
 

@@ -189,6 +189,10 @@ class Estimates:
         message |= {"workload": spec.name, "spec": spec.model_dump(mode="json", exclude_defaults=True)}
         return self._estimator.ask(message, TIME_LIMIT_S)
 
+    def leave(self) -> None:
+        """Give up what is being predicted: something else is about to be asked."""
+        self._estimator.leave()
+
     def newest(self) -> Answer | None:
         """What is known of the newest question; ``None`` before its first answer."""
         return self._estimator.newest()

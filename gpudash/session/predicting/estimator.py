@@ -205,6 +205,7 @@ class Estimator:
         # Without the lock (GIL-protected): the reference of a frozen answer is replaced, and none is changed.
         self._changed = threading.Condition()
         self._newest_id = 0
+        self._left_id = 0
         self._wanted: _Request | None = None
         self._answer: Answer | None = None
         self._closing = False
@@ -249,6 +250,15 @@ class Estimator:
                 self._thread.start()
             self._rouse()
             return self._newest_id
+
+    def leave(self) -> None:
+        """Give up what is being predicted, as soon as that can be left; what is known stays.
+
+        The process is free then when the next request comes, which would wait for what it is in the midst of.
+        """
+        with self._changed:
+            self._left_id = self._newest_id
+            self._rouse()
 
     def newest(self) -> Answer | None:
         """What is known of the newest request; ``None`` before its first answer."""
@@ -313,6 +323,9 @@ class Estimator:
         with self._changed:
             # Only looked at: the request stays wanted until there is a process that is ready for it.
             request = self._wanted
+            left = self._left_id
+            self._left_id = 0
+        self._send_leave(left)
         if request is None:
             return
         if self._child is not None and self._child.command != request.command:
@@ -347,6 +360,12 @@ class Estimator:
         child.work = None
         child.request, child.until, child.at_most_until = request, now + request.limit_s, now + request.longest_s
         child.process.send(request.message)
+
+    def _send_leave(self, left: int) -> None:
+        """Let the process leave a request that is not wanted any more; it says when it has."""
+        child = self._child
+        if child is not None and child.request is not None and child.request.id == left:
+            child.process.send({"id": left, "leave": True})
 
     def _start_child(self, request: _Request | None = None) -> bool:
         if request is None:
@@ -414,6 +433,8 @@ class Estimator:
         final = bool(message.get("final"))
         if final:
             child.request = None
+        if message.get("left"):
+            return
         try:
             error = message.get("error")
             problem = None

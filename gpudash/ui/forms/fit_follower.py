@@ -137,6 +137,7 @@ class FitFollower:
         self._fade()
         self._fade_cards()
         self._due = self._clock() + DEBOUNCE_S
+        self._session.estimates.leave()
         self._panel.fit.withdraw(self._panel.correction or PREDICTING)
         self._panel.set_forecast("")
 

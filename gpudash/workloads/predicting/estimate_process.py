@@ -102,6 +102,9 @@ def _answers(query: Mapping[str, Any], dry: DryRun) -> Iterator[dict[str, Any]]:
     from gpudash.simulator.dry_run.refusals import CannotPredictError
 
     try:
+        if "leave" in query:
+            yield {"id": query["id"], "left": True, "final": True}
+            return
         if "server" in query:
             yield {"id": query["id"], "servers": _servers(query), "final": True}
             return
