@@ -30,14 +30,13 @@ from gpudash.cli.terminal.output import (
     stdout,
 )
 from gpudash.cli.terminal.workload_flags import SpecHelp, WorkloadOptions, has_fields, no_workload, parsed_fields
-from gpudash.devices.known_gpus import find
 from gpudash.devices.names import kind_of
 from gpudash.memory.serving.llama_cpp import LlamaFlags
-from gpudash.memory.serving.plan import ModelServer, ServerCard, ServerFlags, ServingAnswer
-from gpudash.memory.serving.served_model import Matrix, ServedModel
-from gpudash.session.predicting.server_time import server_times
+from gpudash.memory.serving.plan import ServerCard, ServerFlags, ServingAnswer
+from gpudash.memory.serving.server_time import server_times
 from gpudash.specs import ModelSpec, Spec, TrainingSpec, build, workloads
 from gpudash.specs.invalid import did_you_mean
+from gpudash.specs.model import SERVE
 from gpudash.system.garbage import without_collection
 from gpudash.system.own_cards import own_cards
 from gpudash.system.settings import load_settings
@@ -45,7 +44,6 @@ from gpudash.system.settings import load_settings
 if TYPE_CHECKING:
     from gpudash.memory.predicting.estimate import Estimate
     from gpudash.session import Answer, Session
-    from gpudash.simulator.models.config import ModelConfig
 
 READY_TIMEOUT_S = 20.0
 """Longest wait for the machine's first readings; a hanging driver is given up sooner."""
@@ -62,12 +60,8 @@ PROGRAM_FORM = "Write for example: gpudash estimate --simulate 24GiB -- python t
 
 Ask = Callable[["Session", str], int]
 
-SERVE = "serve"
-
 OTHER_NAMES = {"--batch-size": "--batch", "--quantization": "--quantisation"}
 """As transformers and vLLM write them."""
-
-SAY_WEIGHTS = "Put its safetensors files or their index beside config.json: they say its weights."
 
 SERVE_FLAGS = "The guide's page on serving lists the flags."
 
@@ -253,6 +247,8 @@ def _predicted(
         whole = build(spec_type, given, options.preset)
     except ValueError as error:
         raise RequestError(f"{error}.", f"gpudash estimate {spec_type.name} --help lists what is allowed.") from None
+    if isinstance(whole, ModelSpec) and whole.task == SERVE:
+        raise RequestError("A server is asked about by --model.", f"gpudash estimate --model {whole.path} --task serve")
 
     def ask(session: "Session", device: str) -> int:
         if problems := whole.problems(device):
@@ -532,7 +528,7 @@ def estimate_serving(path: str, arguments: Sequence[str], options: EstimateOptio
         RequestError: one sentence, when the model, a flag or the card cannot be.
     """
     from gpudash.simulator.dry_run.refusals import CannotPredictError
-    from gpudash.simulator.models.config import read
+    from gpudash.workloads.predicting.servers import model_server
 
     # Both spellings, with a value behind `=` or after it.
     if any(word.partition("=")[0] == "--devices" for word in arguments):
@@ -549,20 +545,7 @@ def estimate_serving(path: str, arguments: Sequence[str], options: EstimateOptio
     if options.preset is not None or options.memory_cap is not None:
         raise RequestError("A server has no preset and no memory cap.", "Say --gpu-memory-utilization instead.")
     try:
-        found = read(found_at)
-    except CannotPredictError as error:
-        raise RequestError(str(error), error.remedy) from None
-    tensors: list[tuple[str, str, tuple[int, ...]]] = []
-    if (stored := found.stored) is not None:
-        # For a server only the bytes count: where the files' index names a total alone, one tensor of bytes stands
-        # for all.
-        tensors = [(name, stored.dtypes[name], shape) for name, shape in stored.shapes.items()]
-        tensors = tensors or [("the index's total", "U8", (stored.total_bytes, 1))]
-    try:
-        built: Sequence[Matrix] = ()
-        if not tensors and not ServedModel(found.values).is_known:
-            built = _built(found)
-        server = ModelServer(found.values, tensors, built)
+        server = model_server(found_at)
         service = server.on(_card(options), serving)
         length = serving.length or service.max_model_len
         for name in ("users", "length", "answer"):
@@ -571,6 +554,8 @@ def estimate_serving(path: str, arguments: Sequence[str], options: EstimateOptio
         answer = ServingAnswer(path, server, service, length, serving.users)
         times = server_times(answer, own_cards().performance, serving.answer)
         offers = table.server_offers(answer, serving, serving.answer)
+    except CannotPredictError as error:
+        raise RequestError(str(error), error.remedy) from None
     except ValueError as error:
         raise RequestError(str(error), SERVE_FLAGS) from None
     if options.json:
@@ -615,17 +600,6 @@ def _estimate_gguf(path: str, arguments: Sequence[str], options: EstimateOptions
     except ValueError as error:
         raise RequestError(str(error), SERVE_FLAGS) from None
     return Exit.FINISHED
-
-
-def _built(config: "ModelConfig") -> "Sequence[Matrix]":
-    """The matrices of a model that transformers builds, where nothing else says what its weights are."""
-    from gpudash.simulator.dry_run.refusals import CannotPredictError
-    from gpudash.simulator.models.matrices import matrices_of
-
-    try:
-        return matrices_of(config)
-    except CannotPredictError as error:
-        raise RequestError(str(error), SAY_WEIGHTS) from None
 
 
 Options = TypeVar("Options", ServingOptions, LlamaOptions)
@@ -677,9 +651,4 @@ def _card(options: EstimateOptions) -> ServerCard:
         return server_card(options.cards[0])
     if without_gpu:
         raise RequestError("A server needs a GPU.", "Name a card, such as --simulate h100.")
-    known = find(found["product"])
-    card = ServerCard(found["product"], found["total_bytes"])
-    # A card that is known by name has more facts than its size, which is still that of the card in the machine.
-    if known is None:
-        return card
-    return replace(ServerCard.known(known), total_bytes=found["total_bytes"])
+    return ServerCard.found(found["product"], found["total_bytes"])

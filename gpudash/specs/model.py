@@ -13,6 +13,12 @@ from gpudash.specs.model_names import ADAPTER, NAME_IT, find_model
 ADAPTED = ("lora", "qlora")
 """Tasks in which adapters learn and the weights stay as they are."""
 
+SERVE = "serve"
+"""The task of a server: many users ask one model, which keeps their tokens' keys and values."""
+
+BUILT = ("train", "lora", "qlora", "infer")
+"""Tasks in which the model itself is run."""
+
 LEARNS = ("train", *ADAPTED)
 """Tasks with an optimizer."""
 
@@ -45,6 +51,12 @@ SPREAD_ONLY = (
 )
 
 
+SERVED_ONLY = (
+    "a server can only be predicted here. To run it, start it as ever, such as vllm serve, and watch it: Watch what "
+    "runs here in the window, or gpudash watch --attach PID"
+)
+
+
 class ModelSpec(Spec):
     """Train a model by its config, or run it."""
 
@@ -62,14 +74,20 @@ class ModelSpec(Spec):
     path: str = field(
         "", "Folder of the model, its config.json, or a name such as Qwen2.5-7B; the weights need not be there"
     )
-    task: Literal["train", "lora", "qlora", "infer"] = field(
+    task: Literal["train", "lora", "qlora", "infer", "serve"] = field(
         "train",
-        "Train all weights, adapters (LoRA), adapters over 4-bit weights (QLoRA), or run a prompt through it",
-        labels={"train": "training", "lora": "LoRA", "qlora": "QLoRA", "infer": "inference"},
+        "Train all weights, adapters (LoRA), adapters over 4-bit weights (QLoRA), run a prompt through it, or serve it "
+        "to many users as vLLM does",
+        labels={"train": "training", "lora": "LoRA", "qlora": "QLoRA", "infer": "inference", "serve": "serving"},
     )
-    batch: int = field(1, "Samples per forward pass", ge=1, le=65536)
+    batch: int = field(1, "Samples per forward pass", when={"task": BUILT}, ge=1, le=65536)
     sequence: int = field(
-        0, "Length of each sequence; 0: 2048, or as many as the model takes", unit="tokens", ge=0, le=2**24
+        0,
+        "Length of each sequence; 0: 2048, or as many as the model takes. Of a server its longest request "
+        "(--max-model-len); 0: as the model has it",
+        unit="tokens",
+        ge=0,
+        le=2**24,
     )
     precision: Literal["auto", "fp32", "bf16", "fp16", "amp", "amp_fp16"] = field(
         "auto",
@@ -77,7 +95,14 @@ class ModelSpec(Spec):
         "autocast, or under fp16 autocast with scaled gradients",
         labels={"auto": "as stored", "amp": "bf16 autocast", "amp_fp16": "fp16 autocast"},
     )
-    steps: int = field(3, "Steps of a run", ge=1, le=10_000_000)
+    steps: int = field(3, "Steps of a run", when={"task": BUILT}, ge=1, le=10_000_000)
+    users: int = field(
+        0,
+        "Requests of the longest length that a server is to serve at a time; 0: as many as have room",
+        when={"task": (SERVE,)},
+        ge=0,
+        le=65536,
+    )
     optimizer: Literal["adamw", "adamw_fused", "adamw8bit", "adafactor", "momentum", "sgd"] = field(
         "adamw", "What updates the weights", more="optimizer", labels=OPTIMIZERS, when={"task": LEARNS}
     )
@@ -108,6 +133,7 @@ class ModelSpec(Spec):
         "auto",
         "How the weights of linear layers are packed; auto: as the config says, and nf4 for QLoRA",
         more="memory",
+        when={"task": BUILT},
         labels={"auto": "as stored", "nf4-double": "nf4, double", "int8": "8 bits", "gptq": "GPTQ", "awq": "AWQ"},
     )
     offload: Literal["none", "activations", "weights"] = field(
@@ -121,6 +147,7 @@ class ModelSpec(Spec):
         "auto",
         "How transformers computes attention: by torch's fused kernels, with all scores at once, or by flash-attn",
         more="memory",
+        when={"task": BUILT},
         labels={"auto": "the model's own", "flash_attention_2": "flash-attn 2"},
     )
     devices: Devices = field(
@@ -136,6 +163,14 @@ class ModelSpec(Spec):
         labels={"ddp": "DDP", "fsdp": "FSDP2"},
         when={"task": LEARNS},
     )
+    tensor_parallel: int = field(
+        1,
+        "Cards of this kind that share the model of a server",
+        more="several devices",
+        when={"task": (SERVE,)},
+        ge=1,
+        le=64,
+    )
     trust_remote_code: bool = field(False, "Run the code that comes with the model in its folder", more="data")
 
     @field_validator("attention", mode="before")
@@ -149,7 +184,7 @@ class ModelSpec(Spec):
     def _ranks_can_train(self) -> ModelSpec:
         if not self.device_names:
             return self
-        if self.task == "infer":
+        if self.task not in LEARNS:
             raise ValueError("devices: several devices train together; choose one for inference, or --task train")
         if self.offload == "weights" and self.parallel != "fsdp":
             raise ValueError("parallel: weights are kept on the host by FSDP2; choose fsdp, or another --offload")
@@ -174,6 +209,14 @@ class ModelSpec(Spec):
             raise ValueError(f"offload: {self.optimizer} does not step on the CPU; choose adamw")
         if self.offload == "weights" and self.precision == "amp_fp16":
             raise ValueError("offload: weights on the host have no scaled gradients here; choose --precision amp")
+        return self
+
+    @model_validator(mode="after")
+    def _can_serve(self) -> ModelSpec:
+        if self.task == SERVE and self.precision.startswith("amp"):
+            raise ValueError("precision: a server computes in one type; choose bf16, fp16, or as stored")
+        if self.task == SERVE and self.quantisation != "auto":
+            raise ValueError("quantisation: a server takes the weights as they are stored; choose auto")
         return self
 
     @property
@@ -218,6 +261,8 @@ class ModelSpec(Spec):
 
     def run_problems(self, device: str) -> list[str]:
         found = self.problems(device)
+        if self.task == SERVE:
+            found.append(SERVED_ONLY)
         if self.missing:
             found.append(self.missing.rstrip("."))
         if self.attention == "flash_attention_2" and not device.startswith("cuda"):

@@ -24,6 +24,10 @@ THIS_PROCESS = "this process"
 """What gpudash with its run is called, where no program of the user's is watched in its place."""
 
 
+LAID_OVER = "laid over"
+"""Table of the series that other runs are in the store as."""
+
+
 @dataclass(frozen=True, slots=True)
 class CurveSpec:
     """One curve of a plot.

@@ -151,6 +151,7 @@ class Store:
         self._buckets = buckets
         self._shown = self.end
         self._series: dict[Key, Series] = {}
+        self._guests: Mapping[Key, Series] = {}
         self._waiting: dict[Key, list[tuple[float, float | None]]] = {key: [] for key in self._backend.keys}
         self._details: list[tuple[Span, Store]] = []
         self._uuids: dict[str, str] = {}
@@ -309,6 +310,8 @@ class Store:
         ``compute_share, communication_share, waiting_share`` (see `RankShares`), of each rank and of "mean".
         """
         key = (table, metric, device)
+        if key in self._guests:
+            return self._guests[key]
         if key in self._waiting:
             self._fetch(key)
         series = self._series.get(key)
@@ -320,6 +323,13 @@ class Store:
         if series is None or time_s is None or time_s >= self.end.newest_s:
             return series
         return series.until(time_s, self._shown.newest(key) if time_s == self.position_s else None)
+
+    def lay_over(self, guests: Mapping[Key, Series]) -> None:
+        """Answer `series` for curves of other runs too, in place of those before: they are drawn, and are no part of
+        what was read (`curves`). Called under the lock."""
+        self._guests = guests
+        self.version += 1
+        self.sharpened += 1
 
     def curves(self) -> Sequence[tuple[Key, Series]]:
         """Every history there is, by table, metric and device."""

@@ -113,7 +113,7 @@ def _curves(
             "inputs": yellow,
             "temporary": brown,
             "workspace": faint,
-            "KV cache": red,
+            "KV cache": blue,
             "no stack recorded": slate,
             "other tensors": violet,
         }

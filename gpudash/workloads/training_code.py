@@ -11,6 +11,7 @@ import math
 
 from gpudash.devices.names import kind_of
 from gpudash.specs import ModelSpec, TrainingSpec
+from gpudash.specs.model import SERVE
 from gpudash.specs.training import (
     CLASSES,
     COLOURS,
@@ -531,8 +532,10 @@ def model_code(spec: ModelSpec, device: str) -> list[str]:
     """The lines of the program.
 
     Raises:
-        ValueError: for packed weights, which need the weights themselves, and for several devices.
+        ValueError: for packed weights, which need the weights themselves, for several devices, and for a server.
     """
+    if spec.task == SERVE:
+        raise ValueError("a server has a program of its own, such as vllm serve")
     if spec.device_names:
         raise ValueError(f"a model over {len(spec.device_names)} devices is not shown; show the program of one device")
     if spec.packed:

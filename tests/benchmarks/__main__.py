@@ -44,6 +44,7 @@ SMALL: dict[str, dict[str, float]] = {
     "lateness": {"SECONDS": 1.0, "SETTLE_S": 0.5},
     "live_view": {"SECONDS": 1.0},
     "profiling": {"RUNS": 1},
+    "redrawing": {"CHANGES": 2},
     "reopening": {"ROWS": 100_000},
     "series_and_recorder": {"ROWS": 5_000, "WINDOWS": 20},
     "serving": {"SCRAPES": 5},

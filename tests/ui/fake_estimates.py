@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from gpudash.devices.names import SimulatedCard, size_of
 from gpudash.drawing.ghost import Ghost
 from gpudash.memory.predicting.estimate import CardEstimate, Estimate, Target
+from gpudash.memory.serving.on_card import ServerOnCard
 from gpudash.session import Answer
 from gpudash.session.predicting.estimator import Problem
 from gpudash.specs import Spec
@@ -47,6 +48,9 @@ class FakeEstimates:
         self.answer = None
         return len(self.questions)
 
+    def leave(self) -> None:
+        """What has been answered stays."""
+
     def newest(self) -> Answer | None:
         return self.answer
 
@@ -64,6 +68,10 @@ class FakeEstimates:
         known = {card.key: card for card in cards}
         number = len(self.questions)
         self.answer = Answer(number, estimate, None, final, ghost, remedies or {}, known, times or {})
+
+    def report_servers(self, servers: Sequence[ServerOnCard]) -> None:
+        """Answer a question about a server."""
+        self.answer = Answer(len(self.questions), final=True, servers={server.key: server for server in servers})
 
     def fail(self, message: str, remedy: str = "") -> None:
         """Answer that nothing can be predicted."""

@@ -192,7 +192,7 @@ class CardTable:
         self, card: SimulatedCard, answer: ServingAnswer, way: Way, answer_tokens: int | None
     ) -> ServerOffer:
         from gpudash.devices.card_performance import performance_of
-        from gpudash.session.predicting.server_time import time_of
+        from gpudash.memory.serving.server_time import time_of
         from gpudash.session.predicting.step_times import reason_for
 
         own = own_cards().performance

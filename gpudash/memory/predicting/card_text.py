@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gpudash.memory.predicting.estimate import CardEstimate
+from gpudash.memory.serving.on_card import ServerOnCard
 from gpudash.speed.time_text import bound_text, rate_text, step_text
 from gpudash.speed.work import StepTime
 from gpudash.units import GIB, format_bytes
@@ -45,8 +46,8 @@ class CardsAnswer:
         reason: why nothing can be said; "" where something can.
     """
 
-    known: Mapping[str, CardEstimate] = field(default_factory=dict)
-    before: Mapping[str, CardEstimate] = field(default_factory=dict)
+    known: Mapping[str, CardEstimate | ServerOnCard] = field(default_factory=dict)
+    before: Mapping[str, CardEstimate | ServerOnCard] = field(default_factory=dict)
     requested: bool = False
     awaited: bool = False
     reason: str = ""
@@ -84,7 +85,7 @@ class CardText:
     """
 
     standing: Standing
-    estimate: CardEstimate | None = None
+    estimate: CardEstimate | ServerOnCard | None = None
     reason: str = ""
     time: StepTime | None = None
 
@@ -95,7 +96,9 @@ class CardText:
 
     @property
     def size(self) -> str:
-        """What is spare or short: "12.8 GiB"; "" where that is not known."""
+        """What is spare or short: "12.8 GiB", or whom a server serves; "" where that is not known."""
+        if isinstance(self.estimate, ServerOnCard):
+            return self.estimate.verdict
         if self._spare is None:
             return ""
         return _size_text(self._spare)
@@ -103,6 +106,8 @@ class CardText:
     @property
     def verdict(self) -> str:
         """The verdict in words: "12.8 GiB spare", "3.1 GiB short", "no answer"."""
+        if isinstance(self.estimate, ServerOnCard):
+            return self.estimate.verdict
         if self._spare is not None:
             return spare_text(self._spare)
         if self.estimate is not None and self.estimate.fills_memory:
@@ -121,6 +126,8 @@ class CardText:
             return "for other values"
         if found is None or self.reason:
             return self.reason
+        if isinstance(found, ServerOnCard):
+            return found.detail
         if found.largest_batch_size is None:
             if found.released_bytes and found.fits:
                 return "after releasing its cache"
@@ -135,6 +142,8 @@ class CardText:
     def share(self) -> float | None:
         """The share of the card that is needed, of others' memory too: 0 to 1; ``None`` where it is not known."""
         found = self.estimate
+        if isinstance(found, ServerOnCard):
+            return found.share
         if found is None or found.needed_bytes is None or not found.capacity_bytes or found.free_bytes is None:
             return None
         taken = found.capacity_bytes - found.free_bytes + found.needed_bytes
@@ -143,6 +152,8 @@ class CardText:
     @property
     def sentence(self) -> str:
         """All of it for who hears it or points at it."""
+        if isinstance(self.estimate, ServerOnCard) and self.standing in ("fits", "uncertain", "short"):
+            return "; ".join((self.estimate.headline, *self.estimate.lines))
         meaning = {"fits": "fits", "uncertain": "may fit", "short": "does not fit", "stale": "not for these values"}
         parts = [meaning.get(self.standing, ""), self.verdict, self.detail]
         if self.time is not None:
@@ -152,7 +163,7 @@ class CardText:
     @property
     def _spare(self) -> int | None:
         found = self.estimate
-        if found is None:
+        if found is None or isinstance(found, ServerOnCard):
             return None
         return found.spare_bytes
 
@@ -176,7 +187,9 @@ def _roughly(size: int) -> int:
     return size // unit * unit
 
 
-def _standing(found: CardEstimate) -> Standing:
+def _standing(found: CardEstimate | ServerOnCard) -> Standing:
+    if isinstance(found, ServerOnCard):
+        return found.standing
     if found.reason or found.peak_allocated_bytes is None or found.free_bytes is None:
         return "refused"
     if found.fits is None:

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
-from gpudash.devices.known_gpus import KNOWN_GPUS, KnownGpu
+from gpudash.devices.known_gpus import KNOWN_GPUS, KnownGpu, find
 from gpudash.memory.quantisation import SERVED
 from gpudash.memory.serving.kv_cache import KvCache, kv_cache, kv_number_bytes
 from gpudash.memory.serving.profiling import MARGIN_BYTES, activation_bytes, graph_bytes, non_torch_bytes
@@ -55,6 +56,14 @@ class ServerCard:
     @classmethod
     def known(cls, gpu: KnownGpu) -> ServerCard:
         return cls(gpu.name, gpu.total_bytes, gpu.capability[0] in (9, 10), gpu.capability < (9, 0), gpu.key)
+
+    @classmethod
+    def found(cls, product: str, total_bytes: int) -> ServerCard:
+        """A card by what its driver calls it: one that is known has more facts than its size, which stays its own."""
+        known = find(product)
+        if known is None:
+            return cls(product, total_bytes)
+        return replace(cls.known(known), total_bytes=total_bytes)
 
     @property
     def takes_large_batches(self) -> bool:
@@ -356,7 +365,7 @@ class ModelServer:
 
 
 class ServingAnswer:
-    """A service, and what would serve as many as asked.
+    """A service, and what would serve as many as asked, which is looked for when it is asked for.
 
     Args:
         path: of the model.
@@ -372,17 +381,33 @@ class ServingAnswer:
         self.service = service
         self.length = length
         self.users = users
-        wanted = users or 1
-        self.way = Way.of("", service, wanted, length)
+        self.way = Way.of("", service, users or 1, length)
         self.served = self.way.users
         self.enough = self.way.enough
-        self.ways: list[Way] = []
-        self.cards: list[Way] = []
+
+    @cached_property
+    def ways(self) -> list[Way]:
+        """Changes of flags that would serve more."""
+        if self._suffices:
+            return []
+        return self.server.ways(self.service, self.users or 1, self.length)
+
+    @cached_property
+    def cards(self) -> list[Way]:
+        """Cards that would serve as many as asked."""
+        if self._suffices:
+            return []
+        return self.server.cards(self.service.flags, self.users or 1, self.length)
+
+    @cached_property
+    def utilisation(self) -> float | None:
+        """The smallest share of the card that would."""
+        return self.server.least_utilisation(self.service.card, self.service.flags, self.users or 1, self.length)
+
+    @property
+    def _suffices(self) -> bool:
         # of a server that starts, and of which nobody asked for more, nothing has to be changed
-        if users is not None or not service.fits:
-            self.ways = server.ways(service, wanted, length)
-            self.cards = server.cards(service.flags, wanted, length)
-        self.utilisation = server.least_utilisation(service.card, service.flags, wanted, length)
+        return self.users is None and self.service.fits
 
     def to_json(self) -> dict[str, Any]:
         """As ``resources/guide/json.md`` has it."""

@@ -21,7 +21,7 @@ from gpudash.session.predicting.estimator import OWN_CODE_COMMAND, TIME_LIMIT_S,
 from gpudash.simulator.device.simulated_gpu import A100, CONTEXT_BYTES
 from gpudash.specs import Spec
 from gpudash.specs.memory_cap import MemoryCap
-from gpudash.specs.model import ModelSpec
+from gpudash.specs.model import SERVE, ModelSpec
 from gpudash.telemetry.store import Store
 from gpudash.units import MIB, format_bytes
 
@@ -117,6 +117,8 @@ class Estimates:
         if isinstance(spec, ModelSpec):
             if spec.missing:
                 raise ValueError(spec.missing)
+            if spec.task == SERVE:
+                return self._ask_server(spec, where, time_limit_s, cards or ())
             model = {"model": spec.model_dump(mode="json"), "alternatives": alternatives, "timeline": timeline}
             command = (*OWN_CODE_COMMAND, python)
             model |= self._cards(where, cards)
@@ -187,6 +189,10 @@ class Estimates:
         message |= {"workload": spec.name, "spec": spec.model_dump(mode="json", exclude_defaults=True)}
         return self._estimator.ask(message, TIME_LIMIT_S)
 
+    def leave(self) -> None:
+        """Give up what is being predicted: something else is about to be asked."""
+        self._estimator.leave()
+
     def newest(self) -> Answer | None:
         """What is known of the newest question; ``None`` before its first answer."""
         return self._estimator.newest()
@@ -224,6 +230,13 @@ class Estimates:
             "ranks": [_plain(_within(rank, cap)) for rank in (targets if split else ranks_on(targets))],
         }
         return self._estimator.ask(whole, time_limit_s, command, longest_s=longest_s)
+
+    def _ask_server(self, spec: ModelSpec, device: str, time_limit_s: float, cards: Sequence[SimulatedCard]) -> int:
+        """Ask what a server of a model takes: a sum for each card, which needs no dry run."""
+        own = {"key": device, "target": _plain(self.target(device))}
+        others = self._cards(device, cards)["cards"]
+        message = {"server": spec.model_dump(mode="json"), "device": device, "cards": [own, *others]}
+        return self._estimator.ask(message, time_limit_s)
 
     def card_requests(self, device: str, cards: Sequence[SimulatedCard]) -> list[CardRequest]:
         """The cards beside ``device`` that are asked about: devices by their names, others as `exact_text` has them."""

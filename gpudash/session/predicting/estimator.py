@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter, ValidationError
 
 from gpudash.memory.predicting.estimate import CardEstimate, Estimate, Target
+from gpudash.memory.serving.on_card import ServerOnCard
 from gpudash.session.child_process import ChildProcess, Waker
 from gpudash.session.predicting.step_times import times_on
 from gpudash.speed.work import StepWork
@@ -61,6 +62,12 @@ def _reader() -> TypeAdapter[Estimate]:
 def _card_reader() -> TypeAdapter[list[CardEstimate]]:
     """As `_reader`, of the cards beside it."""
     return TypeAdapter(list[CardEstimate])
+
+
+@functools.cache
+def _server_reader() -> TypeAdapter[list[ServerOnCard]]:
+    """As `_reader`, of servers."""
+    return TypeAdapter(list[ServerOnCard])
 
 
 def _cards(message: Mapping[str, Any]) -> Mapping[str, CardEstimate]:
@@ -124,6 +131,8 @@ class Answer:
         cards: what is known of the cards that were asked about beside it, by their keys.
         times: how long a step is predicted to take, by the name of the device in question and by the cards' keys; of
             those of which that can be said.
+        servers: of a model that is to be served, what that comes to, by the name of the device in question and by the
+            cards' keys; there is no estimate then.
     """
 
     id: int
@@ -134,6 +143,7 @@ class Answer:
     remedies: Mapping[int, Ghost] = field(default_factory=dict)
     cards: Mapping[str, CardEstimate] = field(default_factory=dict)
     times: Mapping[str, StepTime] = field(default_factory=dict)
+    servers: Mapping[str, ServerOnCard] = field(default_factory=dict)
 
 
 @dataclass
@@ -208,6 +218,7 @@ class Estimator:
         # Without the lock (GIL-protected): the reference of a frozen answer is replaced, and none is changed.
         self._changed = threading.Condition()
         self._newest_id = 0
+        self._left_id = 0
         self._wanted: _Request | None = None
         self._answer: Answer | None = None
         self._closing = False
@@ -252,6 +263,15 @@ class Estimator:
                 self._thread.start()
             self._rouse()
             return self._newest_id
+
+    def leave(self) -> None:
+        """Give up what is being predicted, as soon as that can be left; what is known stays.
+
+        The process is free then when the next request comes, which would wait for what it is in the midst of.
+        """
+        with self._changed:
+            self._left_id = self._newest_id
+            self._rouse()
 
     def newest(self) -> Answer | None:
         """What is known of the newest request; ``None`` before its first answer."""
@@ -316,6 +336,9 @@ class Estimator:
         with self._changed:
             # Only looked at: the request stays wanted until there is a process that is ready for it.
             request = self._wanted
+            left = self._left_id
+            self._left_id = 0
+        self._send_leave(left)
         if request is None:
             return
         if self._child is not None and self._child.command != request.command:
@@ -351,6 +374,12 @@ class Estimator:
         child.work = None
         child.request, child.until, child.at_most_until = request, now + request.limit_s, now + request.longest_s
         child.process.send(request.message)
+
+    def _send_leave(self, left: int) -> None:
+        """Let the process leave a request that is not wanted any more; it says when it has."""
+        child = self._child
+        if child is not None and child.request is not None and child.request.id == left:
+            child.process.send({"id": left, "leave": True})
 
     def _start_child(self, request: _Request | None = None) -> bool:
         if request is None:
@@ -418,12 +447,18 @@ class Estimator:
         final = bool(message.get("final"))
         if final:
             child.request = None
+        if message.get("left"):
+            return
         try:
             error = message.get("error")
             problem = None
             if error:
                 problem = Problem(**error)
             estimate = None
+            if "servers" in message:
+                servers = _server_reader().validate_python(message["servers"])
+                self._report(Answer(request.id, final=final, servers={server.key: server for server in servers}))
+                return
             if not error:
                 # The estimate says with which torch it was made: another Python may have another.
                 child.work = _work(message) or child.work

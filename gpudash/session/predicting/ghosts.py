@@ -21,6 +21,7 @@ from gpudash.memory.allocator.trace import (
 from gpudash.memory.predicting.estimate import Estimate, Target
 from gpudash.memory.predicting.memory_timeline import PHASES, MemoryTimeline
 from gpudash.memory.predicting.prediction import CONTEXT, HELD_BACK
+from gpudash.memory.serving.on_card import KV_CACHE, ServerOnCard
 from gpudash.session.predicting.step_times import stage_seconds
 from gpudash.speed.time_text import about_text
 from gpudash.speed.work import StepTime
@@ -35,6 +36,9 @@ OTHERS = "in use already"
 BY_LIFE = (WEIGHTS, OPTIMIZER_STATE, GRADIENTS, INPUTS, ACTIVATIONS, WORKSPACE, TEMPORARY)
 """The categories as they lie upon one another: what lives longest is lowest, so that its edge stays level."""
 
+
+LOADING, TRYING, SERVING = "weights loaded", "largest step tried", "serving"
+"""Stages of a server's start, as vLLM has them."""
 
 MOST_STEPS = 4096
 """Steps in view whose ends are asked for; of more each would have less than a column of pixels."""
@@ -79,6 +83,28 @@ def recorded_ghost(run: RunView) -> Ghost | None:
             with suppress(KeyError, TypeError, ValueError, OverflowError):
                 return Ghost.from_json(note.details["ghost"])
     return None
+
+
+def server_ghost(server: ServerOnCard) -> Ghost:
+    """The drawing of a server as it starts: what it loads, what its trial run takes beside that, and the KV cache that
+    fills what it is allowed.
+    """
+    parts = server.parts
+    kv_bytes = max(0, server.kv_bytes)
+    # Each stage is as wide as the others: how long they take is not predicted.
+    moments = (
+        (LOADING, ("context", "weights")),
+        (TRYING, ("context", "weights", "activations", "workspace")),
+        (SERVING, ("context", "weights", "activations", "workspace", KV_CACHE)),
+    )
+    sizes = {**parts, KV_CACHE: kv_bytes}
+    ribbons = {
+        name: np.array([float(size) if name in there else 0.0 for _, there in moments]) for name, size in sizes.items()
+    }
+    marks = [(at, 1, name) for at, (name, _) in enumerate(moments)]
+    ghost = Ghost.of(ribbons, marks, capacity=server.capacity_bytes, limit=server.limit_bytes)
+    ghost.prepare()
+    return ghost
 
 
 def ghost_of(timeline: MemoryTimeline, estimate: Estimate, target: Target | None = None) -> Ghost:

@@ -30,6 +30,7 @@ from gpudash.devices.known_gpus import KNOWN_GPUS, KnownGpu, find
 from gpudash.devices.names import SimulatedCard, parse_cards, parse_simulated, size_of
 from gpudash.devices.simulated_cards import exact_text
 from gpudash.memory.predicting.card_text import CardsAnswer, CardText, Standing
+from gpudash.memory.serving.on_card import ServerOnCard
 from gpudash.speed.time_text import rate_text, short_text
 from gpudash.ui.colours import Palette
 from gpudash.ui.widgets.focus_group import FocusGroup
@@ -130,6 +131,9 @@ class ChipContent:
         time = self.text.time
         short = detail.removeprefix("up to ")  # the figure matters more than how it is said
         short = short.removesuffix(UNASKED.removeprefix(UNASKED_SHORT))
+        if isinstance(self.text.estimate, ServerOnCard) and self.text.estimate.speed and not self.used:
+            speed = self.text.estimate.speed
+            return (detail, speed) if has_room(f"{detail}{APART}{speed}") else (detail, "")
         if time is None or self.used:
             return (detail if has_room(detail) else short), ""
         step = short_text(time)

@@ -9,6 +9,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QGuiApplication, QResizeEvent
@@ -57,6 +59,9 @@ from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.widgets.layouts import in_column, in_halves, in_row
 from gpudash.ui.widgets.text_size import scaled
 
+if TYPE_CHECKING:
+    from gpudash.session.recordings.laid_runs import LaidRuns
+
 TITLE = "gpudash"
 """Of the window, while no document is in front."""
 
@@ -96,6 +101,7 @@ class Dashboard(PlotsPage):
         footer: the status line, and the strips over it.
         fit: predicts what the panel holds; ``None`` over a recording.
         first_screen: in place of the column and the tables while nothing has begun; ``None`` where it is not.
+        laid: recorded runs over the live plots; ``None`` before any was wanted.
         result: what a run came to, over the plots; Esc takes it away.
         results_in_front: whether it comes there by itself as a run ends.
         forecasts: memory ("host" or a GPU's UUID) → its forecast, as cards, strip and plots show it.
@@ -135,6 +141,7 @@ class Dashboard(PlotsPage):
         self._opened_s = session.store.newest_s
         self._viewed_earlier = False
         self._low: bool | None = None
+        self.laid: LaidRuns | None = None
         self.first_screen: FirstScreen | None = None
         self._form_before: object = None
         self._panel_wanted = True
@@ -213,6 +220,34 @@ class Dashboard(PlotsPage):
             self.plots.size_wanted.connect(self.fit.take_size)
             self.fit.cards = self.chooser.cards
             self.chooser.changed.connect(self.fit.form_changed)
+
+    def lay_over(self, runs: LaidRuns, places: Sequence[Path]) -> None:
+        """Draw recorded runs thin over the live plots, from the start of the run in view; none takes them away."""
+        self.laid = runs
+        began_s = self._began_in_view()
+        if began_s is None:
+            # Nothing runs: they begin where the view does, and go with time like all else.
+            began_s = self.view.range()[0]
+        runs.choose(places, began_s)
+
+    def _began_in_view(self) -> float | None:
+        """When the run in view began; ``None`` where none is."""
+        with self.session.store.lock:
+            run = run_in_view(self.session.store, self.view.range())
+        if run is None:
+            return None
+        return run.began_s
+
+    def _align_laid(self) -> None:
+        """Keep the runs that are laid over at the start of the run in view, and say what could not be read."""
+        if self.laid is None:
+            return
+        began_s = self._began_in_view()
+        if began_s is not None:
+            self.laid.align(began_s)
+        if self.laid.problem:
+            self.status_line.report(self.laid.problem)
+            self.laid.problem = ""
 
     def leave_out_runs(self, origin: str) -> None:
         """Have nothing of runs, where there can be none: neither the panel at the left nor their tables.
@@ -396,6 +431,7 @@ class Dashboard(PlotsPage):
 
     def _draw(self) -> None:
         self._balance()
+        self._align_laid()
         self.plots.set_ghost("memory", self.ghost)
         self.plots.set_remedy("memory", self._remedy())
         requests = self._requests()
@@ -602,6 +638,8 @@ class Dashboard(PlotsPage):
                 own=process_text(run_in_view(session.store, self.view.range()), session.store.newest_s),
             )
             plots = self._named(self._with_line(plots), selected)
+            if self.laid is not None:
+                plots = self.laid.on(plots)
             shown = (key for key in compared if key != selected)
             others = [
                 memory_plot(session.store, key, by_key[key], by_key[key], warn, to_capacity=False, gpu=gpus.get(key))
@@ -624,6 +662,9 @@ class Dashboard(PlotsPage):
         if not (self.view.following or self.view.held) or self.view.selection is not None:
             return None
         if self._viewed_earlier and self.view.held:
+            return None
+        # Runs are laid over what was measured.
+        if self.laid is not None and self.laid.chosen:
             return None
         return self._prediction
 

@@ -82,6 +82,7 @@ class LastRuns(QWidget):
             self._runs.refresh()
 
     def _made(self) -> RunsColumn:
+        from gpudash.session.recordings.laid_runs import LaidRuns
         from gpudash.ui.recordings.runs_column import RunsColumn
 
         workspace = self._workspace
@@ -89,6 +90,8 @@ class LastRuns(QWidget):
         runs.opened.connect(lambda path, number: workspace.open(path, run=number))
         runs.own_chosen.connect(self._show_own)
         runs.compare.connect(partial(open_comparison, workspace))
+        self._laid = LaidRuns(workspace.session.store)
+        runs.ticked_changed.connect(partial(workspace.dashboard.lay_over, self._laid))
         runs.library_wanted.connect(partial(open_library, workspace))
         runs.counted.connect(lambda count: workspace.dashboard.left.name_face(self, _runs_title(count)))
         runs.said.connect(workspace.report)
@@ -103,7 +106,10 @@ class LastRuns(QWidget):
             self._runs.set_palette(self._workspace.colours)
 
     def _close(self) -> bool:
-        return self._runs is None or self._runs.close_watcher()
+        if self._runs is None:
+            return True
+        ended = self._laid.close()
+        return self._runs.close_watcher() and ended
 
 
 def _runs_title(count: int) -> str:

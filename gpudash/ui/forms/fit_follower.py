@@ -16,9 +16,10 @@ from gpudash.memory.allocator.trace import ACTIVATIONS, INPUTS, TEMPORARY
 from gpudash.memory.predicting.card_text import CardsAnswer
 from gpudash.memory.predicting.estimate import Alternative, CardEstimate, Estimate, Target
 from gpudash.memory.predicting.prediction import AFTER_RELEASE, Prediction, change_text, time_text
+from gpudash.memory.serving.on_card import ServerOnCard
 from gpudash.session import Answer, Session
 from gpudash.session.predicting.deviations import Deviation, Readings, deviations
-from gpudash.session.predicting.ghosts import MOST_STEPS, OTHERS, in_time, prediction_note
+from gpudash.session.predicting.ghosts import MOST_STEPS, OTHERS, in_time, prediction_note, server_ghost
 from gpudash.session.predicting.measured import MeasuredRun
 from gpudash.session.watching.request import WatchRequest
 from gpudash.specs import Spec, TrainingSpec
@@ -136,6 +137,7 @@ class FitFollower:
         self._fade()
         self._fade_cards()
         self._due = self._clock() + DEBOUNCE_S
+        self._session.estimates.leave()
         self._panel.fit.withdraw(self._panel.correction or PREDICTING)
         self._panel.set_forecast("")
 
@@ -313,6 +315,9 @@ class FitFollower:
         if answer is None or answer is self._shown:
             return
         self._shown = answer
+        if answer.servers:
+            self._show_servers(answer.servers)
+            return
         estimate, problem = answer.estimate, answer.problem
         self._ghost = _ghost_view(answer, self._panel.spec())
         if self._ghost is not None and self._script is not None and self._script.simulate:
@@ -330,6 +335,15 @@ class FitFollower:
             self._panel.fit.show_reason(problem.message, problem.remedy)
         elif estimate is not None:
             self._panel.fit.show_reason(estimate.reason, "")
+
+    def _show_servers(self, servers: Mapping[str, ServerOnCard]) -> None:
+        """Show what a server of the model comes to, here and on every card."""
+        self.on_cards = CardsAnswer(servers, requested=True)
+        own = servers.get(self._requested_device)
+        if own is None:
+            return
+        self._panel.fit.show_server(own)
+        self._ghost = _server_view(own)
 
     def _predict_script(self) -> None:
         if not self._panel.script.ready or self._running:
@@ -512,6 +526,23 @@ def _ghost_view(answer: Answer, spec: Spec | None) -> GhostView | None:
         margin=margin,
         title=_title_of_ranks(estimate),
         step_text=_step_text(answer),
+    )
+
+
+def _server_view(server: ServerOnCard) -> GhostView:
+    """What the memory plot shows of a server before it is started."""
+    if server.standing == "refused":
+        return GhostView(None, server.reason, "choose a card above")
+    limit = f"limit {format_bytes(server.limit_bytes)}"
+    verdict: GhostVerdict = server.standing
+    return GhostView(
+        server_ghost(server),
+        server.headline,
+        server.detail,
+        limit,
+        verdict,
+        title=f"MEMORY {shown_name(server.key)}, a server's, predicted",
+        caption="as a server starts; how long that takes is not predicted",
     )
 
 

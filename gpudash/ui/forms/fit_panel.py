@@ -28,6 +28,7 @@ from gpudash.devices.names import shown_name
 from gpudash.memory.allocator.settings import assignment
 from gpudash.memory.predicting.estimate import Alternative, Estimate
 from gpudash.memory.predicting.prediction import COMMUNICATION, HELD_BACK, Prediction, WayOut
+from gpudash.memory.serving.on_card import ServerOnCard
 from gpudash.speed.time_text import time_lines
 from gpudash.speed.work import StepTime
 from gpudash.ui.colours import DARK, Palette
@@ -295,6 +296,15 @@ class FitPanel(QWidget):
         self._headline.setToolTip("")
         self._set_headline("unknown", text)
         self._set_lines("")
+        self._show()
+
+    def show_server(self, server: ServerOnCard) -> None:
+        """Show what a server of a model comes to: its parts are in the plot."""
+        self._prediction, self._reason, self._whole = None, True, True
+        self._headline.setToolTip("")
+        verdict = server.standing
+        self._set_headline("none" if verdict == "refused" else verdict, server.headline)
+        self._set_lines("\n".join(server.lines), tip="\n".join((server.headline, *server.lines)))
         self._show()
 
     def show_reason(self, message: str, remedy: str) -> None:

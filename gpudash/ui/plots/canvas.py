@@ -282,6 +282,8 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
         # Ranges come from the shared view, never from the data of one plot.
         self.box.disableAutoRange()
         self.box.setDefaultPadding(0)
+        # Over the bands, where other runs are laid over them, and under the grid; pyqtgraph puts it under everything.
+        self.box.setZValue(-12)
         predicted = (self.running_ghost, self.ghost, self.remedy, self.deviations)
         self._layers = (self.bands, self.ribbons, self.frame, *predicted, self.overlay)
         for item in (*self._layers, self.box):

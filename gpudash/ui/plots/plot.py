@@ -24,7 +24,7 @@ from gpudash.drawing.ghost import RunningGhost
 from gpudash.drawing.shaping import BRIDGED_PX, Floats, Points, pulses, stacked
 from gpudash.memory.request_log import RequestLog
 from gpudash.session.predicting.deviations import Deviation
-from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec
+from gpudash.telemetry.plots import LAID_OVER, CurveSpec, LineSpec, PlotSpec
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.canvas import MIN_HEIGHT_PX, TIGHT_HEIGHT_PX, Canvas, Gestures, drawn
 from gpudash.ui.plots.layers import Label
@@ -43,6 +43,9 @@ from gpudash.ui.widgets.text_size import scaled
 
 RIGHT_HIGH = 1.04
 """Top of the right axis, which goes from 0 to 100 %."""
+
+UNDER_RUNS_ALPHA = 0.35
+"""Of bands while other runs are laid over them: thin curves are seen against the ground, and not against a colour."""
 
 _LINE_PX = 28.0
 """Height for one tick of a y axis."""
@@ -396,10 +399,13 @@ class TimePlot(QWidget):
 
     def _draw_bands(self, geometry: Geometry) -> None:
         colours = []
+        opaque = 1.0
+        if any(curve.key[0] == LAID_OVER for curve in self.visible_curves):
+            opaque = UNDER_RUNS_ALPHA
         for curve in self.spec.curves:
             if curve.stack:
                 colour = QColor(self._palette.curves[curve.colour])
-                colour.setAlphaF(0.14 if curve.faint else 1.0)
+                colour.setAlphaF(0.14 if curve.faint else opaque)
                 colours.append(colour)
         if colours:
             self.canvas.bands.show_bands(geometry, *self._stack, colours)

@@ -26,7 +26,7 @@ EMPTY = "Every run appears here, with its memory and how it ended. F5 starts one
 READING = "Reading the recordings…"
 COMPARE_TIP = "Lay the ticked runs over one another, the oldest as A"
 TICK_TIP = "Tick two or more runs to lay them over one another"
-TOO_MANY = f"At most {MOST_RUNS} runs are laid over one another; tick fewer"
+TOO_MANY = f"At most {MOST_RUNS} runs are laid over one another, the oldest of those ticked; tick fewer to compare"
 
 POLL_S = 0.5
 """How often the session's own runs are looked at."""
@@ -44,6 +44,7 @@ class RunsColumn(QFrame):
         opened: a recording, and the number of its run that is to be seen.
         own_chosen: the number of a run of the session that is to be seen.
         compare: runs that are to be compared, each ``FILE`` or ``FILE#N``.
+        ticked_changed: runs that are to be laid over the live plots, written so.
         library_wanted: the whole list, with its names, tags and notes.
         counted: how many runs there are.
         said: a passing message.
@@ -52,6 +53,7 @@ class RunsColumn(QFrame):
     opened = Signal(object, int)
     own_chosen = Signal(int)
     compare = Signal(list)
+    ticked_changed = Signal(list)
     library_wanted = Signal()
     counted = Signal(int)
     said = Signal(str)
@@ -76,6 +78,7 @@ class RunsColumn(QFrame):
         self._shown: tuple[LibraryEntry, ...] = ()
         self._library: Library | None = None
         self._recorded: list[LibraryRow] = []
+        self._laid: list[Path] = []
         self.list = RunsList(palette)
         self.empty = PlainLabel(EMPTY, role="muted", wraps=True)
         self.problem = PlainLabel(role="muted", wraps=True)
@@ -181,6 +184,12 @@ class RunsColumn(QFrame):
         elif count > MOST_RUNS:
             tip = TOO_MANY
         self.compare_button.setToolTip(plain_tip(tip))
+        laid = []
+        if count > 1:
+            laid = [place_of(row) for row in self.ticked()[:MOST_RUNS]]
+        if laid != self._laid:
+            self._laid = laid
+            self.ticked_changed.emit(laid)
 
     def set_palette(self, palette: Palette) -> None:
         """Draw in other colours."""

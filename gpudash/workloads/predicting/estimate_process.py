@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpudash.memory.allocator.trace import Trace
 from gpudash.memory.predicting.estimate import Estimate, Target
-from gpudash.specs import build, workloads
+from gpudash.specs import ModelSpec, build, workloads
 from gpudash.system.folders import log_file
 from gpudash.system.garbage import without_collection
 from gpudash.system.log import log_uncaught, start_log
@@ -102,6 +102,12 @@ def _answers(query: Mapping[str, Any], dry: DryRun) -> Iterator[dict[str, Any]]:
     from gpudash.simulator.dry_run.refusals import CannotPredictError
 
     try:
+        if "leave" in query:
+            yield {"id": query["id"], "left": True, "final": True}
+            return
+        if "server" in query:
+            yield {"id": query["id"], "servers": _servers(query), "final": True}
+            return
         extras: dict[str, Any] = {}
         for answer in answers(query["id"], _estimates(query, dry, extras), extras):
             # once on a computer, and before the last answer: a command ends this process then
@@ -111,6 +117,14 @@ def _answers(query: Mapping[str, Any], dry: DryRun) -> Iterator[dict[str, Any]]:
     except CannotPredictError as error:
         refusal = {"kind": error.kind, "message": str(error), "remedy": error.remedy}
         yield {"id": query["id"], "error": refusal, "final": True}
+
+
+def _servers(query: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What a server of a model takes of each card that is asked about."""
+    from gpudash.workloads.predicting.servers import servers_on
+
+    spec = ModelSpec.model_validate(query["server"])
+    return servers_on(spec, cards_question(query, {}).cards, str(query["device"]))
 
 
 def _estimates(query: Mapping[str, Any], dry: DryRun, extras: dict[str, Any]) -> Iterator[Estimate]:

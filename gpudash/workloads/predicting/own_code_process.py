@@ -129,6 +129,9 @@ def main(python: str) -> int:
 
 
 def _answers(query: Mapping[str, Any], follower: CodeFollower) -> Iterator[dict[str, Any]]:
+    if "leave" in query:
+        yield {"id": query["id"], "left": True, "final": True}
+        return
     try:
         extras: dict[str, Any] = {}
         yield from answers(query["id"], _estimates(query, follower, extras), extras)

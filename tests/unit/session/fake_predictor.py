@@ -30,6 +30,13 @@ def answer(asked: dict[str, object]) -> None:
     if kind == "half":
         tell(id=number, estimate=estimate(1), final=False)
         hang()
+    if kind == "search":
+        tell(id=number, estimate=estimate(1), final=False)
+        told = json.loads(sys.stdin.readline())
+        if not told.get("leave"):
+            hang()
+        tell(id=told["id"], left=True, final=True)
+        return
     if kind == "crash":
         sys.stderr.write("Traceback\nMemoryError: out of it\n")
         sys.stderr.flush()

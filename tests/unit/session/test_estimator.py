@@ -48,9 +48,9 @@ def process_of(answer: Answer) -> int:
     return int(json.loads(answer.estimate.method)["pid"])
 
 
-def begun(estimator: Estimator) -> int:
+def begun(estimator: Estimator, workload: str = "half") -> int:
     """Ask for what is answered in part and then goes on for ever; the process that is stuck in it."""
-    estimator.ask({"workload": "half"})
+    estimator.ask({"workload": workload})
     while (answer := estimator.wait(0.01)) is None:
         pass
     return process_of(answer)
@@ -101,6 +101,22 @@ def test_a_newer_request_wins_over_one_the_process_is_stuck_in(make: Make, monke
     assert newer.problem is None
     assert process_of(newer) != stuck_in
     assert ends(stuck_in)
+
+
+def test_a_request_that_is_left_frees_the_process_for_the_next_and_keeps_its_answer(make: Make) -> None:
+    estimator = make()
+    searching = begun(estimator, "search")
+    known = estimator.newest()
+    estimator.leave()
+    assert estimator.newest() is known
+    # A process that had not left would be stuck, and another would answer in its place.
+    assert process_of(whole(estimator)) == searching
+
+
+def test_leaving_before_anything_was_asked_starts_nothing(make: Make) -> None:
+    estimator = make()
+    estimator.leave()
+    assert estimator._thread is None
 
 
 def test_of_many_requests_at_once_only_the_last_is_answered(make: Make) -> None:

@@ -21,7 +21,7 @@ from gpudash.units import format_bytes, format_duration, format_like, format_thr
 if TYPE_CHECKING:
     from gpudash.drawing.ghost import Ghost
     from gpudash.memory.serving.plan import Service, ServingAnswer
-    from gpudash.session.predicting.server_time import ServerTimes
+    from gpudash.memory.serving.server_time import ServerTimes
     from gpudash.speed.serving import ServingTime
 
 BAR_WIDTH = 60

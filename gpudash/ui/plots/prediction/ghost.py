@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from pyqtgraph import functions
 from PySide6.QtCore import QLineF, QObject, QPointF, QRectF, Qt
-from PySide6.QtGui import QColor, QFont, QFontMetricsF, QImage, QPaintEngine, QPainter, QPainterPath, QPen
+from PySide6.QtGui import QColor, QFont, QFontMetricsF, QImage, QPaintEngine, QPainter, QPen
 from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
 
 from gpudash.drawing.ghost import Floats, Ghost, GhostPanel, Indices, RibbonColumns, RunningGhost, Stretch
@@ -71,6 +71,7 @@ class GhostView:
         margin: by how much the prediction may be off, either way, where that decides, bytes; else 0.
         title: what the plot is called while it shows this; "" for its own name, and that this is predicted.
         step_text: how long a step is predicted to take: "0.31 s (0.26 to 0.38)"; "" where that is not known.
+        caption: what the width of a step stands for; "" for what its number and its times say.
     """
 
     ghost: Ghost | None
@@ -84,6 +85,7 @@ class GhostView:
     margin: float = 0.0
     title: str = ""
     step_text: str = ""
+    caption: str = ""
 
     @property
     def reach(self) -> float:
@@ -460,9 +462,10 @@ class _Ribbons:
     def _paint_hatching(self, painter: QPainter, x: Floats, y: Floats, place: QRectF) -> None:
         """What of a shape is above the limit."""
         level = self._level
-        beyond = QPainterPath(QPointF(x[0], level))
-        beyond.connectPath(functions.arrayToQPath(x, np.minimum(y, level), connect="all"))
-        beyond.lineTo(x[-1], level)
+        # Both ends lie on the limit, also where a shape begins or ends above it.
+        x = np.concatenate((x[:1], x, x[-1:]))
+        y = np.concatenate(([level], np.minimum(y, level), [level]))
+        beyond = functions.arrayToQPath(x, y, connect="all")
         painter.save()
         painter.setClipPath(beyond, Qt.ClipOperation.IntersectClip)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
@@ -480,8 +483,11 @@ COLOURS = {"in use already": "other", "idle in the allocator": "idle"}
 
 def _placed(ghost: Ghost, area: QRectF) -> list[tuple[GhostPanel, QRectF]]:
     """Where one step and the whole run are drawn."""
-    if ghost.one_step is ghost.whole or area.width() < scaled(RUN_FROM_PX):
-        return [(ghost.one_step, area)]
+    one = ghost.one_step
+    # A run that is one step has nothing beside it.
+    alone = one is ghost.whole or (one.first, one.behind) == (0, ghost.requests)
+    if alone or area.width() < scaled(RUN_FROM_PX):
+        return [(one, area)]
     width = round(area.width() * RUN_SHARE)
     step = QRectF(area.left(), area.top(), area.width() - width - BETWEEN_PX, area.height())
     return [(ghost.one_step, step), (ghost.whole, QRectF(area.right() - width, area.top(), width, area.height()))]
@@ -671,6 +677,8 @@ class _Captions:
 
     def _axis_texts(self, panel: GhostPanel, caption: str) -> list[str]:
         """What a step's width stands for, the longest wording first."""
+        if self._view.caption:
+            return [self._view.caption]
         if panel.seconds is None:
             return [f"{caption}; stages by requests, not by time", caption]
         step = self._view.step_text or format_duration(panel.seconds)

@@ -9,7 +9,7 @@ import pytest
 from gpudash.devices.card_performance import CARD_PERFORMANCE
 from gpudash.devices.known_gpus import find
 from gpudash.memory.serving.plan import ModelServer, ServerCard, ServerFlags
-from gpudash.session.predicting.server_time import server_time
+from gpudash.memory.serving.server_time import server_time
 from gpudash.speed.serving import ServingTime
 from tests.unit.memory.serving.logs import configs
 

@@ -1,0 +1,217 @@
+"""What a server comes to on one card, in figures that cross a process and in the few words there is room for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from gpudash.memory.serving.plan import ServingAnswer
+from gpudash.speed.serving import ServingTime
+from gpudash.units import format_bytes, format_count, format_duration, format_throughput
+
+Standing = Literal["fits", "uncertain", "short", "refused"]
+
+KV_CACHE = "KV cache"
+
+MOST_WAYS = 3
+"""Changes that are named."""
+
+
+@dataclass(frozen=True)
+class ServerOnCard:
+    """A server as it would start on a card, in bytes of each of the cards that share the model.
+
+    Attributes:
+        key: of the card that was asked about.
+        reason: why nothing can be said; "" where something can.
+        cards: that share the model.
+        capacity_bytes: of a card.
+        limit_bytes: what the server may have of it.
+        weights_bytes, activation_bytes, graph_bytes, non_torch_bytes: as of `Service`.
+        kv_bytes: what is left for the KV cache; negative: how much is missing.
+        tokens: that the cache holds.
+        length: of the longest request, tokens.
+        longest: the longest that would have room, tokens; 0 for none.
+        users: requests of that length at a time.
+        users_requested: how many are to be served; ``None`` where that was not said.
+        fits: whether it starts.
+        certain: whether that holds within the margin too.
+        enough: whether it serves as many as were asked for.
+        tokens_per_s: of all users together, predicted; ``None`` where that is not known.
+        first_token_s: until the first token of an answer comes, predicted; ``None`` as well.
+        ways: changes with which it would serve as many as asked.
+    """
+
+    key: str
+    reason: str = ""
+    cards: int = 1
+    capacity_bytes: int = 0
+    limit_bytes: int = 0
+    weights_bytes: int = 0
+    activation_bytes: int = 0
+    graph_bytes: int = 0
+    non_torch_bytes: int = 0
+    kv_bytes: int = 0
+    tokens: int = 0
+    length: int = 0
+    longest: int = 0
+    users: int = 0
+    users_requested: int | None = None
+    fits: bool = False
+    certain: bool = False
+    enough: bool = False
+    tokens_per_s: float | None = None
+    first_token_s: float | None = None
+    ways: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, key: str, answer: ServingAnswer, time: ServingTime | None, *, ways: bool) -> ServerOnCard:
+        """An answer in figures.
+
+        Args:
+            key: of the card.
+            answer: to the question.
+            time: how fast it is predicted to be; ``None`` where that is not known.
+            ways: whether to look for changes that would serve more.
+        """
+        service = answer.service
+        found: tuple[str, ...] = ()
+        if ways:
+            # More cards than are enough are enough as well: of those the fewest.
+            now = service.flags.tensor_parallel
+            enough = [way for way in answer.ways if way.enough]
+            more = [way.service.flags.tensor_parallel for way in enough if way.service.flags.tensor_parallel > now]
+            said = {now, min(more, default=now)}
+            found = tuple(way.change for way in enough if way.service.flags.tensor_parallel in said)
+        longest = 0
+        if service.kv_bytes > 0:
+            longest = service.cache.longest(service.max_model_len)
+        return cls(
+            key,
+            "",
+            service.flags.tensor_parallel,
+            service.card.total_bytes,
+            int(service.card.total_bytes * service.flags.gpu_memory_utilization),
+            service.weights_bytes,
+            service.activation_bytes,
+            service.graph_bytes,
+            service.non_torch_bytes,
+            service.kv_bytes,
+            service.cache.tokens(service.max_model_len),
+            service.max_model_len,
+            longest,
+            answer.served,
+            answer.users,
+            service.fits,
+            service.certain,
+            answer.enough,
+            None if time is None else time.tokens_per_s,
+            None if time is None else time.first_token_s,
+            found,
+        )
+
+    @property
+    def standing(self) -> Standing:
+        """What is known of it."""
+        if self.reason:
+            return "refused"
+        if not self.certain:
+            return "uncertain"
+        if self.enough:
+            return "fits"
+        return "short"
+
+    @property
+    def verdict(self) -> str:
+        """In two or three words: "16 users", "9 of 16 users", "2.1 GiB short", "up to 9 312 tokens"."""
+        if self.reason:
+            return "no answer"
+        if self.kv_bytes <= 0:
+            return f"{format_bytes(-self.kv_bytes)} short"
+        if not self.fits:
+            return f"up to {format_count(self.longest)} tokens"
+        if self.users_requested is not None and not self.enough:
+            return f"{format_count(self.users)} of {format_count(self.users_requested)} users"
+        return _users(self.users)
+
+    @property
+    def detail(self) -> str:
+        """What the KV cache holds; else the reason."""
+        if self.reason or self.kv_bytes <= 0:
+            return self.reason or "no KV cache"
+        return f"KV {_tokens(self.tokens)} tokens"
+
+    @property
+    def speed(self) -> str:
+        """Tokens a second of all users together; "" where that is not known."""
+        if self.tokens_per_s is None:
+            return ""
+        return format_throughput(self.tokens_per_s, "tok")
+
+    @property
+    def share(self) -> float | None:
+        """The share of the card that is taken before there is a cache, 0 to 1."""
+        if not self.capacity_bytes:
+            return None
+        return min(1.0, sum(self.parts.values()) / self.capacity_bytes)
+
+    @property
+    def parts(self) -> Mapping[str, int]:
+        """What is taken before there is a cache, by the names of its colours."""
+        return {
+            "context": self.non_torch_bytes,
+            "weights": self.weights_bytes,
+            "activations": self.activation_bytes,
+            "workspace": self.graph_bytes,
+        }
+
+    @property
+    def headline(self) -> str:
+        """The verdict in a sentence."""
+        if self.reason:
+            return self.reason
+        where = ""
+        if self.cards > 1:
+            where = f" on {self.cards} cards"
+        if self.kv_bytes <= 0:
+            return f"does not start{where}: {self.verdict}"
+        if not self.fits:
+            return f"does not start{where}: {self.verdict}"
+        margin = ""
+        if not self.certain:
+            margin = ", within the margin of not starting"
+        joined = ", serves"
+        if not self.enough:
+            joined = ", but serves"
+        return f"starts{where}{joined} {self.verdict}{margin}"
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What it rests on, and what would serve more."""
+        if self.reason:
+            return ()
+        lines = []
+        if self.kv_bytes > 0:
+            lines.append(f"KV cache {format_bytes(self.kv_bytes)}: {format_count(self.tokens)} tokens")
+        if self.tokens_per_s is not None and self.first_token_s is not None:
+            first = format_duration(self.first_token_s)
+            lines.append(f"predicted {format_throughput(self.tokens_per_s, 'tokens')}, first token after {first}")
+        if self.ways and not self.enough:
+            lines.append(f"enough with {', or '.join(self.ways[:MOST_WAYS])}")
+        return tuple(lines)
+
+
+def _users(count: int) -> str:
+    if count == 1:
+        return "1 user"
+    return f"{format_count(count)} users"
+
+
+def _tokens(count: int) -> str:
+    """About how many, in four letters: 9 312, 412k, 3.1M."""
+    if count < 10_000:
+        return format_count(count)
+    if count < 1_000_000:
+        return f"{count // 1000}k"
+    return f"{count / 1_000_000:.1f}M"

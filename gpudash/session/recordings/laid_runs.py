@@ -1,0 +1,165 @@
+"""Recorded runs laid over the live plots: read and moved into the store's time by a thread, so that no frame waits."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from gpudash.drawing.axes import Style
+from gpudash.session.recordings.comparison_loader import CancelledError, load_run, split_run
+from gpudash.telemetry.comparing import MOST_RUNS, ComparedRun
+from gpudash.telemetry.comparing.comparison import LETTERS
+from gpudash.telemetry.comparing.curves import MEMORY, Quantity, aligned, shared_memory
+from gpudash.telemetry.plots import LAID_OVER, CurveSpec, PlotSpec
+from gpudash.telemetry.readings import Key
+from gpudash.telemetry.recording.recorder import RecordingError
+from gpudash.telemetry.series import Series
+from gpudash.telemetry.store import Store
+
+logger = logging.getLogger(__name__)
+
+COLOURS = ("d2h", "h2d", "inputs", "memory_clock", "difference", "loss")
+STYLES: tuple[Style, ...] = ("solid", "solid", "solid", "solid", "solid", "dash")
+"""Of each run, far from those of the bands of memory; the last is also that of a loss, and so dashed."""
+
+JOIN_S = 1.0
+
+Load = Callable[[str, Callable[[], bool]], ComparedRun]
+"""Reads the run at a place, ``FILE`` or ``FILE#N``, until it is cancelled."""
+
+
+def _load(place: str, cancelled: Callable[[], bool]) -> ComparedRun:
+    path, number = split_run(place)
+    return load_run(path, number, named=True, cancelled=cancelled)
+
+
+class LaidRuns:
+    """The runs that are laid over what a session shows, each from its own start.
+
+    Args:
+        store: of the session; it draws them like its own, and neither records nor serves them.
+        load: reads a run.
+
+    Attributes:
+        problem: why a run could not be read, one sentence; "" for none.
+    """
+
+    def __init__(self, store: Store, load: Load = _load) -> None:
+        self._store = store
+        self._load = load
+        self._places: tuple[str, ...] = ()
+        self._began_s = 0.0
+        self._known: dict[str, ComparedRun] = {}
+        self._shown: tuple[tuple[str, str, frozenset[str]], ...] = ()
+        self._number = 0
+        self._thread: threading.Thread | None = None
+        self.problem = ""
+
+    @property
+    def chosen(self) -> bool:
+        """Whether any are laid over."""
+        return bool(self._places)
+
+    def choose(self, places: Sequence[Path], began_s: float) -> None:
+        """Lay these over, the first `MOST_RUNS` of them, from ``began_s`` of the session's time on."""
+        self._places = tuple(map(str, places[:MOST_RUNS]))
+        self._begin(began_s)
+
+    def align(self, began_s: float) -> None:
+        """Move their starts to ``began_s``."""
+        if self._places and began_s != self._began_s:
+            self._begin(began_s)
+
+    def _begin(self, began_s: float) -> None:
+        self._began_s = began_s
+        self._number += 1
+        self.problem = ""
+        if not self._places:
+            self._publish(self._number, (), {})
+            return
+        work = threading.Thread(
+            target=self._work, args=(self._number, self._places, began_s), name="gpudash-laid-runs", daemon=True
+        )
+        self._thread = work
+        work.start()
+
+    def _work(self, number: int, places: Sequence[str], began_s: float) -> None:
+        runs: list[ComparedRun] = []
+        for place in places:
+            try:
+                if place not in self._known:
+                    self._known[place] = self._load(place, lambda: number != self._number)
+                runs.append(self._known[place])
+            except CancelledError:
+                return
+            except (RecordingError, OSError, ValueError) as error:
+                logger.warning("a run could not be laid over: %s", error)
+                self.problem = str(error)
+        shown = []
+        series: dict[Key, Series] = {}
+        memory = shared_memory(runs)
+        for letter, run in zip(LETTERS, runs, strict=False):
+            curves = _series_of(run, memory, began_s)
+            shown.append((letter, run.label, frozenset(curves)))
+            series |= {(LAID_OVER, name, letter): curve for name, curve in curves.items()}
+        self._publish(number, shown, series)
+
+    def _publish(
+        self, number: int, shown: Sequence[tuple[str, str, frozenset[str]]], series: Mapping[Key, Series]
+    ) -> None:
+        with self._store.lock:
+            # A newer choice has come: its own thread has the last word.
+            if number != self._number:
+                return
+            self._shown = tuple(shown)
+            self._store.lay_over(series)
+
+    def on(self, plots: Sequence[PlotSpec]) -> tuple[PlotSpec, ...]:
+        """The plots with a thin curve for each run; called under the store's lock."""
+        if not self._shown:
+            return tuple(plots)
+        return tuple(replace(plot, curves=(*plot.curves, *self._curves(plot))) for plot in plots)
+
+    def _curves(self, plot: PlotSpec) -> list[CurveSpec]:
+        found = []
+        for place, (letter, label, names) in enumerate(self._shown):
+            if plot.id not in names:
+                continue
+            key = (LAID_OVER, plot.id, letter)
+            note = f"{label}, from its start"
+            name = f"{letter} {label}"
+            curve = CurveSpec(key, name, plot.unit, COLOURS[place], STYLES[place], unit_name=plot.unit_name, note=note)
+            found.append(curve)
+        return found
+
+    def close(self) -> bool:
+        """Read no more; false where the thread did not end in time."""
+        self._number += 1
+        if self._thread is None:
+            return True
+        self._thread.join(JOIN_S)
+        return not self._thread.is_alive()
+
+
+def _series_of(run: ComparedRun, memory: Quantity | None, began_s: float) -> dict[str, Series]:
+    """The curves of a run by the plots that they belong to, moved to ``began_s``."""
+    # Where the runs have no kind of memory in common, each shows its own.
+    if memory is None:
+        memory = next((name for name in MEMORY if name in run.memory), None)
+    wanted: dict[str, Quantity | None] = {"memory": memory, "loss": "loss", "throughput": "throughput"}
+    found = {}
+    for plot, quantity in wanted.items():
+        if quantity is None:
+            continue
+        curve = aligned(run, quantity, "start")
+        if not len(curve.x):
+            continue
+        # A series thins what it is asked for, like those of the session: a frame costs the same for any length.
+        series = Series()
+        for time_s, value in zip((curve.x + began_s).tolist(), curve.y.tolist(), strict=True):
+            series.append(time_s, value)
+        found[plot] = series
+    return found

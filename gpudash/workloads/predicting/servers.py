@@ -1,0 +1,103 @@
+"""What a server of a model takes of many cards: the model is read once, and each card is a sum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from gpudash.devices.card_performance import CardPerformance
+from gpudash.devices.known_gpus import SIMULATED_PREFIX, KnownGpu
+from gpudash.devices.simulated_cards import card_called
+from gpudash.memory.predicting.estimate import CardRequest
+from gpudash.memory.serving.on_card import ServerOnCard
+from gpudash.memory.serving.plan import ModelServer, ServerCard, ServerFlags, ServingAnswer
+from gpudash.memory.serving.served_model import ServedModel
+from gpudash.memory.serving.server_time import time_of
+from gpudash.simulator.dry_run.refusals import CannotPredictError
+from gpudash.simulator.models.config import read
+from gpudash.simulator.models.matrices import matrices_of
+from gpudash.specs.model import ModelSpec
+from gpudash.system.own_cards import own_cards
+from gpudash.units import format_bytes
+
+DTYPES = {"auto": "auto", "fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+"""Precision of a model → what a server calls it."""
+
+SAY_WEIGHTS = "Put its safetensors files or their index beside config.json: they say its weights."
+
+NEEDS_GPU = "a server needs a GPU"
+
+
+def model_server(path: str) -> ModelServer:
+    """The model that a folder or its ``config.json`` describes, to be served.
+
+    Raises:
+        CannotPredictError: one sentence, when there is none.
+        ValueError: one sentence, when it is no language model.
+    """
+    found = read(path)
+    stored = found.stored
+    if stored is None and not ServedModel(found.values).is_known:
+        # transformers builds it, since nothing else says what its weights are
+        try:
+            return ModelServer(found.values, (), matrices_of(found))
+        except CannotPredictError as error:
+            raise CannotPredictError(error.kind, str(error), SAY_WEIGHTS) from None
+    if stored is None:
+        return ModelServer(found.values)
+    tensors = [(name, stored.dtypes[name], shape) for name, shape in stored.shapes.items()]
+    # For a server only the bytes count: where the files' index names a total alone, one tensor of bytes stands for
+    # all.
+    return ModelServer(found.values, tensors or [("the index's total", "U8", (stored.total_bytes, 1))])
+
+
+def servers_on(spec: ModelSpec, requested: Iterable[CardRequest], first: str) -> list[dict[str, Any]]:
+    """A `ServerOnCard` for each card, in plain values.
+
+    Args:
+        spec: the model, and whom it is to serve.
+        requested: the cards.
+        first: key of the card of which also is told what would serve more.
+
+    Raises:
+        CannotPredictError: one sentence, when there is no such model, or it cannot be served.
+    """
+    try:
+        server = model_server(spec.folder)
+        known = own_cards().performance
+        return [asdict(_on_card(spec, server, card, known, ways=card.key == first)) for card in requested]
+    except ValueError as error:
+        raise CannotPredictError("request", str(error), "Change the fields named in the message.") from None
+
+
+def _on_card(
+    spec: ModelSpec,
+    server: ModelServer,
+    request: CardRequest,
+    known: Mapping[str, CardPerformance],
+    *,
+    ways: bool,
+) -> ServerOnCard:
+    target = request.target
+    if target.device == "cpu" or target.capacity_bytes is None:
+        return ServerOnCard(request.key, reason=NEEDS_GPU)
+    service = server.on(_server_card(target.product, target.capacity_bytes), flags_of(spec))
+    answer = ServingAnswer(spec.path, server, service, service.max_model_len, spec.users or None)
+    return ServerOnCard.of(request.key, answer, time_of(answer, answer.way, known), ways=ways)
+
+
+def _server_card(product: str, size: int) -> ServerCard:
+    simulated = card_called(product, size)
+    if isinstance(simulated, KnownGpu):
+        return ServerCard.known(simulated)
+    if not product or product.startswith(SIMULATED_PREFIX):
+        return ServerCard(f"a card of {format_bytes(size)}", size)
+    return ServerCard.found(product, size)
+
+
+def flags_of(spec: ModelSpec) -> ServerFlags:
+    """How the server is started."""
+    return ServerFlags(
+        max_model_len=spec.sequence or None, tensor_parallel=spec.tensor_parallel, dtype=DTYPES[spec.precision]
+    )

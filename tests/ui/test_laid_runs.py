@@ -1,0 +1,123 @@
+"""Recorded runs that are ticked at the left are drawn thin over the live plots, from the start of the run in view."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import pytest
+from pytestqt.qtbot import QtBot
+
+from gpudash.session.recordings.laid_runs import LaidRuns
+from gpudash.telemetry.comparing import MOST_RUNS, ComparedRun, Curve
+from gpudash.telemetry.plots import LAID_OVER
+from gpudash.telemetry.recording.recorder import RecordingError
+from gpudash.telemetry.records import RunStarted
+from gpudash.ui.window.main_window import MainWindow
+from tests.ui.conftest import OpenWindow, settle
+from tests.ui.fake_session import FakeSession, gpu
+from tests.unit.telemetry.comparing.made import MADE
+
+PLACES = [Path(f"/runs/{number}.gpudash#1") for number in range(8)]
+
+POINTS = 1_000_000
+
+
+def recorded(place: str, cancelled: Callable[[], bool]) -> ComparedRun:
+    """A run of four seconds whose memory says which it is."""
+    number = float(Path(place).name[0])
+    run = MADE.run(f"training {number:.0f}")
+    times = run.began_s + np.linspace(0.0, 4.0, 9)
+    return run.__class__(run.label, place, run.view, run.steps, memory={"used": Curve(times, times * 0 + 1e9 + number)})
+
+
+@pytest.fixture
+def window(open_window: OpenWindow) -> MainWindow:
+    return open_window(FakeSession([gpu(0)]).feed(10))
+
+
+def lay_over(window: MainWindow, runs: LaidRuns, count: int, qtbot: QtBot) -> list[str]:
+    """Lay so many over; the names of their curves in the memory plot."""
+    window.workspace.dashboard.lay_over(runs, PLACES[:count])
+
+    def laid() -> list[str]:
+        settle(window)
+        plot = window.workspace.dashboard.plots.plot("memory")
+        assert plot is not None
+        return [curve.name for curve in plot.spec.curves if curve.key[0] == LAID_OVER]
+
+    qtbot.waitUntil(lambda: len(laid()) == min(count, MOST_RUNS))
+    return laid()
+
+
+def test_runs_are_named_in_the_legend_six_at_most(window: MainWindow, qtbot: QtBot) -> None:
+    runs = LaidRuns(window.workspace.session.store, recorded)
+    names = lay_over(window, runs, 8, qtbot)
+    assert names == [f"{letter} training {place}" for place, letter in enumerate("ABCDEF")]
+    assert lay_over(window, runs, 0, qtbot) == []
+    assert runs.close()
+
+
+def test_a_run_begins_where_the_run_in_view_does(window: MainWindow, qtbot: QtBot) -> None:
+    session = cast(FakeSession, window.workspace.session)
+    runs = LaidRuns(session.store, recorded)
+    lay_over(window, runs, 2, qtbot)
+    began_s = session.store.newest_s - 3.0
+    session.store.apply(RunStarted(time_s=began_s, run_id=7, workload="matmul", device="cpu", spec={}))
+    settle(window)
+
+    def begins() -> tuple[float, float] | None:
+        with session.store.lock:
+            series = session.store.series(LAID_OVER, "memory", "B")
+        assert series is not None
+        return series.extent()
+
+    qtbot.waitUntil(lambda: begins() == pytest.approx((began_s, began_s + 4.0)))
+    settle(window)
+    plot = window.workspace.dashboard.plots.plot("memory")
+    assert plot is not None
+    assert plot.data.points["B training 1"][1].max() == pytest.approx(1e9 + 1)
+    assert runs.close()
+
+
+def test_what_is_laid_over_is_no_part_of_what_was_read(window: MainWindow, qtbot: QtBot) -> None:
+    runs = LaidRuns(window.workspace.session.store, recorded)
+    lay_over(window, runs, 2, qtbot)
+    with window.workspace.session.store.lock:
+        assert LAID_OVER not in {key[0] for key, _ in window.workspace.session.store.curves()}
+    assert runs.close()
+
+
+def test_a_run_that_cannot_be_read_is_said_and_the_others_are_drawn(window: MainWindow, qtbot: QtBot) -> None:
+    def load(place: str, cancelled: Callable[[], bool]) -> ComparedRun:
+        if place.startswith("/runs/1"):
+            raise RecordingError("/runs/1.gpudash is no recording.")
+        return recorded(place, cancelled)
+
+    runs = LaidRuns(window.workspace.session.store, load)
+    window.workspace.dashboard.lay_over(runs, PLACES[:2])
+    dashboard = window.workspace.dashboard
+    qtbot.waitUntil(lambda: "no recording" in runs.problem)
+    settle(window)
+    assert dashboard.status_line.telling and runs.problem == ""
+    plot = dashboard.plots.plot("memory")
+    assert plot is not None and "A training 0" in [curve.name for curve in plot.spec.curves]
+    assert runs.close()
+
+
+def test_a_million_points_are_thinned_to_the_columns_there_are(window: MainWindow, qtbot: QtBot) -> None:
+    times = MADE.run("long").began_s + np.linspace(0.0, 9.0, POINTS)
+
+    def load(place: str, cancelled: Callable[[], bool]) -> ComparedRun:
+        run = recorded(place, cancelled)
+        memory = {"used": Curve(times, 1e9 + np.sin(times) * 1e8)}
+        return run.__class__(run.label, place, run.view, run.steps, memory=memory)
+
+    runs = LaidRuns(window.workspace.session.store, load)
+    lay_over(window, runs, 2, qtbot)
+    plot = window.workspace.dashboard.plots.plot("memory")
+    assert plot is not None
+    assert 100 < len(plot.data.points["A training 0"][0]) <= 6 * plot.columns
+    assert runs.close()
