@@ -151,7 +151,7 @@ def _figures(prediction: Prediction, memory_cap: str | None) -> list[str]:
         need = f"{prediction.need} under the cap"
     else:
         need = prediction.need
-    lines = [*prediction.model_lines, need, peak, prediction.alone, prediction.release]
+    lines = [*prediction.model_lines, need, peak, prediction.convolutions, prediction.alone, prediction.release]
     if estimate.first_step_bytes is not None and estimate.steady_bytes is not None:
         first, steady = format_bytes(estimate.first_step_bytes), format_bytes(estimate.steady_bytes)
         lines.append(f"first step: {first}; steady: {steady}")
