@@ -69,7 +69,7 @@ class Trace:
     followed: int = 0
     streams: dict[int, int] = field(default_factory=dict)
     addresses_fall: bool = False
-    convolutions: ConvolutionScratch = ConvolutionScratch()
+    convolutions: ConvolutionScratch = field(default_factory=ConvolutionScratch)
     count_work: Callable[[], StepWork | None] | None = field(default=None, compare=False, repr=False)
 
     @cached_property

@@ -308,7 +308,7 @@ class Estimate(DeviceEstimate):
     by_line: Mapping[str, int] = field(default_factory=dict)
     keeps: Mapping[str, float] = field(default_factory=dict)
     remark: str = ""
-    convolutions: ConvolutionScratch = ConvolutionScratch()
+    convolutions: ConvolutionScratch = field(default_factory=ConvolutionScratch)
     work: StepWork | None = None
 
     @property

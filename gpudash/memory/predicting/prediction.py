@@ -128,17 +128,17 @@ class Prediction:
     def convolutions(self) -> str:
         """Who said what cuDNN takes for convolutions, and what is not known of it; "" for a run without any."""
         found = self.estimate.convolutions
-        more = f"convolutions may take up to {format_bytes(found.unknown_bytes)} more on this card"
+        unknown = format_bytes(found.unknown_bytes)
         if found.cudnn and found.unknown_bytes:
-            return (
-                f"convolutions: asked of cuDNN {found.cudnn}; they take at least as much, and up to "
-                f"{format_bytes(found.unknown_bytes)} more"
-            )
+            return f"convolutions: at least as asked of cuDNN {found.cudnn}, which may take up to {unknown} more"
         if found.cudnn:
             return f"convolutions: asked of cuDNN {found.cudnn}"
+        if not found.unknown_bytes:
+            return ""
+        text = f"convolutions may take up to {unknown} more on this card, and PyTorch may reserve more for them"
         if found.problem:
-            return f"{more}: {found.problem}"
-        return more if found.unknown_bytes else ""
+            return f"{text}; cuDNN could not be asked: {found.problem}"
+        return text
 
     @property
     def peak(self) -> str:
