@@ -19,7 +19,7 @@ SOLVES = "x86_64"
 VERSIONS = {12: 120_900, 13: 130_101}
 """``cublasLtGetVersion`` by the major version in a library's name."""
 
-_SUCCEEDING = (
+SUCCEEDING = (
     "Destroy",
     "Matmul",
     *(f"MatmulDesc{name}" for name in ("Destroy", "GetAttribute", "Init_internal", "SetAttribute")),
@@ -30,7 +30,7 @@ _SUCCEEDING = (
 )
 """Functions that return success; each name follows "cublasLt"."""
 
-_MAKING = ("Create", "MatmulDescCreate", "MatmulPreferenceCreate", "MatrixLayoutCreate", "MatrixTransformDescCreate")
+MAKING = ("Create", "MatmulDescCreate", "MatmulPreferenceCreate", "MatrixLayoutCreate", "MatrixTransformDescCreate")
 """Those that also give a handle."""
 
 _PAGE = 4096
@@ -62,11 +62,11 @@ def load() -> None:
 
 def _library(name: str, major: int, version: int) -> bytes:
     """An ELF file: a page of headers, names and code, then one that is written to."""
-    functions = dict.fromkeys(_SUCCEEDING, _RETURN_SUCCESS)
+    functions = dict.fromkeys(SUCCEEDING, _RETURN_SUCCESS)
     functions["GetVersion"] = b"\xb8" + struct.pack("<I", version) + b"\xc3"
     functions["GetProperty"] = _property(major)
     functions["MatmulAlgoGetHeuristic"] = _HEURISTIC
-    names = [*functions, *_MAKING]
+    names = [*functions, *MAKING]
     strings = b"\0" + b"".join(b"cublasLt" + one.encode() + b"\0" for one in names) + name.encode() + b"\0"
     headers = 64 + 3 * 56
     symbols_at = headers
