@@ -110,7 +110,8 @@ def workspace(given: Arguments, part: str, layout: torch.memory_format, architec
         return ()
     answer = scratch.ask(_question(given, part, made, layout), architecture.capability)
     if answer is not None:
-        return (answer,)
+        # In a script 0 is where the results are made.
+        return (answer,) if answer else ()
     converted = _conversions(given, part, made, layout, architecture)
     if converted is not None:
         scratch.note_unknown(PARTIAL_SUMS)
