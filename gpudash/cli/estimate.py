@@ -77,6 +77,10 @@ class EstimateOptions(WorkloadOptions, BudgetOptions, CardOptions):
     time_limit: Annotated[float, Parameter(validator=Number(gt=0))] = 60.0
     """Seconds of processor time after which predicting is given up; by the clock, after three times as many."""
 
+    ask_cudnn: Annotated[bool, Parameter(negative="")] = False
+    """Ask the cuDNN of the Python that runs the code what convolutions take, also where there is no NVIDIA driver, as
+    is done where there is one. NVIDIA licenses cuDNN "for use in systems with NVIDIA GPUs"."""
+
     json: Annotated[bool, Parameter(negative="")] = False
     """Print the prediction as one JSON document."""
 
@@ -395,6 +399,7 @@ def predict(ask: Ask, options: EstimateOptions, own_device: str | None = None) -
 
     simulation = options.simulation()
     settings, notices = load_settings()
+    settings.ask_cudnn = settings.ask_cudnn or options.ask_cudnn
     session = Session(settings, notices=notices, simulation=simulation)
     for text in notices:
         print_notice(text)

@@ -97,6 +97,7 @@ def _predict(
 
     held_against = HeldAgainst(options.budget(), options.card_table(), options.epoch_steps)
     settings, notices = load_settings()
+    settings.ask_cudnn = settings.ask_cudnn or options.ask_cudnn
     session = Session(settings, notices=notices, simulation=options.simulation())
     for text in notices:
         print_notice(text)

@@ -67,6 +67,11 @@ class Settings(BaseModel):
         True,
         description="Host runs in a process of their own, so that a crash or a full GPU ends the run and nothing else",
     )
+    ask_cudnn: bool = Field(
+        False,
+        description="Ask PyTorch's own cuDNN what convolutions take, also where there is no NVIDIA driver; NVIDIA "
+        'licenses it "for use in systems with NVIDIA GPUs". From the next start on',
+    )
     reports_bytes: Annotated[int, BeforeValidator(read_size)] = Field(
         2 * GIB,
         ge=0,

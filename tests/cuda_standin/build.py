@@ -19,6 +19,8 @@ from collections.abc import Iterable
 from importlib.metadata import Distribution
 from pathlib import Path
 
+from gpudash.simulator.convolutions.cublaslt import MAKING, SUCCEEDING
+
 SOURCES = Path(__file__).parent / "src"
 
 ASKING = (
@@ -37,7 +39,7 @@ RUNTIME = ("memory.c", "streams.c", "kernels.c", "device.c", "cards.c", "board.c
 OWN_SOURCES = {
     "cudart": RUNTIME,
     "nccl": ("nccl.c", "board.c"),
-    "cudnn": ("cudnn.c", "cards.c"),
+    "cudnn": ("cudnn.c", "real_cudnn.c", "cards.c"),
     **{name: (f"{name}.c",) for name in ("cublas", "cublasLt", "cufft", "cupti", "cusolver", "cusparse", "nvrtc")},
     "nvidia-ml": ("nvml.c", "cards.c", "board.c", "gate.c"),
 }
@@ -147,6 +149,9 @@ def wanted_of(torch_libraries: Path) -> tuple[dict[str, dict[str, str]], dict[st
             for beginning, key in UNVERSIONED.items():
                 if function.startswith(beginning):
                     functions[key][function] = version
+    # NVIDIA's own cuDNN looks these up before it looks at engines.
+    for name in (*SUCCEEDING, *MAKING):
+        functions["cublasLt"].setdefault(f"cublasLt{name}", "")
     sonames = {file[3:].partition(".so")[0]: file for file in files if file.startswith(("libcu", "libnv", "libnccl"))}
     return functions, {**SONAMES, **sonames}
 

@@ -45,6 +45,7 @@ EXCEPTIONS = {
     "session/child_process.py _family": KERNEL,
     "session/serving/address.py tls_context": CHECKED,
     "session/watching/attaching/entry_methods.py _send_as_this_process": KERNEL,
+    "simulator/convolutions/cudnn_process.py __init__": INSIDE,
     "simulator/device/process_table.py open": INSIDE,
     "simulator/dry_run/programs/checkpoints.py find": INSIDE,
     "simulator/dry_run/own_code.py _of_file": INSIDE,

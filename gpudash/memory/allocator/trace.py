@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -31,6 +31,21 @@ class TraceMark:
     phase: str
 
 
+@dataclass(frozen=True)
+class ConvolutionScratch:
+    """What is known of the memory that cuDNN takes for itself in convolutions.
+
+    Attributes:
+        cudnn: version of the user's cuDNN that has said it, such as "9.20"; "" where none was asked.
+        unknown_bytes: how much more a convolution may take; 0 where nothing is unknown.
+        problem: why cuDNN could not be asked though it may be, a sentence without a full stop; "" for nothing.
+    """
+
+    cudnn: str = ""
+    unknown_bytes: int = 0
+    problem: str = ""
+
+
 @dataclass
 class Trace:
     """Allocations and frees.
@@ -43,6 +58,7 @@ class Trace:
         followed: steps that were dry-run; 0 for a run that was not, or that has none.
         streams: block → stream it was asked on; those that are not here were on the default one, 0.
         addresses_fall: of the torch that made it, see `device_memory.addresses_fall`.
+        convolutions: what of their memory is known.
         count_work: says what one step does beside asking for memory, see `work`; ``None`` where that was not followed.
     """
 
@@ -53,6 +69,7 @@ class Trace:
     followed: int = 0
     streams: dict[int, int] = field(default_factory=dict)
     addresses_fall: bool = False
+    convolutions: ConvolutionScratch = field(default_factory=ConvolutionScratch)
     count_work: Callable[[], StepWork | None] | None = field(default=None, compare=False, repr=False)
 
     @cached_property
@@ -103,6 +120,7 @@ class Trace:
             "followed": self.followed,
             "streams": [list(item) for item in self.streams.items()],
             "addresses_fall": self.addresses_fall,
+            "convolutions": asdict(self.convolutions),
         }
 
     @classmethod
@@ -120,6 +138,7 @@ class Trace:
             written["followed"],
             dict(written["streams"]),
             written["addresses_fall"],
+            ConvolutionScratch(**written["convolutions"]),
             _reading(written.get("work")),
         )
 

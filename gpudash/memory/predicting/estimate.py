@@ -9,7 +9,7 @@ from typing import Any
 from gpudash.devices.card_performance import LANE_BYTES_PER_SECOND
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.allocator.device_memory import LARGEST_CAPACITY
-from gpudash.memory.allocator.trace import ACTIVATIONS, INPUTS, TEMPORARY, WORKSPACE, Trace
+from gpudash.memory.allocator.trace import ACTIVATIONS, INPUTS, TEMPORARY, WORKSPACE, ConvolutionScratch, Trace
 from gpudash.memory.predicting.architecture import Architecture
 from gpudash.memory.predicting.fit import (
     Outcome,
@@ -285,6 +285,7 @@ class Estimate(DeviceEstimate):
             a program that is run as it is.
         keeps: bytes that lines of such a program keep of every step, most first: its memory grows as long as it runs.
         remark: what of such a program was not followed, a sentence without a full stop; "" for nothing.
+        convolutions: what is known of the memory that cuDNN takes for itself.
         work: what one step does on a device of the kind, from which its time is worked out; ``None`` where that was not
             followed. Of ranks that of one of them.
     """
@@ -316,6 +317,7 @@ class Estimate(DeviceEstimate):
     by_line: Mapping[str, int] = field(default_factory=dict)
     keeps: Mapping[str, float] = field(default_factory=dict)
     remark: str = ""
+    convolutions: ConvolutionScratch = field(default_factory=ConvolutionScratch)
     work: StepWork | None = None
 
     @property
@@ -353,8 +355,8 @@ class Passage:
     Attributes:
         spacious: what it takes with room to spare.
         outcome: of the room there is; ``None`` where that is not known, and on the CPU.
-        fits: whether it passes, also if the prediction is off by the margin; ``None`` where that decides, or where it
-            is not known what is free.
+        fits: whether it passes, also if the prediction is off by the margin and cuDNN takes what is not known of it;
+            ``None`` where that decides, or where it is not known what is free.
         passes: whether it passes if the prediction is right; ``None`` where it is not known what is free.
         reserved: the most that is reserved there; with room to spare where it does not pass. On the CPU what is
             allocated.
@@ -389,8 +391,8 @@ def passage(trace: Trace, target: Target, spacious: Peaks | None = None) -> Pass
     # a prediction that is off by the margin: with less room where it passes, with more where it fails
     more = margin
     if outcome.fits:
-        more = -margin
-    if margin and _outcome(trace, target, room, more, found).fits is not outcome.fits:
+        more = -margin - trace.convolutions.unknown_bytes
+    if more and _outcome(trace, target, room, more, found).fits is not outcome.fits:
         fits = None
     if outcome.fits:
         reserved = outcome.taken
@@ -454,6 +456,7 @@ def judge(trace: Trace, target: Target, workload: str) -> Estimate:
         released_bytes=found.released,
         product=target.product,
         retries=retries,
+        convolutions=trace.convolutions,
     )
 
 
@@ -494,7 +497,8 @@ def judge_card(trace: Trace, card: CardRequest, spacious: Peaks | None = None) -
 def fits(trace: Trace, target: Target) -> bool | None:
     """Whether a traced run fits ``target``; ``None`` within the margin or without knowing what is free."""
     room = target.room_bytes
-    if target.device != "cpu" and room is not None and not target.margin_ratio:
+    may_differ = target.margin_ratio or trace.convolutions.unknown_bytes
+    if target.device != "cpu" and room is not None and not may_differ:
         return run_on(trace, room, target.settings, target.allowed_bytes).fits  # without a margin nothing else decides
     return passage(trace, target).fits
 
@@ -508,14 +512,14 @@ def smallest_card(needed_bytes: int) -> int | None:
 
 
 def needed_room(trace: Trace, target: Target, found: Passage) -> int:
-    """The fewest bytes with which a traced run fits, the margin included.
+    """The fewest bytes with which a traced run fits, the margin and what is not known of convolutions included.
 
     What passes with some room need not pass with every greater one, because what is cached then lies elsewhere: the
     answer is at most the room there is where the run passes there, and else more than that.
     """
     if target.device == "cpu":
         return found.reserved + found.margin
-    return _least_room(trace, target, found) + found.margin
+    return _least_room(trace, target, found) + found.margin + trace.convolutions.unknown_bytes
 
 
 def _steps_text(followed: int) -> str:

@@ -100,7 +100,7 @@ class Prediction:
         if found == "unknown":
             return f"needs {format_bytes(need)}; what is free is not known"
         if found == "uncertain":
-            return f"may fit: within the margin of {format_bytes(estimate.margin_bytes)}"
+            return self._uncertain
         if need is None or free is None:
             return "runs out of memory, as it is meant to"
         where = self._where
@@ -113,6 +113,32 @@ class Prediction:
         else:
             spare = f"{self.scale.apart(need, free)} spare"
         return f"fits, {spare}{where}"
+
+    @property
+    def _uncertain(self) -> str:
+        """Why it is not certain whether it fits; more likely than not where only convolutions may take more."""
+        estimate = self.estimate
+        unknown = estimate.convolutions.unknown_bytes
+        spare = estimate.spare_bytes
+        if not unknown or spare is None or spare < estimate.margin_bytes:
+            return f"may fit: within the margin of {format_bytes(estimate.margin_bytes)}"
+        return f"probably fits: convolutions may take up to {format_bytes(unknown)} more"
+
+    @property
+    def convolutions(self) -> str:
+        """Who said what cuDNN takes for convolutions, and what is not known of it; "" for a run without any."""
+        found = self.estimate.convolutions
+        unknown = format_bytes(found.unknown_bytes)
+        if found.cudnn and found.unknown_bytes:
+            return f"convolutions: at least as asked of cuDNN {found.cudnn}, which may take up to {unknown} more"
+        if found.cudnn:
+            return f"convolutions: asked of cuDNN {found.cudnn}"
+        if not found.unknown_bytes:
+            return ""
+        text = f"convolutions may take up to {unknown} more on this card, and PyTorch may reserve more for them"
+        if found.problem:
+            return f"{text}; cuDNN could not be asked: {found.problem}"
+        return text
 
     @property
     def peak(self) -> str:
@@ -130,7 +156,10 @@ class Prediction:
             likely = "may fit"
             if need <= free:
                 likely = "probably fits"
-            return f"≈ {text} ± {self.scale.label(estimate.margin_bytes)}, {likely}"
+            margin = ""
+            if estimate.margin_bytes:
+                margin = f" ± {self.scale.label(estimate.margin_bytes)}"
+            return f"≈ {text}{margin}, {likely}"
         if need == free:
             return f"{text} · nothing to spare"
         return f"{text} · {self.scale.apart(need, free)} spare"
@@ -153,7 +182,8 @@ class Prediction:
         need, free = self.estimate.needed_bytes, self.estimate.free_bytes
         if need is None:
             return ""
-        counts = self.estimate.margin_bytes >= MIB or self.verdict == "uncertain"  # less decides nothing
+        size = self.estimate.margin_bytes
+        counts = size >= MIB or (size and self.verdict == "uncertain")  # less decides nothing
         margin = ""
         if counts:
             margin = f" ± {self.scale.label(self.estimate.margin_bytes)}"

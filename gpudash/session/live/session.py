@@ -25,6 +25,7 @@ from gpudash.session.live.event_log import log_record
 from gpudash.session.live.machine import Machine
 from gpudash.session.live.running import RunGuards, Running, profile_request
 from gpudash.session.live.simulated_gpus import SimulatedGpus
+from gpudash.session.predicting.cudnn_permission import let_predictions_ask
 from gpudash.session.recordings.folder import session_meta, size_on_disk, tidy
 from gpudash.session.watching.output.log import OutputLog
 from gpudash.session.watching.request import WatchRequest
@@ -127,6 +128,7 @@ class Session:
         from gpudash.workloads.running.worker import Worker
 
         self.settings = settings or Settings()
+        let_predictions_ask(without_driver=self.settings.ask_cudnn)
         self.store = Store()
         self.recording = recording
         self._may_number = may_number

@@ -16,6 +16,7 @@ from torch._library import custom_ops, simple_registry
 from gpudash.memory.allocator.device_memory import addresses_fall
 from gpudash.memory.allocator.trace import ACTIVATIONS, TEMPORARY, Trace, TraceMark
 from gpudash.memory.predicting.architecture import Architecture
+from gpudash.simulator.convolutions.workspaces import scratch
 from gpudash.simulator.device.backend import Backend, register
 from gpudash.simulator.device.naming import DEVICE
 from gpudash.simulator.device.simulated_gpu import A100, SimulatedGpu
@@ -84,6 +85,7 @@ class RequestRecorder:
 
     def start(self) -> None:
         """Begin to record."""
+        scratch.begin()
         self._card.observe(self._happened)
 
     def stop(self) -> None:
@@ -97,6 +99,7 @@ class RequestRecorder:
         # Code that never comes to a backward pass keeps nothing for it.
         learns = BACKWARD in self._born or any(mark.phase == BACKWARD for mark in self.trace.marks)
         self.trace.categories[:] = [self._category(block, learns) for block in range(1, len(self._born) + 1)]
+        self.trace.convolutions = scratch.found()
 
     def classify(self) -> None:
         """Note what belongs to modules and optimizers now; gradients must not have been dropped yet."""

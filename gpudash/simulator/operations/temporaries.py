@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from gpudash.memory.predicting.architecture import Architecture
+from gpudash.simulator.convolutions import workspaces
 from gpudash.simulator.operations import batch_norm, reductions
 from gpudash.simulator.operations.reductions import Kernel
 from gpudash.simulator.operations.scripts import (
@@ -430,13 +431,7 @@ def _convolution(given: Arguments, architecture: Architecture) -> Script:
         inputs = copied_bytes([values], layout)
     else:
         inputs = _dense_copies(values)
-    work: Script = ()
-    if layout == torch.contiguous_format:
-        sizes = _convolved_sizes(given)
-        if given["transposed"]:
-            sizes = _transposed_sizes(given)
-        made = (values.shape[0], *sizes)
-        work = _conversions(given, FORWARD, values, made, architecture)
+    work = workspaces.workspace(given, workspaces.FORWARD, layout, architecture)
     return (*inputs, RESULT, *copied_bytes([weight], layout), *work)
 
 
@@ -452,106 +447,19 @@ def _convolution_backward(given: Arguments, architecture: Architecture) -> Scrip
     before: list[int] = []
     behind: list[int] = []
     if given["output_mask"][0]:
-        part = OF_INPUT
+        part = workspaces.OF_INPUT
         layout = layout_of_convolution(grad, weight)
         behind = copied_bytes((weight, grad), layout)
     else:
-        part = OF_WEIGHT
+        part = workspaces.OF_WEIGHT
         layout = layout_of_convolution(values, grad)
         if given["transposed"]:
             read = (values, grad)
         else:
             read = (grad, values)
         before = copied_bytes(read, layout)
-    # with channels last nothing is converted
-    work: Script = ()
-    if layout == torch.contiguous_format:
-        work = _conversions(given, part, values, tuple(grad.shape), architecture)
+    work = workspaces.workspace(given, part, layout, architecture)
     return (*before, RESULT, *behind, *work)
-
-
-FORWARD, OF_INPUT, OF_WEIGHT = "forward", "gradient of the input", "gradient of the weight"
-
-CONVERSION_BYTES = 16
-"""cuDNN's own, beside what it converts."""
-
-FEWEST_PIXELS = 256
-"""A result in float32 of at least so many pixels is written as it is to lie; of fewer, it is converted."""
-
-
-def _conversions(
-    given: Arguments, part: str, values: torch.Tensor, made: Sequence[int], architecture: Architecture
-) -> Script:
-    """Workspace of a convolution whose channels come first: its kernels want them last, and cuDNN converts.
-
-    Input, weight and result are held once each with their channels last. The rule was read off fifteen convolutions
-    on an H100 with cuDNN 9.19 (tests/gpu/recorded), 25 of whose 35 workspaces it gives to within 147 bytes. What the
-    gradient of a weight takes for partial sums, up to 8 MiB, is not in it. On other cards cuDNN chooses other kernels,
-    and nothing is known of its workspace.
-
-    Args:
-        part: which of the three is computed.
-        values: the input.
-        made: sizes of the result.
-    """
-    weight = given["weight"]
-    dtype = values.dtype
-    is_half = dtype in HALVES
-    if not architecture.cudnn_converts or architecture.capability != (9, 0) or int(given["groups"]) != 1:
-        return ()
-    if not torch.backends.cudnn.enabled or weight.dtype != dtype or not values.numel():
-        return ()
-    if not is_half and (dtype != torch.float32 or not torch.backends.cudnn.allow_tf32):
-        return ()
-    kernel = list(weight.shape[2:])
-    stride = list(given["stride"])
-    # a transposed convolution is the gradient of a plain one: `small` is what that one reads, `large` what it makes
-    small: Sequence[int] = values.shape
-    large = made
-    forward_part = FORWARD
-    if given["transposed"]:
-        small = made
-        large = values.shape
-        forward_part = OF_INPUT
-    by_forward_kernel = part == forward_part
-    whole = 4
-    if is_half:
-        whole = 8
-    channels = -(-small[1] // whole) * whole
-    if all(size == 1 for size in kernel) or (by_forward_kernel and kernel == stride):
-        return ()
-    if channels != small[1] and (is_half or not (by_forward_kernel or part == OF_WEIGHT)):
-        return ()
-    pixels = math.prod(large[2:])
-    of_result = small[0] * large[1] * pixels
-    if by_forward_kernel and not is_half and len(kernel) < 3 and pixels >= FEWEST_PIXELS:
-        of_result = 0
-    of_input = small[0] * channels * math.prod(small[2:])
-    of_weight = large[1] * channels * math.prod(kernel)
-    return ((of_input + of_result + of_weight) * dtype.itemsize + CONVERSION_BYTES,)
-
-
-def _convolved_sizes(given: Arguments) -> Iterator[int]:
-    """Channels and pixels of a convolution's result."""
-    yield given["weight"].shape[0]
-    for size, kernel, stride, padding, dilation in _along_each(given):
-        yield (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
-
-
-def _transposed_sizes(given: Arguments) -> Iterator[int]:
-    yield given["weight"].shape[1] * int(given["groups"])
-    axes = zip(given["output_padding"], _along_each(given), strict=False)
-    for more, (size, kernel, stride, padding, dilation) in axes:
-        yield (size - 1) * stride - 2 * padding + dilation * (kernel - 1) + more + 1
-
-
-def _along_each(given: Arguments) -> Iterator[tuple[int, ...]]:
-    """Size, kernel, stride, padding and dilation along each axis; one number stands for all."""
-    sizes = given["input"].shape[2:]
-    kernels = given["weight"].shape[2:]
-    # the last one again as often as there are axes: `zip` ends with the sizes
-    many = ([*given[name], *[given[name][-1]] * len(sizes)] for name in ("stride", "padding", "dilation"))
-    return zip(sizes, kernels, *many, strict=False)
 
 
 def layout_of_convolution(values: torch.Tensor, weight: torch.Tensor) -> torch.memory_format:

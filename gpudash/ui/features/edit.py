@@ -152,6 +152,7 @@ TITLES: Mapping[str, str] = {
     "record": "Record every session",
     "recordings_bytes": "Disk space for recordings",
     "recordings_count": "Number of recordings",
+    "ask_cudnn": "Ask cuDNN about convolutions",
     "isolate": "Run workloads in a separate process",
     "reports_bytes": "Room for out-of-memory reports",
     "reports_keep": "Number of out-of-memory reports",

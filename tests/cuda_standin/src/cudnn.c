@@ -1,6 +1,8 @@
 /* cuDNN: every graph has one plan, whose workspace is CUDA_STANDIN_CUDNN_WORKSPACE bytes (0 unless set; made up, for what
- * a card would take is not known). Recurrent layers have their real layout of weights and take the real memory. */
+ * a card would take is not known); with CUDA_STANDIN_REAL_CUDNN graphs are cuDNN's own, and only their execution is played.
+ * Recurrent layers have their real layout of weights and take the real memory. */
 #include "cards.h"
+#include "real_cudnn.h"
 #include "sizes.h"
 
 #include <stdint.h>
@@ -36,15 +38,53 @@ enum {
     ENGINE_KNOBS = 1302,
 };
 
-int standin_cudnnBackendCreateDescriptor(int type, void **descriptor) {
-    *descriptor = calloc(1, 8);
+/* Kinds of descriptors, and those of their attributes that torch gives in place of a card: a handle. */
+enum { ENGINE = 2, HEURISTICS = 4, GRAPH_HANDLE = 800, PLAN_HANDLE = 400 };
+enum { ENGINE_DEVICE = 1307, HEURISTICS_DEVICE = 204, PLAN_DEVICE = 407 };
+
+/* Which kind a descriptor of the real cuDNN is, by its address; the newest of a place counts. */
+static struct {
+    void *descriptor;
+    int kind;
+} kinds[1 << 16];
+
+static size_t slot_of(void *descriptor) { return ((uintptr_t)descriptor >> 4) % (1 << 16); }
+
+int standin_cudnnBackendCreateDescriptor(int kind, void **descriptor) {
+    if (!real_cudnn()) {
+        *descriptor = calloc(1, 8);
+        return 0;
+    }
+    int status = real_cudnn()->create(kind, descriptor);
+    if (status) return status;
+    size_t slot = slot_of(*descriptor);
+    kinds[slot].descriptor = *descriptor;
+    kinds[slot].kind = kind;
     return 0;
 }
 int standin_cudnnBackendDestroyDescriptor(void *descriptor) {
+    if (real_cudnn()) return real_cudnn()->destroy(descriptor);
     free(descriptor);
     return 0;
 }
+int standin_cudnnBackendSetAttribute(void *descriptor, int name, int type, int64_t count, const void *values) {
+    const real_cudnn_t *real = real_cudnn();
+    if (!real || name == GRAPH_HANDLE) return 0;
+    if (name == PLAN_HANDLE) return real->set(descriptor, PLAN_DEVICE, TYPE_DESCRIPTOR, 1, &real->device);
+    return real->set(descriptor, name, type, count, values);
+}
+int standin_cudnnBackendFinalize(void *descriptor) {
+    const real_cudnn_t *real = real_cudnn();
+    if (!real) return 0;
+    size_t slot = slot_of(descriptor);
+    int kind = kinds[slot].descriptor == descriptor ? kinds[slot].kind : 0;
+    if (kind == HEURISTICS) real->set(descriptor, HEURISTICS_DEVICE, TYPE_DESCRIPTOR, 1, &real->device);
+    if (kind == ENGINE) real->set(descriptor, ENGINE_DEVICE, TYPE_DESCRIPTOR, 1, &real->device);
+    return real->finalize(descriptor);
+}
+int standin_cudnnBackendExecute(void *handle, void *plan, void *pack) { return 0; }
 int standin_cudnnBackendGetAttribute(void *descriptor, int name, int type, int64_t wanted, int64_t *count, void *values) {
+    if (real_cudnn()) return real_cudnn()->get(descriptor, name, type, wanted, count, values);
     int is_list = name == CONFIG_INTERMEDIATES || name == CONFIG_KNOBS || name == ENGINE_KNOBS;
     int is_number = type == TYPE_INT64 || type == TYPE_INT32;
     if (count) *count = !is_list && (is_number || type == TYPE_DESCRIPTOR); /* one engine, one configuration, no notes */

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from array import array
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudash.memory.allocator.trace import CATEGORIES
-from gpudash.memory.predicting.estimate import Alternative, CardEstimate, Estimate, ModelFacts
+from gpudash.memory.allocator.trace import CATEGORIES, ConvolutionScratch, Trace
+from gpudash.memory.predicting.estimate import Alternative, CardEstimate, Estimate, ModelFacts, Target, judge
 from gpudash.memory.predicting.prediction import Prediction, change_text, price
 from gpudash.speed.work import StepWork
 from gpudash.units import GIB, MIB
@@ -188,3 +190,27 @@ def test_a_model_says_the_types_of_its_weights(bits: int, words: str) -> None:
     assert Prediction(replace(FITS, model=ModelFacts("Made", 8, 16, "bfloat16", packed_bits=bits))).model_lines == [
         f"Made: {words}"
     ]
+
+
+def test_what_is_not_known_of_convolutions_decides_near_the_edge_alone() -> None:
+    trace = Trace(array("q", [1, -1]), array("q", [GIB]), ["activations"])
+    unknown = ConvolutionScratch(unknown_bytes=200 * MIB)
+    for spare, verdict in ((100 * MIB, "uncertain"), (300 * MIB, "fits"), (-100 * MIB, "short")):
+        target = Target("sim:0", 8 * GIB, GIB + spare)
+        judged = Prediction(judge(replace(trace, convolutions=unknown), target, "one"))
+        assert judged.verdict == verdict
+        assert judged.convolutions.startswith("convolutions may take up to 200 MiB more on this card")
+        plain = Prediction(judge(trace, target, "one"))
+        assert (plain.verdict == "fits") is (spare > 0) and not plain.convolutions
+        if verdict == "uncertain":
+            assert judged.headline == "probably fits: convolutions may take up to 200 MiB more"
+            assert judged.peak.endswith("probably fits") and "±" not in judged.peak
+
+
+def test_a_trace_keeps_what_is_known_of_convolutions_on_its_way_to_another_process() -> None:
+    known = ConvolutionScratch("9.20", 17, "")
+    trace = replace(Trace(array("q", [1]), array("q", [GIB]), ["weights"]), convolutions=known)
+    found = judge(Trace.from_json(json.loads(json.dumps(trace.to_json()))), Target("sim:0", 8 * GIB, 8 * GIB), "one")
+    assert found.convolutions == known
+    assert found.to_json()["convolutions"] == {"cudnn": "9.20", "unknown_bytes": 17, "problem": ""}
+    assert "at least as asked of cuDNN 9.20" in Prediction(found).convolutions

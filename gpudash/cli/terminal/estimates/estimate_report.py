@@ -41,6 +41,9 @@ MARKS = {
 }
 """Letter of each part of the bar, which stands for it where there are no colours, and its colour."""
 
+MAY_TAKE = "?"
+"""Letter of what convolutions may take beside what is known of them."""
+
 VERDICT_STYLES = {"fits": "bold green", "short": "bold red", "uncertain": "bold yellow", "unknown": "bold"}
 
 MOST_LINES = 6
@@ -59,6 +62,8 @@ class _Part(NamedTuple):
     bytes: int
 
     def mark(self, coloured: bool) -> str:
+        if coloured and self.letter == MAY_TAKE:
+            return "░"
         if coloured:
             return "█"
         return self.letter
@@ -113,13 +118,17 @@ def _bar(parts: Iterable[_Part], whole: int, *, coloured: bool) -> Text:
 
 
 def _segments(prediction: Prediction) -> list[_Part]:
-    return [_Part(*MARKS[name], name, size) for name, size in prediction.segments]
+    parts = [_Part(*MARKS[name], name, size) for name, size in prediction.segments]
+    unknown = prediction.estimate.convolutions.unknown_bytes
+    if unknown:
+        parts.append(_Part(MAY_TAKE, "white", "convolutions, at most", unknown))
+    return parts
 
 
 def _against_free(prediction: Prediction, memory_cap: str | None, *, coloured: bool) -> Text:
     """The bar of a run; ``|`` is where free memory ends."""
     free = prediction.estimate.free_bytes
-    whole = max(prediction.bar_bytes, free or 0, 1)
+    whole = max(prediction.bar_bytes + prediction.estimate.convolutions.unknown_bytes, free or 0, 1)
     bar = _bar(_segments(prediction), whole, coloured=coloured)
     if free is not None:
         end = round(free / whole * BAR_WIDTH)
@@ -151,7 +160,7 @@ def _figures(prediction: Prediction, memory_cap: str | None) -> list[str]:
         need = f"{prediction.need} under the cap"
     else:
         need = prediction.need
-    lines = [*prediction.model_lines, need, peak, prediction.alone, prediction.release]
+    lines = [*prediction.model_lines, need, peak, prediction.convolutions, prediction.alone, prediction.release]
     if estimate.first_step_bytes is not None and estimate.steady_bytes is not None:
         first, steady = format_bytes(estimate.first_step_bytes), format_bytes(estimate.steady_bytes)
         lines.append(f"first step: {first}; steady: {steady}")

@@ -1,0 +1,1 @@
+"""What cuDNN takes for itself while it convolves: asked of the user's own library, else bounded."""

@@ -1,0 +1,208 @@
+"""The processes that ask cuDNN, one for each capability, and what came of them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+ASK_VARIABLE = "GPUDASH_ASK_CUDNN"
+"""Set to 1 where the user lets cuDNN be asked though there is no NVIDIA driver."""
+
+LIBRARY_VARIABLE = "GPUDASH_CUDNN"
+"""The path of another libcudnn.so.9 than that of this Python."""
+
+ANSWERS_VARIABLE = "GPUDASH_CUDNN_ANSWERS"
+"""The folder in which answers are kept."""
+
+DRIVER = Path("/proc/driver/nvidia/version")
+
+NAME = "libcudnn.so.9"
+
+READY_S = 30.0
+"""Longest wait until the library is loaded."""
+
+ANSWER_S = 30.0
+"""Longest wait for an answer: the first loads half a GiB of kernels' tables, others take milliseconds."""
+
+ENDING_S = 0.5
+"""Longest wait for the process to end by itself."""
+
+_PROCESS = Path(__file__).with_name("cudnn_process.py")
+
+_CHUNK = 65_536
+
+
+@dataclass(frozen=True)
+class CudnnAnswer:
+    """What cuDNN takes for a convolution.
+
+    Attributes:
+        workspace: bytes.
+        clusters: whether by a kernel with clusters of thread blocks, which may take more: it looks at the card.
+    """
+
+    workspace: int
+    clusters: bool
+
+
+class CudnnClient:
+    """cuDNN, asked about cards of one capability; what it has answered is not asked again.
+
+    Args:
+        capability: (major, minor).
+
+    Attributes:
+        version: of the library, such as "9.20"; "" until it is known.
+        problem: why it cannot be asked, a sentence without a full stop; "" where it can.
+    """
+
+    def __init__(self, capability: tuple[int, int]) -> None:
+        self.version = ""
+        self.problem = ""
+        self._capability = ".".join(map(str, capability))
+        self._known: dict[str, CudnnAnswer | None] = {}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner = 0
+        self._begun = b""
+
+    def ask(self, question: Mapping[str, Any]) -> CudnnAnswer | None:
+        """What a convolution takes; ``None`` where cuDNN does not say, or cannot be asked."""
+        key = json.dumps(question)
+        if key not in self._known:
+            self._known[key] = self._request(key)
+        return self._known[key]
+
+    def close(self) -> None:
+        """End the process, where there is one; another is started for the next question."""
+        if self._process is not None and self._owner == os.getpid():
+            self._stopped()
+        self._process = None
+        self._owner = 0
+
+    def _request(self, question: str) -> CudnnAnswer | None:
+        # A process that was forked from the one that started it must not speak into its pipe.
+        if self._owner != os.getpid() and not self.problem:
+            self._start()
+        found = self._exchange(question.encode() + b"\n", ANSWER_S)
+        workspace, clusters = found.get("workspace"), found.get("clusters")
+        if type(workspace) is int and type(clusters) is bool:
+            return CudnnAnswer(workspace, clusters)
+        if "refused" in found:
+            logger.info("cuDNN does not answer %s: %s", question, found["refused"])
+        return None
+
+    def _start(self) -> None:
+        library = _library()
+        if library is None:
+            self.problem = f"this Python has no cuDNN ({NAME}), which PyTorch's CUDA build brings"
+            return
+        folder = os.environ.get(ANSWERS_VARIABLE, "")
+        command = [sys.executable, "-I", "-S", str(_PROCESS), str(library), self._capability, folder]
+        pipe = subprocess.PIPE
+        try:
+            # It sees no GPU: none is woken, and answers are the same everywhere.
+            self._process = subprocess.Popen(
+                command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, bufsize=0, env={"CUDA_VISIBLE_DEVICES": ""}
+            )
+        except OSError as error:
+            self.problem = f"the process that asks cuDNN cannot be started ({error.strerror})"
+            return
+        self._owner = os.getpid()
+        found = self._exchange(b"", READY_S)
+        version = found.get("version")
+        if type(version) is int:
+            self.version = f"{version // 10_000}.{version // 100 % 100}"
+        elif not self.problem:
+            self._end(str(found.get("problem", "it says nothing of its version")).rstrip("."))
+
+    def _exchange(self, question: bytes, limit_s: float) -> dict[str, Any]:
+        """Write a question and read the next line; an empty object where none comes."""
+        if self.problem or self._process is None:
+            return {}
+        assert self._process.stdin is not None and self._process.stdout is not None
+        try:
+            self._process.stdin.write(question)
+            line = self._line(self._process.stdout.fileno(), time.monotonic() + limit_s)
+            found = json.loads(line)
+        except TimeoutError:
+            self._end(f"cuDNN did not answer within {limit_s:.0f} s")
+            return {}
+        except (OSError, ValueError):
+            code = self._stopped()
+            self._end(f"cuDNN's process ended while it was asked ({_ending(code)})")
+            return {}
+        if isinstance(found, dict):
+            return found
+        return {}
+
+    def _line(self, output: int, until: float) -> bytes:
+        with selectors.DefaultSelector() as selector:
+            selector.register(output, selectors.EVENT_READ)
+            while b"\n" not in self._begun:
+                if not selector.select(max(0.0, until - time.monotonic())):
+                    raise TimeoutError
+                chunk = os.read(output, _CHUNK)
+                if not chunk:
+                    raise ValueError("it has ended")
+                self._begun += chunk
+        line, _, self._begun = self._begun.partition(b"\n")
+        return line
+
+    def _end(self, problem: str) -> None:
+        self.problem = problem
+        logger.warning("%s", problem)
+        self._stopped()
+
+    def _stopped(self) -> int:
+        """The exit code of the process, which is killed where it has not ended."""
+        process = self._process
+        if process is None:
+            return 0
+        # It ends with its standard input, unless it hangs.
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                with suppress(OSError):
+                    stream.close()
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(ENDING_S)
+        process.kill()
+        return process.wait()
+
+
+def may_ask() -> bool:
+    """Whether cuDNN may be asked: NVIDIA licenses it for use in systems with its GPUs, so that elsewhere the user says
+    so."""
+    return os.environ.get(ASK_VARIABLE) == "1" or DRIVER.exists()
+
+
+def _library() -> Path | None:
+    """The cuDNN that this Python's torch brings: NVIDIA's wheel, or beside torch's own libraries, or conda's."""
+    named = os.environ.get(LIBRARY_VARIABLE)
+    if named:
+        return Path(named)
+    folders = [Path(sys.prefix) / "lib"]
+    for package, inside in (("torch", "lib"), ("nvidia.cudnn", "lib")):
+        with suppress(ImportError, ValueError):
+            found = importlib.util.find_spec(package)
+            if found is not None and found.submodule_search_locations:
+                folders = [*(Path(one) / inside for one in found.submodule_search_locations), *folders]
+    return next((folder / NAME for folder in folders if (folder / NAME).exists()), None)
+
+
+def _ending(code: int) -> str:
+    if code < 0:
+        return f"signal {-code}"
+    return f"exit code {code}"

@@ -1,0 +1,263 @@
+"""What cuDNN takes for itself in a convolution: as it says itself where it may be asked, else by what is known.
+
+Whichever it is, what is not known of it is noted for the trace that is being recorded.
+"""
+
+from __future__ import annotations
+
+import atexit
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from gpudash.memory.allocator.trace import ConvolutionScratch
+from gpudash.memory.predicting.architecture import Architecture
+from gpudash.simulator.convolutions.cudnn_client import CudnnClient, may_ask
+from gpudash.simulator.operations.scripts import HALVES, Arguments, Script
+
+FORWARD, OF_INPUT, OF_WEIGHT = "forward", "of_input", "of_weight"
+
+DTYPES = (torch.float32, torch.float64, *HALVES)
+
+CONVERSION_BYTES = 16
+"""cuDNN's own, beside what it converts."""
+
+FEWEST_PIXELS = 256
+"""A result in float32 of at least so many pixels is written as it is to lie; of fewer, it is converted."""
+
+WITH_CLUSTERS = {FORWARD: 0.05, OF_INPUT: 0.05, OF_WEIGHT: 0.17}
+"""How much more than cuDNN says without a GPU an H100 took at most of kernels with clusters of thread blocks: 5.0 % of
+a forward pass, 16.7 % of a weight's gradient (35 workspaces, tests/gpu/recorded)."""
+
+PARTIAL_SUMS = 8 * 2**20
+"""What an H100 took at most beside what it converts (tests/gpu/recorded)."""
+
+BEYOND_OPERANDS = 32 * 2**20
+"""What is taken to be the most beside input, weight and result once each, on cards of which nothing is recorded: 8 MiB
+were recorded on an H100. Asked of 168 convolutions, cuDNN 9.19 says 31.5 MiB at most on capabilities 8.0, 8.6, 8.9 and
+9.0; 113 MiB on 12.0 and 3.5 GiB on 7.5, by Winograd's and Fourier's ways in float32, so that it is no bound there."""
+
+
+class Scratch:
+    """What is known of the convolutions of the run that is being recorded."""
+
+    def __init__(self) -> None:
+        self._cards: dict[tuple[int, int], CudnnClient] = {}
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget the convolutions, for another run is about to begin."""
+        self._version = ""
+        self._problem = ""
+        self._unknown = 0
+
+    def found(self) -> ConvolutionScratch:
+        """What has been noted since."""
+        return ConvolutionScratch(self._version, self._unknown, self._problem)
+
+    def close(self) -> None:
+        """End the processes that ask."""
+        for card in self._cards.values():
+            card.close()
+        self._cards.clear()
+
+    def ask(self, question: dict[str, Any], capability: tuple[int, int]) -> int | None:
+        """What cuDNN says, in bytes; ``None`` where it does not."""
+        if not may_ask():
+            return None
+        card = self._cards.setdefault(capability, CudnnClient(capability))
+        answer = card.ask(question)
+        self._problem = self._problem or card.problem
+        if answer is None:
+            return None
+        self._version = card.version
+        if answer.clusters:
+            self.note_unknown(int(answer.workspace * WITH_CLUSTERS[question["part"]]))
+        return answer.workspace
+
+    def note_unknown(self, size: int) -> None:
+        """A convolution may take ``size`` bytes more; they are given back before the next one."""
+        self._unknown = max(self._unknown, size)
+
+
+scratch = Scratch()
+"""Of this process, which records one run at a time."""
+
+atexit.register(scratch.close)
+
+
+def workspace(given: Arguments, part: str, layout: torch.memory_format, architecture: Architecture) -> Script:
+    """What cuDNN takes for itself, in bytes, once results and copies are there.
+
+    Args:
+        given: arguments of the convolution, or of its backward pass.
+        part: which of the three is computed.
+        layout: how input, weight and result lie.
+    """
+    values, weight = given["input"], given["weight"]
+    if not architecture.cudnn_converts or not torch.backends.cudnn.enabled:
+        return ()
+    if values.dtype not in DTYPES or weight.dtype != values.dtype or not values.numel():
+        return ()
+    large = given.get("grad_output")
+    if large is not None:
+        made = list(large.shape)
+    else:
+        made = [values.shape[0], *_result_sizes(given)]
+    if _is_by_torch(given, layout, architecture):
+        return ()
+    answer = scratch.ask(_question(given, part, made, layout), architecture.capability)
+    if answer is not None:
+        # In a script 0 is where the results are made.
+        return (answer,) if answer else ()
+    converted = _conversions(given, part, made, layout, architecture)
+    if converted is not None:
+        scratch.note_unknown(PARTIAL_SUMS)
+        return converted
+    operands = values.numel() + weight.numel() + math.prod(made)
+    scratch.note_unknown(operands * values.dtype.itemsize + BEYOND_OPERANDS)
+    return ()
+
+
+def _is_by_torch(given: Arguments, layout: torch.memory_format, architecture: Architecture) -> bool:
+    """Whether torch's own kernel convolves (``_select_conv_backend``, aten/src/ATen/native/Convolution.cpp)."""
+    values, weight = given["input"], given["weight"]
+    if values.dtype == torch.bfloat16 and architecture.capability < (8, 0):
+        return True
+    groups = int(given["groups"])
+    is_depthwise = groups > 1 and groups == values.shape[1] and weight.shape[0] % groups == 0
+    if given["transposed"] or not is_depthwise or values.dim() < 4 or layout != torch.contiguous_format:
+        return False
+    return not _is_depthwise_by_cudnn(given)
+
+
+def _is_depthwise_by_cudnn(given: Arguments) -> bool:
+    """``use_cudnn_depthwise`` and ``check_cudnn_depthwise_workload_with_filter`` of the same, for channels first."""
+    values, weight = given["input"], given["weight"]
+    if values.dtype != torch.float16 or values.dim() != 4 or values.shape[1] < 32:
+        return False
+    stride = given["stride"]
+    if any(one != 1 for one in given["dilation"]) or (stride[0] != stride[-1] and values.shape[2] != 1):
+        return False
+    batch, channels, height, width = map(int, values.shape)
+    kernel = int(weight.shape[3])
+    if height == 1 and stride[-1] == 1:
+        return True
+    if weight.shape[2] != kernel or kernel not in (1, 3, 5) or width < 7:
+        return False
+    if stride[-1] != 2:
+        return bool(stride[-1] == 1)
+    if batch == 1:
+        return kernel > 1 or width <= 28
+    if kernel == 1:
+        return batch <= 16 and channels >= 128 and width <= 7
+    return channels >= 512 or (channels >= 256 and width >= 28)
+
+
+def _question(given: Arguments, part: str, made: Sequence[int], layout: torch.memory_format) -> dict[str, Any]:
+    """What is asked: x, w and y are the convolution's in cuDNN's words."""
+    x, y = list(given["input"].shape), list(made)
+    w = list(given["weight"].shape)
+    axes = len(w) - 2
+    # one number stands for all axes
+    stride, padding, dilation = (
+        [*given[name], *[given[name][-1]] * axes][:axes] for name in ("stride", "padding", "dilation")
+    )
+    if given["transposed"]:
+        # The gradient of a plain one, whose input is its result (``cudnn_convolution_transpose``, ConvShared.cpp).
+        x, y = y, x
+        part = {FORWARD: OF_INPUT, OF_INPUT: FORWARD}.get(part, part)
+    if axes == 1:
+        # torch views it as one of images of height 1 (``view1d_as_2d``, Convolution.cpp).
+        x, w, y = ([*sizes[:2], 1, *sizes[2:]] for sizes in (x, w, y))
+        stride, padding, dilation = [1, *stride], [0, *padding], [1, *dilation]
+    return {
+        "part": part,
+        "dtype": str(given["input"].dtype).removeprefix("torch."),
+        "x": x,
+        "w": w,
+        "y": y,
+        "last": layout != torch.contiguous_format,
+        "padding": [int(size) for size in padding],
+        "stride": [int(size) for size in stride],
+        "dilation": [int(size) for size in dilation],
+        "benchmark": bool(torch.backends.cudnn.benchmark),
+        "deterministic": bool(torch.backends.cudnn.deterministic or torch.are_deterministic_algorithms_enabled()),
+        "tf32": bool(torch._C._get_cudnn_allow_tf32()),
+    }
+
+
+def _conversions(
+    given: Arguments, part: str, made: Sequence[int], layout: torch.memory_format, architecture: Architecture
+) -> Script | None:
+    """CudnnAnswer of a convolution on Hopper whose channels come first: its kernels want them last, and cuDNN converts.
+
+    Input, weight and result are held once each with their channels last. The rule was read off fifteen convolutions
+    on an H100 with cuDNN 9.19 (tests/gpu/recorded), 25 of whose 35 workspaces it gives to within 147 bytes. What the
+    gradient of a weight takes for partial sums, up to 8 MiB, is not in it.
+
+    Args:
+        part, layout: as of `workspace`.
+        made: sizes of the result.
+
+    Returns:
+        ``None`` where nothing is known.
+    """
+    values, weight = given["input"], given["weight"]
+    dtype = values.dtype
+    is_half = dtype in HALVES
+    if architecture.capability != (9, 0) or int(given["groups"]) != 1 or layout != torch.contiguous_format:
+        return None
+    if not is_half and (dtype != torch.float32 or not torch._C._get_cudnn_allow_tf32()):
+        return None
+    kernel = list(weight.shape[2:])
+    stride = list(given["stride"])
+    # a transposed convolution is the gradient of a plain one: `small` is what that one reads, `large` what it makes
+    small: Sequence[int] = values.shape
+    large = made
+    forward_part = FORWARD
+    if given["transposed"]:
+        small = made
+        large = values.shape
+        forward_part = OF_INPUT
+    by_forward_kernel = part == forward_part
+    whole = 4
+    if is_half:
+        whole = 8
+    channels = -(-small[1] // whole) * whole
+    if all(size == 1 for size in kernel) or (by_forward_kernel and kernel == stride):
+        return ()
+    if channels != small[1] and (is_half or not (by_forward_kernel or part == OF_WEIGHT)):
+        return ()
+    pixels = math.prod(large[2:])
+    of_result = small[0] * large[1] * pixels
+    if by_forward_kernel and not is_half and len(kernel) < 3 and pixels >= FEWEST_PIXELS:
+        of_result = 0
+    of_input = small[0] * channels * math.prod(small[2:])
+    of_weight = large[1] * channels * math.prod(kernel)
+    return ((of_input + of_result + of_weight) * dtype.itemsize + CONVERSION_BYTES,)
+
+
+def _result_sizes(given: Arguments) -> Iterator[int]:
+    """Channels and pixels of a convolution's result."""
+    weight = given["weight"]
+    if not given["transposed"]:
+        yield weight.shape[0]
+        for size, kernel, stride, padding, dilation in _along_each(given):
+            yield (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
+        return
+    yield weight.shape[1] * int(given["groups"])
+    axes = zip(given["output_padding"], _along_each(given), strict=False)
+    for more, (size, kernel, stride, padding, dilation) in axes:
+        yield (size - 1) * stride - 2 * padding + dilation * (kernel - 1) + more + 1
+
+
+def _along_each(given: Arguments) -> Iterator[tuple[int, ...]]:
+    """Size, kernel, stride, padding and dilation along each axis; one number stands for all."""
+    sizes = given["input"].shape[2:]
+    kernels = given["weight"].shape[2:]
+    # the last one again as often as there are axes: `zip` ends with the sizes
+    many = ([*given[name], *[given[name][-1]] * len(sizes)] for name in ("stride", "padding", "dilation"))
+    return zip(sizes, kernels, *many, strict=False)

@@ -1,0 +1,244 @@
+"""Convolutions asked of cuDNN: the process that asks, what limits it, and what is said where it cannot be asked."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import gpudash.simulator.convolutions
+from gpudash.memory.predicting.architecture import Architecture
+from gpudash.simulator.convolutions import cublaslt, workspaces
+from gpudash.simulator.convolutions.cudnn_client import ASK_VARIABLE, LIBRARY_VARIABLE, CudnnAnswer, CudnnClient
+from gpudash.simulator.convolutions.workspaces import BEYOND_OPERANDS, PARTIAL_SUMS, Scratch
+
+PROCESS = Path(gpudash.simulator.convolutions.__file__).with_name("cudnn_process.py")
+RECORDED = Path(__file__).parents[2] / "gpu" / "recorded" / "h100.json"
+CONVOLUTIONS: list[dict[str, Any]] = json.loads(RECORDED.read_text(encoding="utf-8"))["convolutions"]
+PARTS = ("forward", "of_input", "of_weight")
+
+pytestmark = pytest.mark.process
+
+
+def library() -> str:
+    """The cuDNN that there is; "" for none."""
+    named = os.environ.get(LIBRARY_VARIABLE, "")
+    if named:
+        return named
+    for package in ("nvidia", "nvidia.cudnn"):
+        if importlib.util.find_spec(package) is None:
+            return ""
+    found = importlib.util.find_spec("nvidia.cudnn")
+    assert found is not None and found.submodule_search_locations
+    file = Path(found.submodule_search_locations[0]) / "lib" / "libcudnn.so.9"
+    return str(file) if file.exists() else ""
+
+
+needs_cudnn = pytest.mark.skipif(not library(), reason=f"needs NVIDIA's cuDNN, in this Python or as {LIBRARY_VARIABLE}")
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """cuDNN may be asked."""
+    monkeypatch.setenv(ASK_VARIABLE, "1")
+    if library():
+        monkeypatch.setenv(LIBRARY_VARIABLE, library())
+    yield
+    workspaces.scratch.close()
+    workspaces.scratch.begin()
+
+
+def recorded() -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """The workspaces that an H100 took, with the arguments of each convolution."""
+    for case in CONVOLUTIONS:
+        dtype = getattr(torch, case["dtype"])
+        values, weight = (torch.empty(case[name], dtype=dtype, device="meta") for name in ("input", "weight"))
+        axes = len(case["stride"])
+        is_transposed = case.get("transposed", False)
+        given = {"input": values, "weight": weight, "stride": case["stride"], "padding": case["padding"]}
+        given |= {"dilation": [1] * axes, "transposed": is_transposed, "output_padding": [0] * axes, "groups": 1}
+        bias = None
+        order = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
+        made = torch.ops.aten.convolution(values, weight, bias, *(given[name] for name in order))
+        for part in PARTS:
+            if part in case:
+                yield case[part], part, given if part == "forward" else {**given, "grad_output": made}
+
+
+def blocks(size: int) -> int:
+    return -(-size // 512)
+
+
+@needs_cudnn
+def test_cudnn_says_without_a_gpu_what_an_h100_took(asked: None) -> None:
+    same = 0
+    missed = []
+    for bytes_, part, given in recorded():
+        workspaces.scratch.begin()
+        script = workspaces.workspace(given, part, torch.contiguous_format, Architecture((9, 0), 132))
+        assert 0 not in script  # there the results would be made once more
+        said = sum(script)
+        if blocks(said) == blocks(bytes_):
+            same += 1
+            continue
+        # Less than the card took, by no more than is said to be unknown: they are "at least".
+        missed.append(part)
+        assert said < bytes_ <= said + workspaces.scratch.found().unknown_bytes
+    assert same >= 29
+    assert missed.count("of_weight") >= len(missed) - 1
+    assert workspaces.scratch.found().cudnn.startswith("9.")
+
+
+@needs_cudnn
+def test_the_settings_of_torch_reach_cudnn(asked: None) -> None:
+    card = CudnnClient((8, 0))
+    question = {
+        "part": "forward",
+        "dtype": "float32",
+        "x": [32, 64, 56, 56],
+        "w": [64, 64, 3, 3],
+        "y": [32, 64, 56, 56],
+    }
+    question |= {"last": False, "padding": [1, 1], "stride": [1, 1], "dilation": [1, 1]}
+    usual = {"benchmark": False, "deterministic": False, "tf32": True}
+    sizes = {}
+    for name, changed in (
+        ("", {}),
+        ("benchmark", {"benchmark": True}),
+        ("plain", {"tf32": False}),
+        ("halves", {"dtype": "float16"}),
+        ("last", {"dtype": "float16", "last": True}),
+    ):
+        answer = card.ask({**question, **usual, **changed})
+        assert answer is not None
+        sizes[name] = answer.workspace
+    card.close()
+    assert sizes["benchmark"] > max(sizes[""], sizes["plain"])
+    assert sizes["last"] < sizes["halves"]
+
+
+@needs_cudnn
+def test_answers_are_kept_and_a_damaged_file_is_asked_anew(asked: None, tmp_path: Path) -> None:
+    question = {"part": "forward", "dtype": "float16", "x": [8, 64, 28, 28], "w": [64, 64, 3, 3], "y": [8, 64, 28, 28]}
+    question |= {"last": False, "padding": [1, 1], "stride": [1, 1], "dilation": [1, 1]}
+    question |= {"benchmark": False, "deterministic": False, "tf32": True}
+
+    def answer() -> dict[str, Any]:
+        command = [sys.executable, "-I", "-S", str(PROCESS), library(), "8.6", str(tmp_path / "answers")]
+        done = subprocess.run(command, input=json.dumps(question), capture_output=True, text=True, check=True)
+        return dict(json.loads(done.stdout.splitlines()[1]))
+
+    first = answer()
+    (file,) = (tmp_path / "answers").iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
+    kept = file.read_text()
+    file.write_text(kept.replace(str(first["workspace"]), str(first["workspace"] + 512)))
+    assert answer()["workspace"] == first["workspace"] + 512  # it was not asked
+    for damaged in ("\0" * 100, kept[:40], kept.replace(str(first["workspace"]), "-1"), "[" * 100_000, '{"of": 1}\n'):
+        file.write_text(damaged)
+        assert answer() == first
+        assert json.loads(file.read_text().splitlines()[-1])["workspace"] == first["workspace"]
+
+
+def test_a_card_that_cudnn_cannot_be_asked_about_is_told_in_a_sentence(
+    asked: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    question = {"part": "forward"}
+    monkeypatch.setenv(LIBRARY_VARIABLE, str(tmp_path / "libcudnn.so.9"))
+    for capability, words in (((8, 0), "cannot open shared object file"), ((3, 5), "capability 3.5")):
+        card = CudnnClient(capability)
+        assert card.ask(question) is None
+        assert words in card.problem and not card.problem.endswith(".") and not card.version
+    monkeypatch.setenv(LIBRARY_VARIABLE, ctypes.util.find_library("m") or "libm.so.6")
+    card = CudnnClient((8, 0))
+    assert card.ask(question) is None
+    assert "cudnnGetErrorString" in card.problem
+
+
+def test_a_library_that_crashes_hangs_or_takes_all_memory_ends_its_process_alone(
+    asked: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, compiled: Any
+) -> None:
+    for body, words in (("*(volatile int *)0 = 1;", "signal 11"), ("return 90100;", "cuDNN 9.1 tells nothing")):
+        monkeypatch.setenv(LIBRARY_VARIABLE, str(compiled(body)))
+        card = CudnnClient((8, 0))
+        assert card.ask({"part": "forward"}) is None
+        assert words in card.problem
+
+
+@pytest.fixture
+def compiled(tmp_path: Path) -> Any:
+    """Makes a library whose ``cudnnGetVersion`` has a body of C."""
+
+    def make(body: str) -> Path:
+        made = tmp_path / f"lib{len(list(tmp_path.iterdir()))}.so"
+        error = "const char *cudnnGetErrorString(int status) { return 0; }"
+        source = f"{error}\nlong cudnnGetVersion(void) {{ {body} }}"
+        subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-o", made, "-"], input=source, text=True, check=True)
+        return made
+
+    return make
+
+
+def test_nothing_is_asked_unless_a_driver_is_there_or_the_user_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(ASK_VARIABLE, raising=False)
+    monkeypatch.setattr(gpudash.simulator.convolutions.cudnn_client, "DRIVER", Path("/proc/driver/nothing"))
+    assert Scratch().ask({"part": "forward"}, (8, 0)) is None
+
+
+def test_what_is_not_known_of_convolutions_is_said_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(ASK_VARIABLE, raising=False)
+    monkeypatch.setattr(gpudash.simulator.convolutions.cudnn_client, "DRIVER", Path("/proc/driver/nothing"))
+    values, weight = torch.empty(2, 64, 28, 28, device="meta"), torch.empty(64, 64, 3, 3, device="meta")
+    given = {"input": values, "weight": weight, "stride": [1], "padding": [1], "dilation": [1], "transposed": False}
+    given |= {"output_padding": [0], "groups": 1}
+    for capability, unknown in (
+        ((8, 0), 4 * (2 * values.numel() + weight.numel()) + BEYOND_OPERANDS),
+        ((9, 0), PARTIAL_SUMS),
+    ):
+        workspaces.scratch.begin()
+        taken = workspaces.workspace(given, "forward", torch.contiguous_format, Architecture(capability, 100))
+        assert bool(taken) is (capability == (9, 0))
+        found = workspaces.scratch.found()
+        assert (found.cudnn, found.unknown_bytes, found.problem) == ("", unknown, "")
+
+
+def test_a_kernel_with_clusters_may_take_more_than_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ASK_VARIABLE, "1")
+    found = Scratch()
+    card = CudnnClient((9, 0))
+    card.version = "9.20"
+    card._known[json.dumps({"part": "of_weight"})] = CudnnAnswer(1000, clusters=True)
+    found._cards[(9, 0)] = card
+    assert found.ask({"part": "of_weight"}, (9, 0)) == 1000
+    assert (found.found().cudnn, found.found().unknown_bytes) == ("9.20", 170)
+
+
+@pytest.mark.skipif(os.uname().machine != cublaslt.SOLVES, reason=f"made for {cublaslt.SOLVES}")
+def test_the_cublaslt_that_is_made_in_memory_says_that_all_is_well() -> None:
+    code = """
+import ctypes, cublaslt
+cublaslt.load()
+for major, version in cublaslt.VERSIONS.items():
+    made = ctypes.CDLL(f"libcublasLt.so.{major}")
+    made.cublasLtGetVersion.restype = ctypes.c_size_t
+    assert made.cublasLtGetVersion() == version
+    value = ctypes.c_int(7)
+    assert made.cublasLtGetProperty(0, ctypes.byref(value)) == 0 and value.value == major
+    assert made.cublasLtGetProperty(2, ctypes.byref(value)) == 0 and value.value == 0
+    handle = ctypes.c_void_p()
+    assert made.cublasLtMatmulDescCreate(ctypes.byref(handle)) == 0 and handle.value
+    result, count, none = (ctypes.c_ubyte * 100)(*[255] * 100), ctypes.c_int(), ctypes.c_void_p()
+    assert made.cublasLtMatmulAlgoGetHeuristic(*[none] * 7, 1, result, ctypes.byref(count)) == 0 and count.value == 1
+    assert bytes(result) == bytes(76) + b"\\0\\0\\x80\\x3f" + bytes(16) + b"\\xff" * 4
+    assert made.cublasLtMatmul() == 0
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=PROCESS.parent, check=True)
