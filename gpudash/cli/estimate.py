@@ -494,7 +494,6 @@ class ServingOptions(ServerFlags):
     kv_dtype: Annotated[str, Parameter(alias="--kv-cache-dtype")] = "auto"
     enforce_eager: Annotated[bool, Parameter(negative="")] = False
     prefix_caching: Annotated[bool, Parameter(alias="--enable-prefix-caching", negative="")] = False
-    graphs_reserved: Annotated[bool, Parameter(parse=False)] = True
 
     users: int | None = None
     """Requests that are to be served at a time."""

@@ -9,15 +9,25 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from gpudash.devices.known_gpus import KNOWN_GPUS, KnownGpu
+from gpudash.memory.serving.engines import Engine, engine
 from gpudash.memory.serving.kv_cache import KvCache, kv_cache, kv_number_bytes
-from gpudash.memory.serving.profiling import MARGIN_BYTES, activation_bytes, graph_bytes, non_torch_bytes
-from gpudash.memory.serving.served_model import DTYPES, ServedModel
+from gpudash.memory.serving.profiling import (
+    activation_bytes,
+    adapter_bytes,
+    graph_bytes,
+    non_torch_bytes,
+    quantisation_name,
+)
+from gpudash.memory.serving.served_model import DTYPES, FULL, SLIDING, ServedModel
 from gpudash.memory.serving.weights import checkpoint_bytes, weight_bytes
 
 GIB = 2**30
 
 LARGE_BYTES = 70 * GIB
 """From here on a card is given larger batches, unless it is an A100 (vLLM's ``EngineArgs.get_batch_defaults``)."""
+
+LONGEST_WHOLE = 32_768
+"""Tokens of the longest request that vLLM's first engine read in one step."""
 
 UTILISATIONS = tuple(hundredths / 100 for hundredths in range(5, 100))
 """Of a card's memory: what ``--gpu-memory-utilization`` is looked for among."""
@@ -74,7 +84,9 @@ class ServerFlags:
         quantization: "fp8" to quantise while loading.
         enforce_eager: no CUDA graphs.
         prefix_caching: keep what requests begin alike with.
-        graphs_reserved: whether graphs are taken off the KV cache, as since vLLM 0.21.
+        max_loras: slots for adapters, 0 without.
+        max_lora_rank: the largest rank of an adapter.
+        engine: the server and its version, such as "vllm==0.19"; without a version the newest.
     """
 
     gpu_memory_utilization: float = 0.92
@@ -87,7 +99,9 @@ class ServerFlags:
     quantization: str | None = None
     enforce_eager: bool = False
     prefix_caching: bool = False
-    graphs_reserved: bool = True
+    max_loras: int = 0
+    max_lora_rank: int = 16
+    engine: str = "vllm"
 
     def check(self, model: ServedModel) -> None:
         """Refuse what no server would start with.
@@ -109,6 +123,8 @@ class ServerFlags:
             raise ValueError(f"--dtype {self.dtype!r} is none of auto, {', '.join(DTYPES)}.")
         if self.quantization not in (None, "fp8"):
             raise ValueError(f"--quantization {self.quantization!r}: while loading a server quantises to fp8 alone.")
+        if self.max_loras < 0 or self.max_lora_rank < 1:
+            raise ValueError("--max-loras is 0 or more, and --max-lora-rank 1 or more.")
         kv_number_bytes(self.kv_dtype, 2)
 
 
@@ -119,8 +135,10 @@ class Service:
     Attributes:
         flags: with what vLLM chooses filled in.
         weights_from: "config" or "safetensors".
+        engine: that accounts for it.
         activation_bytes: the peak of the profiling pass.
         graph_bytes: CUDA graphs; 0 without.
+        adapter_bytes: slots for LoRA adapters.
         non_torch_bytes: of the driver's libraries, and between ranks.
         kv_bytes: what is left for the KV cache; negative: how much is missing.
         cache: what that holds.
@@ -133,9 +151,11 @@ class Service:
     activation_bytes: int
     graph_bytes: int
     non_torch_bytes: int
+    adapter_bytes: int
     kv_bytes: int
     cache: KvCache
     max_model_len: int
+    engine: Engine
 
     @property
     def fits(self) -> bool:
@@ -146,7 +166,20 @@ class Service:
     def certain(self) -> bool:
         """Whether that holds within the margin too."""
         need = self.cache.blocks_of_a_request(self.max_model_len) * self.cache.block_bytes
-        return abs(self.kv_bytes - need) > MARGIN_BYTES
+        return abs(self.kv_bytes - need) > self.margin_bytes
+
+    @property
+    def margin_bytes(self) -> int:
+        """How far `kv_bytes` may be off, either way."""
+        beside = self.activation_bytes + self.reserved_graph_bytes + self.non_torch_bytes
+        return self.engine.margin_bytes(beside, self.flags.tensor_parallel)
+
+    @property
+    def reserved_graph_bytes(self) -> int:
+        """What graphs take off the KV cache."""
+        if self.engine.graphs_reserved:
+            return self.graph_bytes
+        return 0
 
     @property
     def concurrency(self) -> float:
@@ -176,11 +209,23 @@ class Way:
     enough: bool
 
 
-def _usual_requests(card: ServerCard) -> int:
+def _usual_requests(card: ServerCard, server: Engine) -> int:
     """vLLM's own choice of ``--max-num-seqs``."""
-    if card.takes_large_batches:
+    if card.takes_large_batches and not server.batch_of_longest:
         return 1024
     return 256
+
+
+def _usual_tokens(card: ServerCard, server: Engine, requests: int, length: int) -> int:
+    """vLLM's own choice of ``--max-num-batched-tokens``."""
+    usual = 2048
+    if server.batch_of_longest:
+        # its first engine read prompts in pieces beyond 32,768 tokens alone (EngineArgs.create_engine_config)
+        if length <= LONGEST_WHOLE:
+            usual = max(usual, length)
+    elif card.takes_large_batches:
+        usual = 8192
+    return max(requests, usual)
 
 
 class ModelServer:
@@ -210,13 +255,9 @@ class ModelServer:
         length = flags.max_model_len or model.longest
         if length is None:
             raise ValueError("config.json does not say how long requests may be; say it with --max-model-len.")
-        requests = flags.max_num_seqs or _usual_requests(card)
-        batched = flags.max_num_batched_tokens
-        if not batched:
-            usual = 2048
-            if card.takes_large_batches:
-                usual = 8192
-            batched = max(requests, usual)
+        server = self.engine(flags)
+        requests = flags.max_num_seqs or _usual_requests(card, server)
+        batched = flags.max_num_batched_tokens or _usual_tokens(card, server, requests, length)
         # no step computes more than all requests together are long
         batched = min(batched, requests * length)
         filled = replace(flags, max_num_seqs=requests, max_num_batched_tokens=batched)
@@ -225,13 +266,21 @@ class ModelServer:
             number = DTYPES[flags.dtype]
         ranks = flags.tensor_parallel
         weights, source = self._weights_of(ranks, number, flags, marlin=card.marlin)
-        activation = activation_bytes(model, batched_tokens=batched, requests=requests, ranks=ranks, dtype_bytes=number)
+        sampled = requests
+        if server.batch_of_longest and length > LONGEST_WHOLE:
+            sampled = 0  # read in pieces, no prompt of the profiled batch comes to its end
+        activation = activation_bytes(
+            model, server, batched_tokens=batched, requests=sampled, ranks=ranks, dtype_bytes=number
+        )
+        adapters = adapter_bytes(model, flags.max_loras, flags.max_lora_rank, ranks, number)
         graphs = 0
         if not flags.enforce_eager:
             graphs = graph_bytes(model, requests)
-        non_torch = non_torch_bytes(ranks, shared_buffers=card.shares_buffers)
-        left = int(card.total_bytes * flags.gpu_memory_utilization) - weights - activation - non_torch
-        if flags.graphs_reserved:
+        non_torch = non_torch_bytes(server, ranks, shared_buffers=card.shares_buffers)
+        left = int(card.total_bytes * flags.gpu_memory_utilization) - weights - adapters - non_torch
+        if server.activations_reserved:
+            left -= activation
+        if server.graphs_reserved:
             left -= graphs
         cache = kv_cache(
             model,
@@ -242,7 +291,20 @@ class ModelServer:
             batched_tokens=batched,
             prefix_caching=flags.prefix_caching,
         )
-        return Service(card, filled, weights, source, activation, graphs, non_torch, left, cache, length)
+        return Service(
+            card,
+            filled,
+            weights,
+            source,
+            activation,
+            graphs,
+            non_torch,
+            adapters,
+            left,
+            cache,
+            length,
+            server,
+        )
 
     def _weights_of(self, ranks: int, number: int, flags: ServerFlags, *, marlin: bool) -> tuple[int, str]:
         key = (ranks, number, flags.quantization, marlin)
@@ -300,15 +362,20 @@ class ModelServer:
 
     def least_utilisation(self, card: ServerCard, flags: ServerFlags, users: int, length: int) -> float | None:
         """The smallest share of the card with which ``users`` requests of ``length`` tokens are served, if any."""
-        flags = replace(flags, max_num_seqs=flags.max_num_seqs or self._requests(card, users))
+        flags = replace(flags, max_num_seqs=flags.max_num_seqs or self._requests(card, flags, users))
         for share in UTILISATIONS:
             if self._way("", card, replace(flags, gpu_memory_utilization=share), users, length).enough:
                 return share
         return None
 
-    @staticmethod
-    def _requests(card: ServerCard, users: int) -> int:
-        return max(users, _usual_requests(card))
+    def _requests(self, card: ServerCard, flags: ServerFlags, users: int) -> int:
+        return max(users, _usual_requests(card, self.engine(flags)))
+
+    def engine(self, flags: ServerFlags) -> Engine:
+        """The server's, which also depends on the model."""
+        dense = not self.model.experts and not self.model.latent and {*self.model.kinds} <= {FULL, SLIDING}
+        plain = dense and not quantisation_name(self.model) and not flags.quantization
+        return engine(flags.engine, plain=plain)
 
     def cards(self, flags: ServerFlags, users: int, length: int) -> list[Way]:
         """Of every card known by name the fewest that serve ``users`` requests of ``length`` tokens, the least memory
@@ -321,7 +388,7 @@ class ModelServer:
             for ranks in RANKS:
                 if self.model.heads % ranks:
                     continue
-                sized = replace(flags, tensor_parallel=ranks, max_num_seqs=self._requests(card, users))
+                sized = replace(flags, tensor_parallel=ranks, max_num_seqs=self._requests(card, flags, users))
                 way = self._way(gpu.name, card, sized, users, length)
                 if way.enough:
                     found.append(way)
@@ -381,7 +448,8 @@ class ServingAnswer:
             "non_torch_bytes": service.non_torch_bytes,
             "graph_bytes": service.graph_bytes,
             "kv_bytes": service.kv_bytes,
-            "margin_bytes": MARGIN_BYTES,
+            "adapter_bytes": service.adapter_bytes,
+            "margin_bytes": service.margin_bytes,
             "token_bytes": cache.token_bytes,
             "block_tokens": cache.groups[0].block_tokens,
             "blocks": cache.blocks,
