@@ -2,13 +2,14 @@
 server of a model would.
 """
 
+import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.validators import Number
@@ -59,9 +60,21 @@ PROGRAM_FORM = "Write for example: gpudash estimate --simulate 24GiB -- python t
 
 Ask = Callable[["Session", str], int]
 
+TASKS = get_args(ModelSpec.model_fields["task"].annotation)
+"""What is answered by a dry run."""
+
 SERVE = "serve"
 
-SERVE_FLAGS = "The guide's page on serving lists the flags."
+SERVE_FLAGS = "gpudash estimate --task serve --help lists the flags."
+
+TOKEN_FLAGS = frozenset({
+    "--max-model-len", "--max-num-batched-tokens", "--max-num-seqs", "--users", "--length", "--answer",
+})  # fmt: skip
+"""Of a server: numbers that may be written as vLLM's may, such as 8k."""
+
+SHORT_NUMBER = re.compile(r"(\d+(?:\.\d+)?)([kKmM])")
+SHORT = {"k": 1000, "K": 1024, "m": 10**6, "M": 2**20}
+"""What vLLM takes the letters for (``human_readable_int``)."""
 
 
 @Parameter(name="*")
@@ -211,6 +224,12 @@ def _estimate_model(
         options.refuse_budget("A server takes what it is given")
         options.refuse_cards("A server's answer names the cards that would do")
         return estimate_serving(path, arguments, options, as_json=options.json)
+    if (task := _task(arguments)) is not None and task not in TASKS:
+        hint = did_you_mean(task, (*TASKS, SERVE))
+        raise RequestError(
+            f"--task {task!r} is none of {', '.join(TASKS)} and {SERVE}{hint}.",
+            "gpudash estimate model --help and gpudash estimate --task serve --help list their flags.",
+        )
     given = {**parsed_fields(ModelSpec, [_renamed(word) for word in arguments]), "path": path}
     return _predicted(ModelSpec, given, options, _program(python))
 
@@ -493,6 +512,7 @@ class ServingOptions(ServerFlags):
     tensor_parallel: Annotated[int, Parameter(alias="--tensor-parallel-size")] = 1
     kv_dtype: Annotated[str, Parameter(alias="--kv-cache-dtype")] = "auto"
     enforce_eager: Annotated[bool, Parameter(negative="")] = False
+    allow_long_max_model_len: Annotated[bool, Parameter(negative="")] = False
     prefix_caching: Annotated[bool, Parameter(alias="--enable-prefix-caching", negative="")] = False
 
     users: int | None = None
@@ -505,9 +525,25 @@ class ServingOptions(ServerFlags):
     """Tokens of the answer among them; left out: a quarter."""
 
 
+def _task(arguments: Sequence[str]) -> str | None:
+    """What ``--task`` says, in either form."""
+    for word, following in pairwise([*arguments, ""]):
+        if word == "--task":
+            return following
+        if word.startswith("--task="):
+            return word.partition("=")[2]
+    return None
+
+
 def is_serving(arguments: Sequence[str]) -> bool:
     """Whether what is left of a command line asks for a server."""
-    return f"--task={SERVE}" in arguments or ("--task", SERVE) in pairwise(arguments)
+    return _task(arguments) == SERVE
+
+
+def print_serving_help() -> int:
+    """Show the flags of a server, which are others than those of a run."""
+    _serving_app().help_print([])
+    return Exit.FINISHED
 
 
 def estimate_serving(path: str, arguments: Sequence[str], options: "WorkloadOptions", *, as_json: bool) -> int:
@@ -562,20 +598,48 @@ def estimate_serving(path: str, arguments: Sequence[str], options: "WorkloadOpti
 
 
 # An application of its own: the flags of a server overlap with those of a workload by other names.
-def _parsed(arguments: Sequence[str]) -> ServingOptions:
-    app = App(name="estimate", help_flags=[], version_flags=[])
+def _serving_app() -> App:
+    app = App(
+        name="gpudash estimate --model PATH --task serve",
+        help="What a server of a model takes of a card, how many users it serves, and which cards serve as many as "
+        "asked. The card is named by --simulate, such as h100 or 24GiB; --json prints one document.",
+        help_flags=[],
+        version_flags=[],
+    )
 
     def take(*, options: ServingOptions | None = None) -> ServingOptions:
         return options or ServingOptions()
 
     app.default(take)
+    return app
+
+
+def _parsed(arguments: Sequence[str]) -> ServingOptions:
     rest = [word for place, word in enumerate(arguments) if not _names_task(arguments, place)]
+    expanded = [_written_out(before, word) for before, word in pairwise(["", *rest])]
+    app = _serving_app()
     try:
-        parsed = app(rest, exit_on_error=False, print_error=False, help_on_error=False, result_action="return_value")
+        parsed = app(
+            expanded, exit_on_error=False, print_error=False, help_on_error=False, result_action="return_value"
+        )
     except CycloptsError as error:
         raise RequestError(str(error).splitlines()[0], SERVE_FLAGS) from None
     assert isinstance(parsed, ServingOptions)
     return parsed
+
+
+def _written_out(before: str, word: str) -> str:
+    """A word with a number such as 8k written out, where it is one of `TOKEN_FLAGS`, in either form."""
+    name, is_set, value = word.partition("=")
+    if not is_set:
+        name, value = before, word
+    short = SHORT_NUMBER.fullmatch(value)
+    if name not in TOKEN_FLAGS or short is None:
+        return word
+    number = str(int(float(short[1]) * SHORT[short[2]]))
+    if is_set:
+        return f"{name}={number}"
+    return number
 
 
 def _names_task(arguments: Sequence[str], place: int) -> bool:
@@ -589,6 +653,11 @@ def _names_task(arguments: Sequence[str], place: int) -> bool:
 def _card(options: "WorkloadOptions") -> ServerCard:
     """The card that was named, else the machine's own."""
     if options.simulate:
+        if len(options.simulate) > 1 and options.device is None:
+            raise RequestError(
+                f"A server is answered for one kind of card, and --simulate names {len(options.simulate)}.",
+                f"Say --tensor-parallel {len(options.simulate)} for cards that share the model, or choose by --device.",
+            )
         device = options.device or "sim:0"
         place = device.partition(":")[2]
         if kind_of(device) != "sim" or not place.isdecimal() or int(place) >= len(options.simulate):

@@ -19,7 +19,7 @@ FORM = "Write vllm, vllm==0.19 or sglang."
 
 
 @dataclass(frozen=True)
-class Engine:
+class ServerEngine:
     """One way in which servers account for a card's memory.
 
     Attributes:
@@ -59,48 +59,48 @@ class Engine:
             return title
         return f"{title} since {_dotted(self.since)}"
 
-    def margin_bytes(self, beside_weights: int, ranks: int) -> int:
+    def margin_bytes(self, profiled_bytes: int, ranks: int) -> int:
         """How far the KV cache's memory may be off, either way, in nine of ten starts.
 
         Args:
-            beside_weights: activations, graphs and libraries, as predicted.
+            profiled_bytes: activations, graphs and libraries, as predicted.
             ranks: of tensor parallelism.
         """
         between = self.margin_ranks_gib
         if ranks == 1:
             between = 0.0
-        return round(self.margin_share * beside_weights + (self.margin_gib + between) * GIB)
+        return round(self.margin_share * profiled_bytes + (self.margin_gib + between) * GIB)
 
 
-def engine(asked: str, *, plain: bool) -> Engine:
+def engine(requested: str, *, plain: bool) -> ServerEngine:
     """The engine of a name and version, such as "vllm==0.19"; without a version the newest.
 
     Args:
-        asked: as ``--engine`` has it.
+        requested: as ``--engine`` has it.
         plain: whether the model is dense and not quantised.
 
     Raises:
         ValueError: one sentence, when there is no such engine or the version is none.
     """
-    name, pinned, version = asked.strip().lower().partition("==")
+    name, pinned, version = requested.strip().lower().partition("==")
     known = [row for row in _engines() if row.name == name and (plain or not row.plain)]
     if not known:
-        raise ValueError(f"--engine {asked!r} is no server that is known here. {FORM}")
+        raise ValueError(f"--engine {requested!r} is no server that is known here. {FORM}")
     if not pinned:
         return known[-1]
     parts = version.removeprefix("v").split(".")
     if not all(part.isascii() and part.isdecimal() and len(part) < 6 for part in parts[:2]):
-        raise ValueError(f"--engine {asked!r}: {version!r} is no version. {FORM}")
+        raise ValueError(f"--engine {requested!r}: {version!r} is no version. {FORM}")
     numbers = tuple(int(part) for part in parts[:2])
     return next(row for row in reversed(known) if row.since <= numbers)
 
 
 @cache
-def _engines() -> tuple[Engine, ...]:
+def _engines() -> tuple[ServerEngine, ...]:
     """All of them, of each name from the oldest version on."""
     rows: list[dict[str, Any]] = tomllib.loads(FILE.read_text(encoding="utf-8"))["engine"]
-    known = {field.name for field in fields(Engine)}
-    return tuple(Engine(**{**{k: v for k, v in row.items() if k in known}, "since": _since(row)}) for row in rows)
+    known = {field.name for field in fields(ServerEngine)}
+    return tuple(ServerEngine(**{**{k: v for k, v in row.items() if k in known}, "since": _since(row)}) for row in rows)
 
 
 def _since(row: dict[str, Any]) -> tuple[int, ...]:

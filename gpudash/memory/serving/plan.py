@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from gpudash.devices.known_gpus import KNOWN_GPUS, KnownGpu
-from gpudash.memory.serving.engines import Engine, engine
+from gpudash.memory.serving.engines import ServerEngine, engine
 from gpudash.memory.serving.kv_cache import KvCache, kv_cache, kv_number_bytes
 from gpudash.memory.serving.profiling import (
     activation_bytes,
@@ -65,6 +65,11 @@ class ServerCard:
         return cls(gpu.name, gpu.total_bytes, gpu.capability[0] in (9, 10), gpu.capability < (9, 0), gpu.key)
 
     @property
+    def is_alone(self) -> bool:
+        """Whether no machine has several of them."""
+        return self.key.endswith("-laptop")
+
+    @property
     def takes_large_batches(self) -> bool:
         return self.total_bytes >= LARGE_BYTES and "a100" not in self.name.lower()
 
@@ -84,6 +89,8 @@ class ServerFlags:
         quantization: "fp8" to quantise while loading.
         enforce_eager: no CUDA graphs.
         prefix_caching: keep what requests begin alike with.
+        allow_long_max_model_len: let requests be longer than the model has positions, as vLLM's environment variable
+            ``VLLM_ALLOW_LONG_MAX_MODEL_LEN=1`` does.
         max_loras: slots for adapters, 0 without.
         max_lora_rank: the largest rank of an adapter.
         engine: the server and its version, such as "vllm==0.19"; without a version the newest.
@@ -99,6 +106,7 @@ class ServerFlags:
     quantization: str | None = None
     enforce_eager: bool = False
     prefix_caching: bool = False
+    allow_long_max_model_len: bool = False
     max_loras: int = 0
     max_lora_rank: int = 16
     engine: str = "vllm"
@@ -115,6 +123,11 @@ class ServerFlags:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"--{name.replace('_', '-')} {value} is less than 1.")
+        if not self.allows(model, self.max_model_len or 0):
+            raise ValueError(
+                f"--max-model-len {self.max_model_len} is more than the model's {model.positions:,} positions, which "
+                "vLLM refuses; --allow-long-max-model-len, its VLLM_ALLOW_LONG_MAX_MODEL_LEN=1, overrides it."
+            )
         if model.heads % self.tensor_parallel:
             raise ValueError(
                 f"--tensor-parallel {self.tensor_parallel} does not divide the model's {model.heads} attention heads."
@@ -126,6 +139,10 @@ class ServerFlags:
         if self.max_loras < 0 or self.max_lora_rank < 1:
             raise ValueError("--max-loras is 0 or more, and --max-lora-rank 1 or more.")
         kv_number_bytes(self.kv_dtype, 2)
+
+    def allows(self, model: ServedModel, length: int) -> bool:
+        """Whether requests may be ``length`` tokens long."""
+        return self.allow_long_max_model_len or model.positions is None or length <= model.positions
 
 
 @dataclass(frozen=True)
@@ -155,7 +172,7 @@ class Service:
     kv_bytes: int
     cache: KvCache
     max_model_len: int
-    engine: Engine
+    engine: ServerEngine
 
     @property
     def fits(self) -> bool:
@@ -171,8 +188,8 @@ class Service:
     @property
     def margin_bytes(self) -> int:
         """How far `kv_bytes` may be off, either way."""
-        beside = self.activation_bytes + self.reserved_graph_bytes + self.non_torch_bytes
-        return self.engine.margin_bytes(beside, self.flags.tensor_parallel)
+        profiled_bytes = self.activation_bytes + self.reserved_graph_bytes + self.non_torch_bytes
+        return self.engine.margin_bytes(profiled_bytes, self.flags.tensor_parallel)
 
     @property
     def reserved_graph_bytes(self) -> int:
@@ -209,14 +226,14 @@ class Way:
     enough: bool
 
 
-def _usual_requests(card: ServerCard, server: Engine) -> int:
+def _usual_requests(card: ServerCard, server: ServerEngine) -> int:
     """vLLM's own choice of ``--max-num-seqs``."""
     if card.takes_large_batches and not server.batch_of_longest:
         return 1024
     return 256
 
 
-def _usual_tokens(card: ServerCard, server: Engine, requests: int, length: int) -> int:
+def _usual_tokens(card: ServerCard, server: ServerEngine, requests: int, length: int) -> int:
     """vLLM's own choice of ``--max-num-batched-tokens``."""
     usual = 2048
     if server.batch_of_longest:
@@ -338,12 +355,12 @@ class ModelServer:
         if flags.quantization is None and not self.model.whole.get("quantization_config"):
             changes["--quantization fp8"] = replace(flags, quantization="fp8")
         for ranks in RANKS:
-            if ranks > flags.tensor_parallel and self.model.heads % ranks == 0:
+            if ranks > flags.tensor_parallel and self.model.heads % ranks == 0 and not service.card.is_alone:
                 changes[f"--tensor-parallel {ranks}"] = replace(flags, tensor_parallel=ranks)
         if not service.fits and (longest := service.cache.longest(service.max_model_len)):
             shorter = min(length, longest)
             changes[f"--max-model-len {shorter}"] = replace(flags, max_model_len=shorter)
-        if length > service.max_model_len:
+        if length > service.max_model_len and flags.allows(self.model, length):
             changes[f"--max-model-len {length}"] = replace(flags, max_model_len=length)
         if users > (flags.max_num_seqs or users):
             changes[f"--max-num-seqs {users}"] = replace(flags, max_num_seqs=users)
@@ -371,7 +388,7 @@ class ModelServer:
     def _requests(self, card: ServerCard, flags: ServerFlags, users: int) -> int:
         return max(users, _usual_requests(card, self.engine(flags)))
 
-    def engine(self, flags: ServerFlags) -> Engine:
+    def engine(self, flags: ServerFlags) -> ServerEngine:
         """The server's, which also depends on the model."""
         dense = not self.model.experts and not self.model.latent and {*self.model.kinds} <= {FULL, SLIDING}
         plain = dense and not quantisation_name(self.model) and not flags.quantization
@@ -386,7 +403,7 @@ class ModelServer:
                 continue
             card = ServerCard.known(gpu)
             for ranks in RANKS:
-                if self.model.heads % ranks:
+                if self.model.heads % ranks or (ranks > 1 and card.is_alone):
                     continue
                 sized = replace(flags, tensor_parallel=ranks, max_num_seqs=self._requests(card, flags, users))
                 way = self._way(gpu.name, card, sized, users, length)

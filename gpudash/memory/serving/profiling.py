@@ -9,7 +9,7 @@ has every log and its error. What differs by engine and version is in `engines.p
 
 from __future__ import annotations
 
-from gpudash.memory.serving.engines import Engine
+from gpudash.memory.serving.engines import ServerEngine
 from gpudash.memory.serving.served_model import ServedModel, part
 from gpudash.memory.serving.weights import quantisation
 
@@ -41,7 +41,7 @@ LORA_OVERHEAD = 1.25
 
 def activation_bytes(
     model: ServedModel,
-    engine: Engine,
+    engine: ServerEngine,
     *,
     batched_tokens: int,
     requests: int,
@@ -83,7 +83,7 @@ def quantisation_name(model: ServedModel) -> str:
     return str(part(model.whole, "quantization_config").get("quant_method") or "")
 
 
-def non_torch_bytes(engine: Engine, ranks: int, *, shared_buffers: bool) -> int:
+def non_torch_bytes(engine: ServerEngine, ranks: int, *, shared_buffers: bool) -> int:
     """Of CUDA's libraries and of what ranks exchange.
 
     Args:
