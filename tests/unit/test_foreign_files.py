@@ -58,6 +58,7 @@ EXCEPTIONS = {
     "sources/ssh/remote_reader.py text_of": KERNEL,
     "system/files.py": "files of the kernel, and the locks of its private folders",
     "specs/model_names.py known_models": SHIPPED,
+    "memory/serving/engines.py _engines": SHIPPED,
     "speed/constants.py _document": SHIPPED,
     "system/log.py _open": OURS,
     "system/processes.py resident_bytes": KERNEL,
