@@ -289,6 +289,13 @@ def _print_broken_entry_points() -> None:
 def _call(app: App, argv: Sequence[str]) -> Any:
     """What the command of a command line returns."""
     _require_command(app, argv)
+    ours = _own_arguments(argv)
+    if ours[:1] == ["estimate"] and {"--help", "-h"} & {*ours}:
+        from gpudash.cli.estimate import is_serving, print_serving_help
+
+        # Its flags are parsed by an application of their own, which the parser of the others does not know.
+        if is_serving(ours):
+            return print_serving_help()
     return app(list(argv), exit_on_error=False, print_error=False, help_on_error=False, result_action="return_value")
 
 

@@ -2,6 +2,7 @@
 server of a model would.
 """
 
+import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +37,7 @@ from gpudash.memory.serving.plan import ServerCard, ServerFlags, ServingAnswer
 from gpudash.memory.serving.server_time import server_times
 from gpudash.specs import ModelSpec, Spec, TrainingSpec, build, workloads
 from gpudash.specs.invalid import did_you_mean
-from gpudash.specs.model import SERVE
+from gpudash.specs.model import BUILT, SERVE
 from gpudash.system.garbage import without_collection
 from gpudash.system.own_cards import own_cards
 from gpudash.system.settings import load_settings
@@ -63,7 +64,16 @@ Ask = Callable[["Session", str], int]
 OTHER_NAMES = {"--batch-size": "--batch", "--quantization": "--quantisation"}
 """As transformers and vLLM write them."""
 
-SERVE_FLAGS = "The guide's page on serving lists the flags."
+SERVE_FLAGS = "gpudash estimate --task serve --help lists the flags."
+
+TOKEN_FLAGS = frozenset({
+    "--max-model-len", "--max-num-batched-tokens", "--max-num-seqs", "--users", "--length", "--answer",
+})  # fmt: skip
+"""Of a server: numbers that may be written as vLLM's may, such as 8k."""
+
+SHORT_NUMBER = re.compile(r"(\d+(?:\.\d+)?)([kKmM])")
+SHORT = {"k": 1000, "K": 1024, "m": 10**6, "M": 2**20}
+"""What vLLM takes the letters for (``human_readable_int``)."""
 
 
 @Parameter(name="*")
@@ -218,6 +228,12 @@ def _estimate_model(
         if options.epoch_steps is not None:
             raise RequestError("A server has no epochs, so that --epoch-steps does not apply.", "Leave it out.")
         return estimate_serving(path, arguments, options)
+    if (task := _task(arguments)) is not None and task not in BUILT:
+        hint = did_you_mean(task, (*BUILT, SERVE))
+        raise RequestError(
+            f"--task {task!r} is none of {', '.join(BUILT)} and {SERVE}{hint}.",
+            "gpudash estimate model --help and gpudash estimate --task serve --help list their flags.",
+        )
     given = {**parsed_fields(ModelSpec, [_renamed(word) for word in arguments]), "path": path}
     return _predicted(ModelSpec, given, options, _program(python))
 
@@ -501,10 +517,9 @@ class ServingOptions(ServerFlags):
     tensor_parallel: Annotated[int, Parameter(alias="--tensor-parallel-size")] = 1
     kv_dtype: Annotated[str, Parameter(alias="--kv-cache-dtype")] = "auto"
     enforce_eager: Annotated[bool, Parameter(negative="")] = False
+    allow_long_max_model_len: Annotated[bool, Parameter(negative="")] = False
     prefix_caching: Annotated[bool, Parameter(alias="--enable-prefix-caching", negative="")] = False
     quantization: Annotated[str | None, Parameter(alias="--quantisation")] = None
-    graphs_reserved: Annotated[bool, Parameter(parse=False)] = True
-    nested_scales: Annotated[bool, Parameter(parse=False)] = False
 
     users: int | None = None
     """Requests that are to be served at a time."""
@@ -516,9 +531,25 @@ class ServingOptions(ServerFlags):
     """Tokens of the answer among them; left out: a quarter."""
 
 
+def _task(arguments: Sequence[str]) -> str | None:
+    """What ``--task`` says, in either form."""
+    for word, following in pairwise([*arguments, ""]):
+        if word == "--task":
+            return following
+        if word.startswith("--task="):
+            return word.partition("=")[2]
+    return None
+
+
 def is_serving(arguments: Sequence[str]) -> bool:
     """Whether what is left of a command line asks for a server."""
-    return f"--task={SERVE}" in arguments or ("--task", SERVE) in pairwise(arguments)
+    return _task(arguments) == SERVE
+
+
+def print_serving_help() -> int:
+    """Show the flags of a server, which are others than those of a run."""
+    _serving_app().help_print([])
+    return Exit.FINISHED
 
 
 def estimate_serving(path: str, arguments: Sequence[str], options: EstimateOptions) -> int:
@@ -611,21 +642,49 @@ Options = TypeVar("Options", ServingOptions, LlamaOptions)
 
 
 # An application of its own: the flags of a server overlap with those of a workload by other names.
-def _parsed(arguments: Sequence[str], kind: type[Options]) -> Options:
-    app = App(name="estimate", help_flags=[], version_flags=[])
+def _serving_app(kind: type[ServingOptions] | type[LlamaOptions] = ServingOptions) -> App:
+    app = App(
+        name="gpudash estimate --model PATH --task serve",
+        help="What a server of a model takes of a card, how many users it serves, and which cards serve as many as "
+        "asked. The card is named by --simulate, such as h100 or 24GiB; --json prints one document.",
+        help_flags=[],
+        version_flags=[],
+    )
 
     def take(*, options: Any = None) -> Any:
         return options or kind()
 
     take.__annotations__ = {"options": kind | None, "return": kind}
     app.default(take)
-    rest = [word for place, word in enumerate(arguments) if not _names_task(arguments, place)]
+    return app
+
+
+def _parsed(arguments: Sequence[str], kind: type[Options]) -> Options:
+    rest: list[str] = [word for place, word in enumerate(arguments) if not _names_task(arguments, place)]
+    expanded = [_written_out(before, word) for before, word in pairwise(["", *rest])]
+    app = _serving_app(kind)
     try:
-        parsed = app(rest, exit_on_error=False, print_error=False, help_on_error=False, result_action="return_value")
+        parsed = app(
+            expanded, exit_on_error=False, print_error=False, help_on_error=False, result_action="return_value"
+        )
     except CycloptsError as error:
         raise RequestError(str(error).splitlines()[0], SERVE_FLAGS) from None
     assert isinstance(parsed, kind)
     return parsed
+
+
+def _written_out(before: str, word: str) -> str:
+    """A word with a number such as 8k written out, where it is one of `TOKEN_FLAGS`, in either form."""
+    name, is_set, value = word.partition("=")
+    if not is_set:
+        name, value = before, word
+    short = SHORT_NUMBER.fullmatch(value)
+    if name not in TOKEN_FLAGS or short is None:
+        return word
+    number = str(int(float(short[1]) * SHORT[short[2]]))
+    if is_set:
+        return f"{name}={number}"
+    return number
 
 
 def _names_task(arguments: Sequence[str], place: int) -> bool:
@@ -639,6 +698,11 @@ def _names_task(arguments: Sequence[str], place: int) -> bool:
 def _card(options: EstimateOptions) -> ServerCard:
     """The card that was named, else the machine's own; where that has none, the first of those beside it."""
     if options.simulate:
+        if len(options.simulate) > 1 and options.device is None:
+            raise RequestError(
+                f"A server is answered for one kind of card, and --simulate names {len(options.simulate)}.",
+                f"Say --tensor-parallel {len(options.simulate)} for cards that share the model, or choose by --device.",
+            )
         device = options.device or "sim:0"
         place = device.partition(":")[2]
         if kind_of(device) != "sim" or not place.isdecimal() or int(place) >= len(options.simulate):

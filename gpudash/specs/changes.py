@@ -155,6 +155,13 @@ def _of_model(spec: ModelSpec) -> Iterator[SpecChange]:
         yield SpecChange("FSDP2 instead of DDP", {"parallel": "fsdp"}, note=note)
     if learns and not spec.checkpointing:
         yield SpecChange("activation checkpointing", {"checkpointing": True})
+    if learns and spec.loss == "full":
+        yield SpecChange(
+            "fused cross entropy", {"loss": "fused"}, note="no logits are kept: Liger's or Unsloth's kernel"
+        )
+    if spec.task == "qlora" and not spec.keep_16_bits:
+        text, note = "16 bits for what is not packed", "as torchtune and Unsloth keep it; peft makes it float32"
+        yield SpecChange(text, {"keep_16_bits": True}, changes_training=True, note=note)
     if learns and spec.batch > 1:
         fields = {"batch": 1, "accumulation": spec.accumulation * spec.batch}
         yield SpecChange(f"{batch_text(spec, 1)}, accumulated over {fields['accumulation']}", fields)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import field_validator, model_validator
 
@@ -55,6 +55,13 @@ SERVED_ONLY = (
     "a server can only be predicted here. To run it, start it as ever, such as vllm serve, and watch it: Watch what "
     "runs here in the window, or gpudash watch --attach PID"
 )
+RECIPES: dict[str, dict[str, object]] = {
+    "torchtune": {"checkpointing": True, "loss": "chunked", "keep_16_bits": True, "optimizer": "adamw_fused"},
+    "unsloth": {"checkpointing": True, "loss": "fused", "keep_16_bits": True, "optimizer": "adamw8bit"},
+}
+"""Fields that recipes set: torchtune's recipes/configs/llama3_1/8B_qlora_single_device.yaml and their kind (loss
+LinearCrossEntropyLoss or CEWithChunkedOutputLoss, enable_activation_checkpointing, dtype bf16), Unsloth's notebooks
+(use_gradient_checkpointing "unsloth", optim adamw_8bit)."""
 
 
 class ModelSpec(Spec):
@@ -136,6 +143,34 @@ class ModelSpec(Spec):
         when={"task": BUILT},
         labels={"auto": "as stored", "nf4-double": "nf4, double", "int8": "8 bits", "gptq": "GPTQ", "awq": "AWQ"},
     )
+    loss: Literal["full", "chunked", "fused"] = field(
+        "full",
+        "Cross entropy over all logits at once, over an eighth of them at a time, or fused with the last layer, which "
+        "keeps none (Liger, Unsloth)",
+        more="memory",
+        labels={"full": "all logits", "chunked": "in chunks", "fused": "fused with the last layer"},
+        when={"task": LEARNS},
+    )
+    optimizer_in_backward: bool = field(
+        False,
+        "Update each weight as soon as its gradient is there, so that only one gradient is kept",
+        more="memory",
+        when={"task": ("train",)},
+    )
+    keep_16_bits: bool = field(
+        False,
+        "Keep what is not packed, and the adapters, in 16 bits, as torchtune and Unsloth do; peft makes it float32",
+        more="memory",
+        when={"task": ("qlora",)},
+    )
+    recipe: Literal["none", "torchtune", "unsloth", "peft"] = field(
+        "none",
+        "Start from what a library's recipes set, unless it is said otherwise: torchtune: checkpointing, chunked loss, "
+        "16 bits; unsloth: checkpointing, fused loss, 8-bit AdamW, 16 bits; peft: nothing",
+        more="memory",
+        labels={"none": "none", "unsloth": "Unsloth"},
+        when={"task": LEARNS},
+    )
     offload: Literal["none", "activations", "weights"] = field(
         "none",
         "What lies in the host's memory; weights: with their gradients and the optimizer's state, with task train",
@@ -172,6 +207,28 @@ class ModelSpec(Spec):
         le=64,
     )
     trust_remote_code: bool = field(False, "Run the code that comes with the model in its folder", more="data")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_recipe(cls, values: Any) -> Any:
+        if not isinstance(values, dict) or values.get("task", "train") not in LEARNS:
+            return values
+        return {**RECIPES.get(str(values.get("recipe")), {}), **values}
+
+    @model_validator(mode="after")
+    def _steps_in_backward(self) -> ModelSpec:
+        if not self.optimizer_in_backward:
+            return self
+        for name, is_there in (
+            ("clip", self.clip > 0),
+            ("accumulation", self.accumulation > 1),
+            ("devices", bool(self.device_names)),
+            ("offload", self.offload == "weights"),
+            ("precision", self.precision == "amp_fp16"),
+        ):
+            if is_there:
+                raise ValueError(f"{name}: no gradient outlives the backward pass with --optimizer-in-backward")
+        return self
 
     @field_validator("attention", mode="before")
     @classmethod

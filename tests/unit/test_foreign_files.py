@@ -60,6 +60,7 @@ EXCEPTIONS = {
     "system/files.py": "files of the kernel, and the locks of its private folders",
     "specs/model_names.py known_models": SHIPPED,
     "memory/serving/defaults.py families": SHIPPED,
+    "memory/serving/engines.py _engines": SHIPPED,
     "speed/constants.py _document": SHIPPED,
     "system/log.py _open": OURS,
     "system/processes.py resident_bytes": KERNEL,

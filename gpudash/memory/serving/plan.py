@@ -11,16 +11,20 @@ from typing import Any
 
 from gpudash.devices.known_gpus import KNOWN_GPUS, KnownGpu, find
 from gpudash.memory.quantisation import SERVED
+from gpudash.memory.serving.engines import ServerEngine, engine
 from gpudash.memory.serving.kv_cache import KvCache, kv_cache, kv_number_bytes
-from gpudash.memory.serving.profiling import MARGIN_BYTES, activation_bytes, graph_bytes, non_torch_bytes
-from gpudash.memory.serving.served_model import DTYPES, Matrix, ServedModel
-from gpudash.memory.serving.weights import checkpoint_bytes, weight_bytes
+from gpudash.memory.serving.profiling import activation_bytes, adapter_bytes, graph_bytes, non_torch_bytes
+from gpudash.memory.serving.served_model import DTYPES, FULL, SLIDING, Matrix, ServedModel
+from gpudash.memory.serving.weights import checkpoint_bytes, quantisation, weight_bytes
 from gpudash.units import format_bytes
 
 GIB = 2**30
 
 LARGE_BYTES = 70 * GIB
 """From here on a card is given larger batches, unless it is an A100 (vLLM's ``EngineArgs.get_batch_defaults``)."""
+
+LONGEST_WHOLE = 32_768
+"""Tokens of the longest request that vLLM's first engine read in one step."""
 
 UTILISATIONS = tuple(hundredths / 100 for hundredths in range(5, 100))
 """Of a card's memory: what ``--gpu-memory-utilization`` is looked for among."""
@@ -66,6 +70,11 @@ class ServerCard:
         return replace(cls.known(known), total_bytes=total_bytes)
 
     @property
+    def is_alone(self) -> bool:
+        """Whether no machine has several of them."""
+        return self.key.endswith("-laptop")
+
+    @property
     def takes_large_batches(self) -> bool:
         return self.total_bytes >= LARGE_BYTES and "a100" not in self.name.lower()
 
@@ -86,8 +95,11 @@ class ServerFlags:
             bitsandbytes while loading, the others as a checkpoint of it that is packed so.
         enforce_eager: no CUDA graphs.
         prefix_caching: keep what requests begin alike with.
-        graphs_reserved: whether graphs are taken off the KV cache, as since vLLM 0.21.
-        nested_scales: whether scales that are quantised in turn stay so, as in vLLM up to 0.8.
+        allow_long_max_model_len: let requests be longer than the model has positions, as vLLM's environment variable
+            ``VLLM_ALLOW_LONG_MAX_MODEL_LEN=1`` does.
+        max_loras: slots for adapters, 0 without.
+        max_lora_rank: the largest rank of an adapter.
+        engine: the server and its version, such as "vllm==0.19"; without a version the newest.
     """
 
     gpu_memory_utilization: float = 0.92
@@ -100,8 +112,10 @@ class ServerFlags:
     quantization: str | None = None
     enforce_eager: bool = False
     prefix_caching: bool = False
-    graphs_reserved: bool = True
-    nested_scales: bool = False
+    allow_long_max_model_len: bool = False
+    max_loras: int = 0
+    max_lora_rank: int = 16
+    engine: str = "vllm"
 
     def check(self, model: ServedModel) -> None:
         """Refuse what no server would start with.
@@ -115,6 +129,11 @@ class ServerFlags:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"--{name.replace('_', '-')} {value} is less than 1.")
+        if not self.allows(model, self.max_model_len or 0):
+            raise ValueError(
+                f"--max-model-len {self.max_model_len} is more than the model's {model.positions:,} positions, which "
+                "vLLM refuses; --allow-long-max-model-len, its VLLM_ALLOW_LONG_MAX_MODEL_LEN=1, overrides it."
+            )
         if model.heads % self.tensor_parallel:
             raise ValueError(
                 f"--tensor-parallel {self.tensor_parallel} does not divide the model's {model.heads} attention heads."
@@ -123,7 +142,13 @@ class ServerFlags:
             raise ValueError(f"--dtype {self.dtype!r} is none of auto, {', '.join(DTYPES)}.")
         if self.quantization is not None and self.quantization not in SERVED:
             raise ValueError(f"--quantization {self.quantization!r} is none of {', '.join(SERVED)}.")
+        if self.max_loras < 0 or self.max_lora_rank < 1:
+            raise ValueError("--max-loras is 0 or more, and --max-lora-rank 1 or more.")
         kv_number_bytes(self.kv_dtype, 2)
+
+    def allows(self, model: ServedModel, length: int) -> bool:
+        """Whether requests may be ``length`` tokens long."""
+        return self.allow_long_max_model_len or model.positions is None or length <= model.positions
 
 
 @dataclass(frozen=True)
@@ -133,8 +158,10 @@ class Service:
     Attributes:
         flags: with what vLLM chooses filled in.
         weights_from: "config" or "safetensors".
+        engine: that accounts for it.
         activation_bytes: the peak of the profiling pass.
         graph_bytes: CUDA graphs; 0 without.
+        adapter_bytes: slots for LoRA adapters.
         non_torch_bytes: of the driver's libraries, and between ranks.
         kv_bytes: what is left for the KV cache; negative: how much is missing.
         cache: what that holds.
@@ -147,9 +174,11 @@ class Service:
     activation_bytes: int
     graph_bytes: int
     non_torch_bytes: int
+    adapter_bytes: int
     kv_bytes: int
     cache: KvCache
     max_model_len: int
+    engine: ServerEngine
 
     @property
     def fits(self) -> bool:
@@ -170,7 +199,20 @@ class Service:
     def certain(self) -> bool:
         """Whether that holds within the margin too."""
         need = self.cache.blocks_of_a_request(self.max_model_len) * self.cache.block_bytes
-        return abs(self.kv_bytes - need) > MARGIN_BYTES
+        return abs(self.kv_bytes - need) > self.margin_bytes
+
+    @property
+    def margin_bytes(self) -> int:
+        """How far `kv_bytes` may be off, either way."""
+        profiled_bytes = self.activation_bytes + self.reserved_graph_bytes + self.non_torch_bytes
+        return self.engine.margin_bytes(profiled_bytes, self.flags.tensor_parallel)
+
+    @property
+    def reserved_graph_bytes(self) -> int:
+        """What graphs take off the KV cache."""
+        if self.engine.graphs_reserved:
+            return self.graph_bytes
+        return 0
 
     @property
     def concurrency(self) -> float:
@@ -209,11 +251,23 @@ class Way:
         return cls(change, service, possible, served, possible == length and served >= users)
 
 
-def _usual_requests(card: ServerCard) -> int:
+def _usual_requests(card: ServerCard, server: ServerEngine) -> int:
     """vLLM's own choice of ``--max-num-seqs``."""
-    if card.takes_large_batches:
+    if card.takes_large_batches and not server.batch_of_longest:
         return 1024
     return 256
+
+
+def _usual_tokens(card: ServerCard, server: ServerEngine, requests: int, length: int) -> int:
+    """vLLM's own choice of ``--max-num-batched-tokens``."""
+    usual = 2048
+    if server.batch_of_longest:
+        # its first engine read prompts in pieces beyond 32,768 tokens alone (EngineArgs.create_engine_config)
+        if length <= LONGEST_WHOLE:
+            usual = max(usual, length)
+    elif card.takes_large_batches:
+        usual = 8192
+    return max(requests, usual)
 
 
 class ModelServer:
@@ -249,13 +303,9 @@ class ModelServer:
         length = flags.max_model_len or model.longest
         if length is None:
             raise ValueError("config.json does not say how long requests may be; say it with --max-model-len.")
-        requests = flags.max_num_seqs or _usual_requests(card)
-        batched = flags.max_num_batched_tokens
-        if not batched:
-            usual = 2048
-            if card.takes_large_batches:
-                usual = 8192
-            batched = max(requests, usual)
+        server = self.engine(flags)
+        requests = flags.max_num_seqs or _usual_requests(card, server)
+        batched = flags.max_num_batched_tokens or _usual_tokens(card, server, requests, length)
         # no step computes more than all requests together are long
         batched = min(batched, requests * length)
         filled = replace(flags, max_num_seqs=requests, max_num_batched_tokens=batched)
@@ -263,14 +313,22 @@ class ModelServer:
         if flags.dtype != "auto":
             number = DTYPES[flags.dtype]
         ranks = flags.tensor_parallel
-        weights, source = self._weights_of(ranks, number, flags, marlin=card.marlin)
-        activation = activation_bytes(model, batched_tokens=batched, requests=requests, ranks=ranks, dtype_bytes=number)
+        weights, source = self._weights_of(ranks, number, flags, marlin=card.marlin, nested=server.nested_scales)
+        sampled = requests
+        if server.batch_of_longest and length > LONGEST_WHOLE:
+            sampled = 0  # read in pieces, no prompt of the profiled batch comes to its end
+        activation = activation_bytes(
+            model, server, batched_tokens=batched, requests=sampled, ranks=ranks, dtype_bytes=number
+        )
+        adapters = adapter_bytes(model, flags.max_loras, flags.max_lora_rank, ranks, number)
         graphs = 0
         if not flags.enforce_eager:
             graphs = graph_bytes(model, requests)
-        non_torch = non_torch_bytes(ranks, shared_buffers=card.shares_buffers)
-        left = int(card.total_bytes * flags.gpu_memory_utilization) - weights - activation - non_torch
-        if flags.graphs_reserved:
+        non_torch = non_torch_bytes(server, ranks, shared_buffers=card.shares_buffers)
+        left = int(card.total_bytes * flags.gpu_memory_utilization) - weights - adapters - non_torch
+        if server.activations_reserved:
+            left -= activation
+        if server.graphs_reserved:
             left -= graphs
         cache = kv_cache(
             model,
@@ -281,10 +339,25 @@ class ModelServer:
             batched_tokens=batched,
             prefix_caching=flags.prefix_caching,
         )
-        return Service(card, filled, weights, source, activation, graphs, non_torch, left, cache, length)
+        return Service(
+            card,
+            filled,
+            weights,
+            source,
+            activation,
+            graphs,
+            non_torch,
+            adapters,
+            left,
+            cache,
+            length,
+            server,
+        )
 
-    def _weights_of(self, ranks: int, number: int, flags: ServerFlags, *, marlin: bool) -> tuple[int, str]:
-        key = (ranks, number, flags.quantization, marlin, flags.nested_scales)
+    def _weights_of(
+        self, ranks: int, number: int, flags: ServerFlags, *, marlin: bool, nested: bool
+    ) -> tuple[int, str]:
+        key = (ranks, number, flags.quantization, marlin, nested)
         if key not in self._weights:
             self._weights[key] = self._weigh(*key)
         return self._weights[key]
@@ -316,12 +389,12 @@ class ModelServer:
             for method in ("fp8", "awq"):
                 changes[f"--quantization {method}"] = replace(flags, quantization=method)
         for ranks in RANKS:
-            if ranks > flags.tensor_parallel and self.model.heads % ranks == 0:
+            if ranks > flags.tensor_parallel and self.model.heads % ranks == 0 and not service.card.is_alone:
                 changes[f"--tensor-parallel {ranks}"] = replace(flags, tensor_parallel=ranks)
         if not service.fits and (longest := service.cache.longest(service.max_model_len)):
             shorter = min(length, longest)
             changes[f"--max-model-len {shorter}"] = replace(flags, max_model_len=shorter)
-        if length > service.max_model_len:
+        if length > service.max_model_len and flags.allows(self.model, length):
             changes[f"--max-model-len {length}"] = replace(flags, max_model_len=length)
         if users > (flags.max_num_seqs or users):
             changes[f"--max-num-seqs {users}"] = replace(flags, max_num_seqs=users)
@@ -335,15 +408,20 @@ class ModelServer:
 
     def least_utilisation(self, card: ServerCard, flags: ServerFlags, users: int, length: int) -> float | None:
         """The smallest share of the card with which ``users`` requests of ``length`` tokens are served, if any."""
-        flags = replace(flags, max_num_seqs=flags.max_num_seqs or self._requests(card, users))
+        flags = replace(flags, max_num_seqs=flags.max_num_seqs or self._requests(card, flags, users))
         for share in UTILISATIONS:
             if self._way("", card, replace(flags, gpu_memory_utilization=share), users, length).enough:
                 return share
         return None
 
-    @staticmethod
-    def _requests(card: ServerCard, users: int) -> int:
-        return max(users, _usual_requests(card))
+    def _requests(self, card: ServerCard, flags: ServerFlags, users: int) -> int:
+        return max(users, _usual_requests(card, self.engine(flags)))
+
+    def engine(self, flags: ServerFlags) -> ServerEngine:
+        """The server's, which also depends on the model."""
+        dense = not self.model.experts and not self.model.latent and {*self.model.kinds} <= {FULL, SLIDING}
+        plain = dense and quantisation(self.model.whole, flags.quantization) is None
+        return engine(flags.engine, plain=plain)
 
     def cards(self, flags: ServerFlags, users: int, length: int) -> list[Way]:
         """Of every card known by name the fewest that serve ``users`` requests of ``length`` tokens, the least memory
@@ -354,9 +432,9 @@ class ModelServer:
                 continue
             card = ServerCard.known(gpu)
             for ranks in RANKS:
-                if self.model.heads % ranks:
+                if self.model.heads % ranks or (ranks > 1 and card.is_alone):
                     continue
-                sized = replace(flags, tensor_parallel=ranks, max_num_seqs=self._requests(card, users))
+                sized = replace(flags, tensor_parallel=ranks, max_num_seqs=self._requests(card, flags, users))
                 way = self._way(gpu.name, card, sized, users, length)
                 if way.enough:
                     found.append(way)
@@ -431,7 +509,8 @@ class ServingAnswer:
             "non_torch_bytes": service.non_torch_bytes,
             "graph_bytes": service.graph_bytes,
             "kv_bytes": service.kv_bytes,
-            "margin_bytes": MARGIN_BYTES,
+            "adapter_bytes": service.adapter_bytes,
+            "margin_bytes": service.margin_bytes,
             "token_bytes": cache.token_bytes,
             "block_tokens": cache.groups[0].block_tokens,
             "blocks": cache.blocks,

@@ -4,19 +4,17 @@ vLLM measures them when it starts (``Worker.determine_available_memory``): a for
 ``--max-num-batched-tokens`` tokens, then a sampling of ``--max-num-seqs`` requests; what is left of
 ``--gpu-memory-utilization`` is the KV cache. Which tensors live at the two peaks follows from the model's shapes. How
 many of each was fitted to logs of vLLM 0.19 on an H100, its form with all of them in view; the guide's page on serving
-has every log and its error. Engines up to vLLM 0.16 took more.
+has every log and its error. What differs by engine and version is in `engines.py`.
 """
 
 from __future__ import annotations
 
 from gpudash.memory.quantisation import MXFP4
+from gpudash.memory.serving.engines import ServerEngine
 from gpudash.memory.serving.served_model import ServedModel
 from gpudash.memory.serving.weights import quantisation
 
 GIB = 2**30
-
-SAMPLER_COPIES = 3.16
-"""Copies in float32 of the logits of all requests at the sampler's peak, beside the logits themselves."""
 
 HIDDEN_AT_SAMPLING = 1.5
 """Hidden states of the batch that are still there then."""
@@ -27,11 +25,9 @@ MLP_TENSORS, HIDDEN_AT_MLP = 3.0, 4.25
 ENCODED = 2.5
 """Hidden states' worth of what an encoder of images leaves, where there is one."""
 
-NON_TORCH_BYTES = round(0.25 * GIB)
-"""Of CUDA's libraries, taken while profiling."""
-
 BETWEEN_RANKS_BYTES = {True: round(2.1 * GIB), False: round(0.3 * GIB)}
-"""The same of several ranks: with buffers that all see, on data-centre cards since Hopper, or without."""
+"""Of several ranks, in place of what one takes: with buffers that all see, on data-centre cards since Hopper, or
+without."""
 
 GRAPHS_BYTES, GRAPHS_OF_A_LAYER_BYTES, GRAPHS_OF_EXPERTS_BYTES = round(0.2 * GIB), round(0.02 * GIB), round(0.5 * GIB)
 """CUDA graphs of all sizes: in any case, for each layer, and where there are experts."""
@@ -39,17 +35,25 @@ GRAPHS_BYTES, GRAPHS_OF_A_LAYER_BYTES, GRAPHS_OF_EXPERTS_BYTES = round(0.2 * GIB
 MOST_CAPTURED = 512
 """The largest batch that is captured, twice ``--max-num-seqs`` at the most."""
 
-MARGIN_BYTES = round(0.35 * GIB)
-"""What the sum of the three was off by in nine of ten logs; with experts it was more."""
+LORA_OVERHEAD = 1.25
+"""What slots of adapters took of the bytes of their matrices: 79.0 MiB each for 63.0 in the one log that has them (vLLM
+0.27, Qwen3-4B, rank 16, 1 to 64 slots)."""
 
 
 def activation_bytes(
-    model: ServedModel, *, batched_tokens: int, requests: int, ranks: int = 1, dtype_bytes: int | None = None
+    model: ServedModel,
+    engine: ServerEngine,
+    *,
+    batched_tokens: int,
+    requests: int,
+    ranks: int = 1,
+    dtype_bytes: int | None = None,
 ) -> int:
     """The peak of the profiling pass over what was there before it, on one rank.
 
     Args:
         model: that is profiled.
+        engine: that profiles it.
         batched_tokens: vLLM's ``--max-num-batched-tokens``.
         requests: vLLM's ``--max-num-seqs``.
         ranks: of tensor parallelism, which share the MLP but not the logits.
@@ -58,7 +62,9 @@ def activation_bytes(
     number = dtype_bytes or model.dtype_bytes
     hidden = batched_tokens * model.hidden * number
     logits = requests * model.vocabulary
-    sampling = logits * (4 * SAMPLER_COPIES + number) + HIDDEN_AT_SAMPLING * hidden
+    sampling = 0.0
+    if engine.sampler_copies:
+        sampling = logits * (4 * engine.sampler_copies + number) + HIDDEN_AT_SAMPLING * hidden
     if not model.experts:
         width = model.width
     else:
@@ -70,18 +76,19 @@ def activation_bytes(
         row = 2 * model.expert_width // ranks + model.hidden
         workspace = batched_tokens * model.experts_of_a_token * row * number
     encoded = ENCODED * hidden if "vision_config" in model.whole else 0
-    return round(max(sampling + workspace, forward) + encoded)
+    return round(max(sampling + workspace, forward) + encoded + engine.compiling_gib * GIB)
 
 
-def non_torch_bytes(ranks: int, *, shared_buffers: bool) -> int:
+def non_torch_bytes(engine: ServerEngine, ranks: int, *, shared_buffers: bool) -> int:
     """Of CUDA's libraries and of what ranks exchange.
 
     Args:
+        engine: that takes it.
         ranks: of tensor parallelism.
         shared_buffers: whether the cards map one another's memory, as data-centre cards since Hopper do.
     """
     if ranks == 1:
-        return NON_TORCH_BYTES
+        return round(engine.non_torch_gib * GIB)
     return BETWEEN_RANKS_BYTES[shared_buffers]
 
 
@@ -97,3 +104,29 @@ def graph_bytes(model: ServedModel, requests: int) -> int:
 
 def _sizes(largest: int) -> int:
     return sum(size <= largest for size in (1, 2, 4, *range(8, 256, 8), *range(256, MOST_CAPTURED + 1, 16)))
+
+
+def adapter_bytes(model: ServedModel, slots: int, rank: int, ranks: int, dtype_bytes: int) -> int:
+    """The slots that a server keeps for LoRA adapters, whether any is loaded or not, on each card.
+
+    Args:
+        model: whose matrices they lie beside.
+        slots: vLLM's ``--max-loras``.
+        rank: vLLM's ``--max-lora-rank``.
+        ranks: of tensor parallelism, which share them.
+        dtype_bytes: of the model's numbers.
+
+    Raises:
+        ValueError: one sentence, for a family whose matrices are not known.
+    """
+    if not slots:
+        return 0
+    numbers = 0
+    for matrix in model.matrices():
+        if matrix.name.startswith("model.layers.") and matrix.quantisable and "experts." not in matrix.name:
+            # what is fused, such as q, k and v, has an A of its own for each part
+            parts = matrix.count
+            if matrix.copied:
+                parts = 3
+            numbers += parts * matrix.inputs + matrix.count * matrix.outputs
+    return round(slots * rank * numbers * dtype_bytes * LORA_OVERHEAD / ranks)

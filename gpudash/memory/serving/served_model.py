@@ -306,6 +306,19 @@ class ServedModel:
         """Whether the matrices of its family follow from its config here."""
         return self.family in KNOWN
 
+    @property
+    def positions(self) -> int | None:
+        """Tokens of the longest request that vLLM lets the model see: its positions, stretched where its config says so
+        (``_get_and_verify_max_len``); ``None`` where it does not say."""
+        if self.longest is None:
+            return None
+        scaling = part(self.text, "rope_scaling")
+        kind = scaling.get("rope_type") or scaling.get("type")
+        if kind not in ("linear", "dynamic", "yarn"):
+            return self.longest
+        original = whole(scaling, "original_max_position_embeddings") or self.longest
+        return max(self.longest, int(original * share(scaling, "factor", 1.0)))
+
     def matrices(self) -> Iterator[Matrix]:
         """Every matrix of the model.
 

@@ -400,7 +400,9 @@ def _multiprocessors(device: torch.device) -> int:
     return backend.engine.cards[device.index or 0].architecture.multiprocessors
 
 
-def adapt(model: nn.Module, *, rank: int, targets: str = ALL_LINEAR, checkpointing: bool = False) -> nn.Module:
+def adapt(
+    model: nn.Module, *, rank: int, targets: str = ALL_LINEAR, checkpointing: bool = False, keeps_type: bool = False
+) -> nn.Module:
     """``model`` with adapters, of which nothing else learns; packed models are prepared for it first.
 
     What is not packed then becomes float32, and the inputs of checkpoints ask for gradients
@@ -412,6 +414,7 @@ def adapt(model: nn.Module, *, rank: int, targets: str = ALL_LINEAR, checkpointi
         targets: `ALL_LINEAR`, names of modules with commas between them, or "" for those that peft chooses for the
             architecture.
         checkpointing: whether activations are to be computed again in the backward pass.
+        keeps_type: whether what is not packed keeps its type, and adapters have it.
 
     Raises:
         CannotPredictError: one sentence, when this Python has no peft, a name is not there, or peft refuses.
@@ -426,15 +429,27 @@ def adapt(model: nn.Module, *, rank: int, targets: str = ALL_LINEAR, checkpointi
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # peft calls transformers by its old names
         warnings.filterwarnings("ignore", r"The following \w+_pattern keys")  # of experts, which it leaves alone
-        if any(isinstance(module, PackedLinear) for module in model.modules()):
+        if keeps_type and checkpointing:
+            # with reentrant checkpoints and frozen embeddings no gradient would come to the adapters
+            whole: Any = model
+            whole.enable_input_require_grads()
+        if not keeps_type and any(isinstance(module, PackedLinear) for module in model.modules()):
             # Before adapters are put on: what is float32 by then decides their type.
             peft.prepare_model_for_kbit_training(model, use_gradient_checkpointing=checkpointing)
         try:
-            adapted: nn.Module = peft.get_peft_model(model, settings, low_cpu_mem_usage=_is_without_numbers(model))
+            adapted: nn.Module = peft.get_peft_model(
+                model, settings, low_cpu_mem_usage=_is_without_numbers(model), autocast_adapter_dtype=not keeps_type
+            )
         except (ValueError, NotImplementedError) as error:
             first = next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
             problem = f"peft puts no adapters on {type(model).__name__} ({first})."
             raise _refused(problem, "Name modules that take one with --lora-targets.") from error
+    if keeps_type:
+        # peft makes them float32 where a layer's own numbers are packed, whatever it is told
+        kept = next(weight.dtype for weight in model.parameters() if not weight.requires_grad)
+        for weight in adapted.parameters():
+            if weight.requires_grad:
+                weight.data = weight.data.to(kept)
     return adapted
 
 

@@ -19,6 +19,7 @@ from gpudash.simulator.dry_run.dry_run import DryRun
 from gpudash.simulator.dry_run.own_code import Followed, follow
 from gpudash.simulator.models import building, flash_attention
 from gpudash.simulator.models.config import read, refused
+from gpudash.simulator.models.losses import step_in_backward, without_logits
 from gpudash.simulator.models.offload import NONE, Offload
 from gpudash.simulator.models.packed_layers import PackedLinear, adapt
 from gpudash.simulator.models.parallel import ModelRanks
@@ -61,6 +62,13 @@ POSITIONS = ("max_target_positions", "max_position_embeddings", "n_positions")
 """What configs call the most tokens that a model takes."""
 
 Batch = dict[str, Any]
+
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+COMPILED = (
+    "torch.compile is not followed: recipes compile the loss, and often each layer, whose temporaries then take less "
+    "(docs.pytorch.org/torchtune, memory optimizations)"
+)
 
 
 def follow_model(
@@ -155,8 +163,19 @@ class RequestedModel:
         if options["task"] == "train":
             return self._training(model, model, inputs, device)
         rank, targets = int(options["lora_rank"]), str(options["lora_targets"])
-        adapted = adapt(model, rank=rank, targets=targets, checkpointing=bool(options["checkpointing"]))
+        adapted = adapt(
+            model,
+            rank=rank,
+            targets=targets,
+            checkpointing=bool(options["checkpointing"]),
+            keeps_type=self._keeps_type,
+        )
         return self._training(adapted, model, inputs, device)
+
+    @property
+    def _keeps_type(self) -> bool:
+        """Whether what is not packed stays in 16 bits."""
+        return bool(self._options.get("keep_16_bits")) and self._options["task"] == "qlora"
 
     def _describe(self, model: nn.Module, inputs: Inputs) -> None:
         packed = (one for module in model.modules() if isinstance(module, PackedLinear) for one in module.buffers())
@@ -212,9 +231,18 @@ class RequestedModel:
             config.use_cache = False  # as trainers set it: keys and values of a training are not used again
         offload, ranks = self.offload, self.ranks
         # Before the optimizer: FSDP2 replaces the parameters by shards.
+        kind = str(self._options.get("loss", "full"))
+        computed = None
+        if kind != "full":
+            computed = without_logits(base, kind)
+            self.assumptions += (COMPILED,)
         model = ranks.spread(model, device)
         learned = offload.learned(model)
-        optimizer, clip = _optimizer(str(self._options["optimizer"]), learned), float(self._options["clip"])
+        name, clip = str(self._options["optimizer"]), float(self._options["clip"])
+        optimizer = _optimizer(name, learned)
+        in_backward = self._options["task"] == "train" and bool(self._options.get("optimizer_in_backward"))
+        if in_backward:
+            step_in_backward(learned, lambda some: _optimizer(name, some))
         scaler = torch.amp.GradScaler(device.type, enabled=self._options["precision"] == "amp_fp16")
         parts = int(self._options["accumulation"])
         if "labels" not in inspect.signature(base.forward).parameters:
@@ -222,7 +250,7 @@ class RequestedModel:
             self.assumptions += (HEADLESS,)
 
         dtype = building.weights_dtype(self._config, str(self._options["precision"]))
-        if any(isinstance(module, PackedLinear) for module in base.modules()):
+        if any(isinstance(module, PackedLinear) for module in base.modules()) and not self._keeps_type:
             dtype = torch.float32  # as all that is not packed has become: see `adapt`
 
         def step() -> object:
@@ -232,8 +260,10 @@ class RequestedModel:
                     ranks.reduce_gradients(model, part == parts)
                     batch = inputs.make(device, dtype, learns=True)
                     with self._autocast(device), offload.saving():
-                        loss = _loss(model(**batch)) / parts
+                        loss = _loss(model, batch, computed) / parts
                     scaler.scale(loss).backward()  # type: ignore[no-untyped-call]  # torch's is untyped
+                if in_backward:
+                    return loss.detach()
                 # Norms are of unscaled gradients.
                 if clip:
                     scaler.unscale_(optimizer)
@@ -253,7 +283,12 @@ class RequestedModel:
         return torch.autocast(device.type, dtype)
 
 
-def _loss(out: Any) -> torch.Tensor:
+def _loss(model: nn.Module, batch: Batch, computed: Loss | None) -> torch.Tensor:
+    """Of a batch; ``computed`` makes it of hidden states, where the model makes no logits."""
+    if computed is not None:
+        labels = batch.pop("labels")
+        return computed(model(**batch).logits, labels)
+    out: Any = model(**batch)
     loss = getattr(out, "loss", None)
     if isinstance(loss, torch.Tensor):
         return loss

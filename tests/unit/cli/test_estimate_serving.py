@@ -88,6 +88,10 @@ def test_the_index_alone_says_the_weights_of_an_unknown_family(
         (["--max-model-len", "long"], "--max-model-len"),
         (["--device", "sim:4"], "none of the cards"),
         (["--memory-cap", "2GiB"], "no memory cap"),
+        (["--simulate", "h100"], "Say --tensor-parallel 2 for cards that share the model"),
+        (["--max-model-len", "200000"], "--allow-long-max-model-len"),
+        (["--engine", "vllm==soon"], "'soon' is no version"),
+        (["--max-model-len", "8kb"], "--max-model-len"),
     ],
 )
 def test_a_wrong_flag_is_refused_in_one_sentence(
@@ -209,3 +213,36 @@ def test_a_gguf_file_that_is_cut_off_is_refused_in_one_sentence(
     file.write_bytes(header(*LLAMA_3_8B)[:400])
     assert run(words(str(file), "--simulate", "h100")) == 2
     assert "the header of the GGUF file is cut off" in capsys.readouterr().err
+
+
+def test_tokens_may_be_written_as_a_server_s_may(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = words(model, "--simulate", "h100")
+    short = document(capsys, [*asked, "--max-model-len", "8K", "--length=1k"])
+    assert (short["max_model_len"], short["length"]) == (8192, 1000)
+
+
+def test_a_longer_request_than_the_model_has_positions_is_answered_when_asked_for(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    longer = ["--max-model-len", "200000", "--allow-long-max-model-len"]
+    assert document(capsys, words(model, "--simulate", "h100", *longer))["max_model_len"] == 200000
+
+
+def test_the_flags_of_a_server_have_a_help_page_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["estimate", "--task", "serve", "--help"]) == 0
+    told = capsys.readouterr().out
+    assert "--max-model-len" in told and "--engine" in told and "--sequence" not in told
+
+
+def test_a_task_that_is_none_is_refused_with_all_there_are(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["estimate", "--model", model, "--task", "srve", "--simulate", "h100"]) == 2
+    told = capsys.readouterr().err
+    assert "train, lora, qlora, infer and serve" in told and "did you mean serve" in told
+
+
+def test_laptops_are_offered_alone(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = words(model, "--simulate", "rtx3050-laptop", "--users", "1", "--length", "2048", "--max-model-len", "2048")
+    found = document(capsys, asked)
+    assert found["cards_that_serve"]
+    assert all(way["cards"] == 1 for way in found["cards_that_serve"] if "laptop" in way["card"])
+    assert not any("--tensor-parallel" in way["change"] for way in found["ways"])

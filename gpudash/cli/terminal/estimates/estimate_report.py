@@ -15,7 +15,6 @@ from gpudash.memory.predicting.estimate import Estimate
 from gpudash.memory.predicting.prediction import COMMUNICATION, CONTEXT, HELD_BACK, Prediction
 from gpudash.memory.predicting.rank_estimates import SPLIT
 from gpudash.memory.serving.plan import RANKS
-from gpudash.memory.serving.profiling import MARGIN_BYTES
 from gpudash.units import format_bytes, format_duration, format_like, format_throughput
 
 if TYPE_CHECKING:
@@ -254,13 +253,11 @@ def _verdict(answer: ServingAnswer) -> Text:
 
 def _of_a_card(service: Service, *, coloured: bool) -> Text:
     """The bar of one card of a server, which leaves the rest alone, and its legend."""
-    graphs = 0
-    if service.flags.graphs_reserved:
-        graphs = service.graph_bytes
     taken = [
         _Part("W", "cyan", "weights", service.weights_bytes),
+        _Part("L", "yellow", "adapters", service.adapter_bytes),
         _Part("A", "green", "activations", service.activation_bytes),
-        _Part("G", "magenta", "CUDA graphs", graphs),
+        _Part("G", "magenta", "CUDA graphs", service.reserved_graph_bytes),
         _Part("c", "bright_black", "CUDA libraries", service.non_torch_bytes),
         _Part("K", "blue", "KV cache", max(service.kv_bytes, 0)),
     ]
@@ -292,9 +289,8 @@ def _served(answer: ServingAnswer) -> list[str]:
     source = "the safetensors files"
     if service.weights_from == "config":
         source = "the config"
-    lines.append(
-        f"weights by {source}; the KV cache may be off by {format_bytes(MARGIN_BYTES)}; as vLLM counts since 0.21"
-    )
+    margin = format_bytes(service.margin_bytes)
+    lines.append(f"weights by {source}; the KV cache may be off by {margin}; as {service.engine.label} counts")
     return lines
 
 

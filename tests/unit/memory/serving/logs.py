@@ -88,12 +88,13 @@ class Log:
     def service(self) -> Service | None:
         """From card and flags alone, where the log says all of them."""
         gpu = next((gpu for gpu in KNOWN_GPUS if gpu.key == self.card), None)
-        if gpu is None or self.version is None or "gpu_memory_utilization" not in self.flags:
+        unknown = gpu is None and self.total_gib is None
+        if unknown or self.version is None or "gpu_memory_utilization" not in self.flags:
             return None
-        card = ServerCard.known(gpu)
+        card = ServerCard("a card", 0) if gpu is None else ServerCard.known(gpu)
         if self.total_gib is not None:
             card = replace(card, total_bytes=round(self.total_gib * GIB))
-        return self.served.on(card, ServerFlags(**self.flags, graphs_reserved=self.version >= (0, 21)))
+        return self.served.on(card, ServerFlags(**self.flags, engine="vllm==" + ".".join(map(str, self.version))))
 
     def part(self, name: str) -> float:
         """By how many GiB activations or graphs are predicted larger than logged."""

@@ -33,7 +33,7 @@ def refusal(config: dict[str, Any], flags: ServerFlags) -> str | None:
 
 def test_the_parts_add_up_to_the_share_of_the_card() -> None:
     service = ModelServer(LLAMA).on(card("h100"), FLAGS)
-    parts = service.weights_bytes + service.activation_bytes + service.graph_bytes + service.non_torch_bytes
+    parts = service.weights_bytes + service.activation_bytes + service.reserved_graph_bytes + service.non_torch_bytes
     assert parts + service.kv_bytes == int(service.card.total_bytes * 0.92)
     assert service.fits and service.certain
 

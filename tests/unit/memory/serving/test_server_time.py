@@ -20,7 +20,7 @@ def predicted(model: str, key: str = "h200", users: int = 1, answer: int | None 
     gpu = find(key)
     assert gpu is not None
     server = ModelServer(CONFIGS[model])
-    service = server.on(ServerCard.known(gpu), ServerFlags(max_model_len=4096, **flags))
+    service = server.on(ServerCard.known(gpu), ServerFlags(max_model_len=4096, allow_long_max_model_len=True, **flags))
     return server_time(server.model, service, CARD_PERFORMANCE[key], users, 4096, answer)
 
 

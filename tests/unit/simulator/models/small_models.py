@@ -190,6 +190,13 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 """Every family is trained and run, some by adapters; a Llama and a mixture of experts in all of these ways."""
 
+RECIPES: dict[str, dict[str, Any]] = {
+    "chunked loss": {"loss": "chunked", "batch": 4},
+    "fused loss": {"loss": "fused", "batch": 4},
+    "updated in the backward pass": {"optimizer_in_backward": True},
+}
+"""Ways in which a Llama is trained too; behind all others, whose random numbers choose experts."""
+
 USUAL = ("train", "infer")
 ADAPTED = ("vit", "t5", "sdxl", "flux")
 THROUGHOUT = ("llama", "qwen3_moe")
@@ -206,7 +213,8 @@ def written(folder: Path, name: str) -> Path:
 def cases() -> list[tuple[str, str]]:
     """Family and way."""
     some = {**dict.fromkeys(CONFIGS, USUAL), **dict.fromkeys(ADAPTED, (*USUAL, "lora"))}
-    return [(name, way) for name in CONFIGS for way in WAYS if way in some[name] or name in THROUGHOUT]
+    usual = [(name, way) for name in CONFIGS for way in WAYS if way in some[name] or name in THROUGHOUT]
+    return [*usual, *(("llama", way) for way in RECIPES)]
 
 
 def predicted(folder: Path, card: str = "") -> dict[str, int]:
@@ -222,7 +230,7 @@ def predicted(folder: Path, card: str = "") -> dict[str, int]:
     architecture = Architecture((major, minor), multiprocessors, cudnn_converts=not is_here())
     dry, found = DryRun(), {}
     for name, way in cases():
-        asked = {**REQUESTED, **WAYS[way], "path": str(written(folder, name))}
+        asked = {**REQUESTED, **{**WAYS, **RECIPES}[way], "path": str(written(folder, name))}
         followed, _facts = follow_model(asked, dry, architecture)
         found[f"{name}: {way}"] = judge(followed.trace, Target("sim:0"), name).peak_allocated_bytes or 0
     return found
@@ -274,7 +282,7 @@ def built(folder: Path, name: str, way: str, device: Any) -> Any:
     from gpudash.simulator.models.steps import RequestedModel
 
     torch.manual_seed(0)
-    asked = {**REQUESTED, **WAYS[way], "path": str(written(folder, name))}
+    asked = {**REQUESTED, **{**WAYS, **RECIPES}[way], "path": str(written(folder, name))}
     return RequestedModel(asked, draws=True).build(device)
 
 
