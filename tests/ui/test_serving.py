@@ -55,7 +55,7 @@ def test_a_chip_has_the_figures_of_the_command(
     assert run([*words, *(word for field, value in fields.items() for word in (flags[field], str(value)))]) == 0
     told = json.loads(capsys.readouterr().out)
     shown = served(ModelSpec(path=str(model), task="serve", **fields), name)[name]
-    same = ("weights_bytes", "activation_bytes", "graph_bytes", "non_torch_bytes", "kv_bytes", "tokens", "users")
+    same = ("weights_bytes", "activation_bytes", "non_torch_bytes", "kv_bytes", "tokens", "users")
     figures = asdict(shown)
     assert {field: figures[field] for field in same} == {field: told[field] for field in same}
     assert (shown.length, shown.cards, shown.enough) == (told["max_model_len"], told["cards"], told["enough"])

@@ -28,7 +28,7 @@ class ServerOnCard:
         cards: that share the model.
         capacity_bytes: of a card.
         limit_bytes: what the server may have of it.
-        weights_bytes, activation_bytes, graph_bytes, non_torch_bytes: as of `Service`.
+        weights_bytes, activation_bytes, reserved_graph_bytes, non_torch_bytes: as of `Service`.
         kv_bytes: what is left for the KV cache; negative: how much is missing.
         tokens: that the cache holds.
         length: of the longest request, tokens.
@@ -50,7 +50,7 @@ class ServerOnCard:
     limit_bytes: int = 0
     weights_bytes: int = 0
     activation_bytes: int = 0
-    graph_bytes: int = 0
+    reserved_graph_bytes: int = 0
     non_torch_bytes: int = 0
     kv_bytes: int = 0
     tokens: int = 0
@@ -95,7 +95,7 @@ class ServerOnCard:
             int(service.card.total_bytes * service.flags.gpu_memory_utilization),
             service.weights_bytes,
             service.activation_bytes,
-            service.graph_bytes,
+            service.reserved_graph_bytes,
             service.non_torch_bytes,
             service.kv_bytes,
             service.cache.tokens(service.max_model_len),
@@ -163,7 +163,7 @@ class ServerOnCard:
             "context": self.non_torch_bytes,
             "weights": self.weights_bytes,
             "activations": self.activation_bytes,
-            "workspace": self.graph_bytes,
+            "workspace": self.reserved_graph_bytes,
         }
 
     @property
