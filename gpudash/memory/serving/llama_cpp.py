@@ -30,7 +30,7 @@ RECURS = re.compile(r"blk\.(\d+)\.ssm_")
 LAYER = re.compile(r"blk\.(\d+)\.")
 
 LIBRARIES_BYTES = round(0.4 * 2**30)
-"""Of the driver and of cuBLAS, which llama.cpp's log has no line for; between 0.3 and 0.6 GiB on most cards."""
+"""Of the driver and of cuBLAS, which llama.cpp's log has no line for: an assumption."""
 
 MOST_CONTEXT = 2**24
 MOST_LAYERS = 4096

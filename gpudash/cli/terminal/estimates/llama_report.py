@@ -59,6 +59,6 @@ def print_llama(path: str, model: LlamaModel, card: ServerCard, flags: LlamaFlag
     console.print(f"most --gpu-layers that have room: {most}; longest --context with those asked for: {longest:,}")
     console.print(
         "weights by the file's header, KV cache and compute buffer as llama.cpp counts them with flash attention; of "
-        "CUDA's libraries its log says nothing: 0.3 to 0.6 GiB on most cards",
+        "CUDA's libraries its log says nothing: 0.4 GiB is assumed",
         soft_wrap=True,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from gpudash.session.api.estimating import CardAnswers, PredictedCell, PredictedRun, estimate, fits
@@ -67,9 +69,9 @@ def test_answers_of_cards_are_a_table_and_true_where_all_fit() -> None:
 
 
 @pytest.mark.parametrize("target", ["train.py", "", []])
-def test_what_names_no_function_and_no_command_is_refused_with_what_does(target: object) -> None:
+def test_what_names_no_function_and_no_command_is_refused_with_what_does(target: Any) -> None:
     with pytest.raises(ValueError, match=r'as \["python", "train.py"\]'):
-        estimate(target)  # type: ignore[arg-type]
+        estimate(target)
 
 
 def test_a_function_that_no_other_process_finds_is_refused() -> None:
