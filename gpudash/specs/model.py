@@ -106,6 +106,7 @@ class ModelSpec(Spec):
     users: int = field(
         0,
         "Requests of the longest length that a server is to serve at a time; 0: as many as have room",
+        more="memory",
         when={"task": (SERVE,)},
         ge=0,
         le=65536,
@@ -148,10 +149,10 @@ class ModelSpec(Spec):
         "Cross entropy over all logits at once, over an eighth of them at a time, or fused with the last layer, which "
         "keeps none (Liger, Unsloth)",
         more="memory",
-        labels={"full": "all logits", "chunked": "in chunks", "fused": "fused with the last layer"},
+        labels={"full": "all logits", "chunked": "in chunks", "fused": "with the last layer"},
         when={"task": LEARNS},
     )
-    optimizer_in_backward: bool = field(
+    optimizer_in_bwd: bool = field(
         False,
         "Update each weight as soon as its gradient is there, so that only one gradient is kept",
         more="memory",
@@ -217,7 +218,7 @@ class ModelSpec(Spec):
 
     @model_validator(mode="after")
     def _steps_in_backward(self) -> ModelSpec:
-        if not self.optimizer_in_backward:
+        if not self.optimizer_in_bwd:
             return self
         for name, is_there in (
             ("clip", self.clip > 0),
@@ -227,7 +228,7 @@ class ModelSpec(Spec):
             ("precision", self.precision == "amp_fp16"),
         ):
             if is_there:
-                raise ValueError(f"{name}: no gradient outlives the backward pass with --optimizer-in-backward")
+                raise ValueError(f"{name}: no gradient outlives the backward pass with --optimizer-in-bwd")
         return self
 
     @field_validator("attention", mode="before")

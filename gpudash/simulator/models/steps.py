@@ -240,7 +240,7 @@ class RequestedModel:
         learned = offload.learned(model)
         name, clip = str(self._options["optimizer"]), float(self._options["clip"])
         optimizer = _optimizer(name, learned)
-        in_backward = self._options["task"] == "train" and bool(self._options.get("optimizer_in_backward"))
+        in_backward = self._options["task"] == "train" and bool(self._options.get("optimizer_in_bwd"))
         if in_backward:
             step_in_backward(learned, lambda some: _optimizer(name, some))
         scaler = torch.amp.GradScaler(device.type, enabled=self._options["precision"] == "amp_fp16")

@@ -34,7 +34,7 @@ SENTENCE = "On this card, or on any card above."
 PLACEHOLDER = "A name, a folder, a Hugging Face model"
 CACHED, USUAL = "ALREADY ON THIS MACHINE", "USUAL MODELS"
 
-TASKS = {"infer": "inference", "train": "training", "lora": "LoRA", "qlora": "QLoRA", "serve": "serving"}
+TASKS = {"infer": "infer", "train": "train", "lora": "LoRA", "qlora": "QLoRA", "serve": "serve"}
 
 SHOWN = ("gpt2", "Llama-3.2-1B", "Qwen2.5-7B", "Llama-3.1-8B", "Qwen3-14B", "gemma-2-9b", "phi-4", "Qwen2.5-32B")
 """The usual models that are listed first where the cache has none; the field knows all."""
