@@ -69,8 +69,14 @@ class SnapshotRequests:
     def logs(self) -> RequestLogs:
         """What has been read until now; more may come."""
         if self._waiting and self._thread is None:
+            there = [(path, device) for path, device in self._waiting if path.is_file()]
+            if not there:
+                self._logs.why_none = GONE.format(self._waiting[-1][0])
+                return self._logs
             self._logs.why_none = READING
-            self._thread = threading.Thread(target=self._read, name="gpudash-snapshot-requests", daemon=True)
+            self._thread = threading.Thread(
+                target=self._read, args=(there,), name="gpudash-snapshot-requests", daemon=True
+            )
             self._thread.start()
         return self._logs
 
@@ -91,15 +97,12 @@ class SnapshotRequests:
         if history.is_recorded and history.time_s(0) is not None:
             self._logs.put(device, log_of(history, self._began_wall_s))
 
-    def _read(self) -> None:
+    def _read(self, there: Sequence[tuple[Path, str]]) -> None:
         from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
 
-        for path, device in list(self._waiting):
+        for path, device in there:
             if self._closed.is_set():
                 return
-            if not path.is_file():
-                self._logs.why_none = GONE.format(path)
-                continue
             self._logs.why_none = UNREAD.format(path)
             opened = OpenedSnapshot(path)
             try:

@@ -27,6 +27,7 @@ class Rerun:
     limit_s = 20.0
     seconds = TRIALS_S / 2
     waited_s = 0.0
+    cards = ()
     tried: list[Remedy]
 
     def __init__(self, *_request: Any, remedy: Remedy | None = None, requested: bool = False) -> None:
