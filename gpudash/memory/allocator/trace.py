@@ -138,7 +138,7 @@ class Trace:
             written["followed"],
             dict(written["streams"]),
             written["addresses_fall"],
-            ConvolutionScratch(**written["convolutions"]),
+            ConvolutionScratch(**written.get("convolutions", {})),
             _reading(written.get("work")),
         )
 
