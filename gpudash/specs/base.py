@@ -93,7 +93,8 @@ class Spec(BaseModel):
     ``package.module:function``, imported by the worker only), `presets` (name → field values; at most three),
     `steps_field` (the field that says how many equal steps a run has; ``None``: it is not made of such), `undisturbed`
     (whether it measures so finely that drawing a window in the same process would show in its figures: it then has a
-    process of its own unless told otherwise).
+    process of its own unless told otherwise), `alternatives` (an essential field → the one whose row of a form it has
+    where that one does not matter).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, defer_build=True)
@@ -105,6 +106,7 @@ class Spec(BaseModel):
     presets: ClassVar[Presets] = {}
     undisturbed: ClassVar[bool] = False
     steps_field: ClassVar[str | None] = None
+    alternatives: ClassVar[Mapping[str, str]] = {}
 
     seed: int = field(0, "Seed of every random number of the run", more="reproducibility", ge=0, le=2**31 - 1)
     threads: int = field(0, "CPU threads torch uses; 0 lets the workload choose", more="reproducibility", ge=0, le=1024)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -72,6 +73,7 @@ class ModelSpec(Spec):
     summary = "Predicts what a model takes by its config.json, without its weights; a run trains it on random tokens."
     run = "gpudash.workloads.programs.model:run"
     steps_field = "steps"
+    alternatives: ClassVar[Mapping[str, str]] = {"users": "steps"}
     presets: ClassVar[Presets] = {
         "Training": {},
         "QLoRA": {"task": "qlora", "checkpointing": True},
@@ -106,7 +108,6 @@ class ModelSpec(Spec):
     users: int = field(
         0,
         "Requests of the longest length that a server is to serve at a time; 0: as many as have room",
-        more="memory",
         when={"task": (SERVE,)},
         ge=0,
         le=65536,

@@ -6,7 +6,7 @@ import pytest
 from PySide6.QtWidgets import QCheckBox, QComboBox, QLabel, QLineEdit, QStyleOptionComboBox
 from pytestqt.qtbot import QtBot
 
-from gpudash.specs import BUILT_IN, PipelineSpec, PressureSpec, Spec, TrainingSpec, TransferSpec
+from gpudash.specs import BUILT_IN, ModelSpec, PipelineSpec, PressureSpec, Spec, TrainingSpec, TransferSpec
 from gpudash.ui.forms.device_forms import form_of
 from gpudash.ui.forms.spec_form import SpecForm
 from gpudash.ui.widgets.fields import ChoiceField
@@ -90,6 +90,18 @@ def test_a_choice_the_device_cannot_run_gives_no_spec_and_says_why(pipeline: Spe
     pipeline.set_device("cpu")
     assert pipeline.spec() is None
     assert "needs a CUDA device" in pipeline.errors()[""]
+
+
+def test_a_server_is_asked_for_users_in_the_place_of_steps(qtbot: QtBot) -> None:
+    form = form_of(ModelSpec)
+    qtbot.addWidget(form)
+    form.show()
+    users, steps = form.control("users"), form.control("steps")
+    assert steps.isVisible() and not users.isVisible()
+    place = steps.pos()
+    form.set_values({"task": "serve"})
+    qtbot.waitUntil(lambda: users.isVisible() and users.pos() == place)
+    assert not steps.isVisible()
 
 
 def test_a_field_that_does_not_matter_stays_where_it_is_and_says_what_it_takes(qtbot: QtBot) -> None:

@@ -251,6 +251,12 @@ class SpecForm(QWidget):
             for part in (control, self._labels[name]):
                 part.setToolTip(plain_tip(text))
 
+        for name, other in self.spec_type.alternatives.items():
+            if name in self._controls and other in self._controls:
+                matters = not self.why_not(name)
+                self._essentials.setRowVisible(self._controls[name], matters)
+                self._essentials.setRowVisible(self._controls[other], not matters)
+
     def _say_more(self, errors: Iterable[str]) -> None:
         """Let the button say what is wrong or changed among the fields that it opens."""
         behind = [name for group, names in self.spec_type.tiers().items() if group for name in names]
