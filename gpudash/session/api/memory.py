@@ -233,14 +233,17 @@ def measure(device: int = 0) -> Iterator[Measurement]:
     found = Measurement()
     began_us = time.time_ns() // 1000
     began_s = time.perf_counter()
+    failed = True
     try:
         yield found
+        failed = False
     finally:
         found.seconds = time.perf_counter() - began_s
         for _sidecar, history in _follower.histories():
             if history.device.index == device:
                 found.take(history, began_us)
-        if not followed:
+        # of a block that failed what was recorded stays, for `explain`
+        if not followed and not failed:
             _follower.stop()
 
 
