@@ -42,3 +42,4 @@ def test_an_out_of_memory_is_explained_after_it() -> None:
         torch.cuda.set_per_process_memory_fraction(before, 0)
     assert "test_python_face_on_a_gpu.py" in str(explained)
     assert explained.explanation.requested_bytes == 32 * MIB
+    assert explained.explanation.verdict == "memory cap"

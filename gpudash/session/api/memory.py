@@ -20,7 +20,6 @@ from gpudash.memory.snapshot.explaining import explain_history
 from gpudash.memory.snapshot.history.history import History
 from gpudash.memory.snapshot.reading.reader import snapshot_of
 from gpudash.memory.snapshot.report_html import allocated, cause, curve, filled
-from gpudash.memory.snapshot.sidecar import Sidecar
 from gpudash.session.api.cells import with_cell_names
 from gpudash.system.foreign_files import source_line
 from gpudash.telemetry.explanation import Explanation, Owner, site_name
@@ -185,14 +184,13 @@ class _Follower:
         self._steps.clear()
         self.on = False
 
-    def histories(self) -> Iterator[tuple[Sidecar, History]]:
-        """Of each device, with what is known beside torch's history."""
+    def histories(self) -> Iterator[History]:
+        """Of each device, with the steps of the optimizers."""
         import torch
 
         snapshot = snapshot_of(recording.take(torch))
-        sidecar = Sidecar(steps=tuple(self._steps))
         for device in snapshot.devices:
-            yield sidecar, sidecar.history(snapshot, device)
+            yield History(device, snapshot.annotations, self._steps)
 
     def _step_ended(self, _optimizer: Any, _args: Any, _keywords: Any) -> None:
         self._steps.append((time.time_ns() // 1000, self._steps[-1][1] + 1))
@@ -239,7 +237,7 @@ def measure(device: int = 0) -> Iterator[Measurement]:
         failed = False
     finally:
         found.seconds = time.perf_counter() - began_s
-        for _sidecar, history in _follower.histories():
+        for history in _follower.histories():
             if history.device.index == device:
                 found.take(history, began_us)
         # of a block that failed what was recorded stays, for `explain`
@@ -262,10 +260,10 @@ def explain(error: BaseException | None = None) -> ExplainedMemory:
         raise NothingKnownError(NOT_FOLLOWED)
     found = None
     newest_us = -1
-    for sidecar, history in _follower.histories():
+    for history in _follower.histories():
         if len(history.ooms) and int(history.time_us[history.ooms[-1]]) > newest_us:
             newest_us = int(history.time_us[history.ooms[-1]])
-            found = sidecar.explained(history, source=line_of_source)
+            found = explain_history(history, source=line_of_source, allowed=_allowed(history.device.index))
     if found is None:
         raise NothingKnownError(NOT_OUT)
     return ExplainedMemory(found)
@@ -279,6 +277,20 @@ def line_of_source(file: str, line: int) -> str:
     if known or len(cached) < 3 or not 0 < line <= len(cached[2]):
         return known
     return cached[2][line - 1].rstrip()
+
+
+def _allowed(index: int) -> int | None:
+    """Bytes that this process may reserve of a GPU of CUDA's; ``None`` without a limit, and of a simulated one, which
+    says so itself."""
+    import torch
+
+    fraction_of = getattr(torch.cuda, "get_per_process_memory_fraction", None)  # not in older torch
+    if simulating.backend() is not None or fraction_of is None:
+        return None
+    fraction = float(fraction_of(index))
+    if fraction >= 1:
+        return None
+    return int(fraction * torch.cuda.get_device_properties(index).total_memory)
 
 
 def require_gpu() -> None:
