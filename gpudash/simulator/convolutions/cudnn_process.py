@@ -46,6 +46,9 @@ CONVOLUTION_MODE, HEURISTIC_MODE, KNOB_TYPE, NUMERICAL_NOTE, DESCRIPTOR, CHAR = 
 
 # cudnnBackendDescriptorType_t
 CONVOLUTION, ENGINE, CONFIG, HEURISTICS, PLAN, KNOB_CHOICE, GRAPH, TENSOR, DEVICE = 1, 2, 3, 4, 5, 7, 15, 17, 38
+DEVICE_JSON = 2702
+"""``CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION``."""
+
 OPERATIONS = {"forward": 10, "of_weight": 11, "of_input": 12}
 
 OPERANDS = {"forward": (700, 703, 704, 705), "of_input": (706, 709, 710, 711), "of_weight": (712, 715, 716, 717)}
@@ -191,16 +194,16 @@ class DevicelessCard:
 
     Args:
         library: which answers.
-        capability: such as "8.6".
+        properties: of the card, as of `properties_of`.
 
     Raises:
         CudnnRefusedError: when cuDNN knows no such card.
     """
 
-    def __init__(self, library: CudnnLibrary, capability: str) -> None:
+    def __init__(self, library: CudnnLibrary, properties: Mapping[str, Any]) -> None:
         self._library = library
         self._device = library.make(DEVICE)
-        self._device.text(2702, json.dumps(_properties(capability)))
+        self._device.text(DEVICE_JSON, json.dumps(properties))
         self._device.finalize()
 
     def workspace(self, question: Mapping[str, Any]) -> dict[str, Any]:
@@ -309,7 +312,7 @@ def _strides(sizes: Sequence[int], *, last: bool) -> list[int]:
     return strides
 
 
-def _properties(capability: str) -> dict[str, Any]:
+def properties_of(capability: str) -> dict[str, Any]:
     """A card in the words of ``CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION``."""
     multiprocessors, threads, blocks, shared = DESIGNS[capability]
     major, minor = map(int, capability.split("."))
@@ -408,7 +411,7 @@ def main(library: str, capability: str, folder: str = "") -> int:
         answer = known.get(key)
         if answer is None:
             try:
-                card = card or DevicelessCard(cudnn, capability)
+                card = card or DevicelessCard(cudnn, properties_of(capability))
                 answer = card.workspace(question)
                 known.keep(key, answer)
             except CudnnRefusedError as error:
