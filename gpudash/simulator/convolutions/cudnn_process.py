@@ -72,19 +72,22 @@ ALIGNMENT = 32
 """Of torch's blocks, as far as ``getAlignment`` of Conv_v8.cpp counts."""
 
 DESIGNS = {
-    "7.5": (40, 1024, 16, 65_536),
-    "8.0": (108, 2048, 32, 166_912),
-    "8.6": (82, 1536, 16, 101_376),
-    "8.7": (16, 1536, 16, 166_912),
-    "8.9": (128, 1536, 24, 101_376),
-    "9.0": (132, 2048, 32, 232_448),
-    "10.0": (148, 2048, 32, 232_448),
-    "10.3": (148, 2048, 32, 232_448),
-    "12.0": (170, 1536, 24, 101_376),
-    "12.1": (48, 1536, 24, 101_376),
+    "7.5": (40, 1024, 16, 65_536, 1590, 5001),
+    "8.0": (108, 2048, 32, 166_912, 1410, 1593),
+    "8.6": (82, 1536, 16, 101_376, 1695, 9751),
+    "8.7": (16, 1536, 16, 166_912, 1700, 5000),
+    "8.9": (128, 1536, 24, 101_376, 2520, 10_501),
+    "9.0": (132, 2048, 32, 232_448, 1980, 2619),
+    "10.0": (148, 2048, 32, 232_448, 1965, 3996),
+    "10.3": (148, 2048, 32, 232_448, 1965, 3996),
+    "12.0": (170, 1536, 24, 101_376, 2407, 14_001),
+    "12.1": (48, 1536, 24, 101_376, 1700, 5000),
 }
 """Multiprocessors of a usual card; threads, blocks and bytes of shared memory of one (CUDA Programming Guide,
-"Technical Specifications per Compute Capability"). Of eleven cards only the capability changed an answer."""
+"Technical Specifications per Compute Capability"); clocks of multiprocessors and memory in MHz.
+
+On 9.0 the memory's clock changes one answer in a hundred, all of kernels with clusters of thread blocks;
+multiprocessors, cache and size of the memory change none."""
 
 
 class CudnnRefusedError(Exception):
@@ -314,7 +317,7 @@ def _strides(sizes: Sequence[int], *, last: bool) -> list[int]:
 
 def properties_of(capability: str) -> dict[str, Any]:
     """A card in the words of ``CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION``."""
-    multiprocessors, threads, blocks, shared = DESIGNS[capability]
+    multiprocessors, threads, blocks, shared, clock, memory_clock = DESIGNS[capability]
     major, minor = map(int, capability.split("."))
     return {
         "deviceName": "GPU",
@@ -334,8 +337,8 @@ def properties_of(capability: str) -> dict[str, Any]:
         "isTccDriver": 0,
         "supportCoopLaunch": 1,
         "totalGlobalMem": 24 * 2**30,
-        "smClockRateKHz": 1_700_000,
-        "memClockRateKHz": 5_000_000,
+        "smClockRateKHz": 1000 * clock,
+        "memClockRateKHz": 1000 * memory_clock,
         "l2CacheSize": 40 * 2**20,
         "cudaDeviceId": 0,
         "deviceVer": 100 * major + 10 * minor,
