@@ -32,7 +32,10 @@ def test_without_a_card_a_step_says_so_in_a_sentence(name: str) -> None:
     assert found == {"error": "There is no CUDA card here (cuda:0) to hold cuDNN's answers against."}
 
 
-def test_the_steps_come_first_and_each_writes_a_file_with_hardware_and_date(tmp_path: Path) -> None:
+def test_the_steps_come_first_and_each_writes_a_file_with_hardware_and_date(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collect, "stop_at", lambda _moment: None)  # it holds for the whole process
     collection = collect.Collection(tmp_path, "cuda:7", small=True)
     assert list(collection.plan())[:6] == ["hardware", *steps.STEPS]
     collection.found["hardware"] = {"product": "none"}
@@ -74,7 +77,7 @@ def test_cudnn_writes_the_properties_that_it_was_given_and_asks_a_card_for_its_o
 
 
 @needs_cudnn
-def test_a_hidden_card_is_asked_until_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hidden_card_is_asked_until_the_time_is_over() -> None:
     argument = {"set": "recorded", "capability": [9, 0], "seconds": 30}
     found = asked(asking.ask_hidden, "none", argument, environment={"GPUDASH_CUDNN": library()})
     taken = [case["taken"] for case in questions.recorded()]
