@@ -4,8 +4,8 @@
 
 Needs torch with CUDA, nvidia-ml-py, psutil, NumPy, pydantic and what the command line needs; no Qt. Each measurement
 runs in processes of its own under a time limit, the most telling ones first, and OUT/measurements.json is written anew
-after each. Snapshots are kept compact and without stacks in OUT/recorded.zip. A measurement that the budget leaves no
-time for is named in the file.
+after each. The first five (`tests.gpu.cudnn.steps`) each have a file of their own, too. Snapshots are kept compact and
+without stacks in OUT/recorded.zip. A measurement that the budget leaves no time for is named in the file.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import base64
 import datetime
+import functools
 import json
 import subprocess
 import sys
@@ -40,6 +41,7 @@ from tests.gpu import (
     speed,
 )
 from tests.gpu.child import ROOT, asked, stop_at
+from tests.gpu.cudnn import steps
 
 BUDGET_S = 540.0
 
@@ -47,6 +49,9 @@ GRACE_S = 25.0
 """How far beyond the budget the last measurement may go before it is stopped."""
 
 TESTS_LIMIT_S = 200.0
+
+ABOUT = ("product", "capability", "total_bytes", "cudnn", "torch")
+"""What a file of its own repeats of the hardware."""
 
 PYTEST_INI = """[pytest]
 pythonpath = {root}
@@ -90,14 +95,16 @@ class Collection:
         cases = tuple(out_of_memory.SMALL_CASES) if small else tuple(out_of_memory.CASES)
         specs = prediction.SMALL_SPECS if small else prediction.SPECS
         verdict_specs = {n: s for n, s in specs.items() if small or n in prediction.VERDICT_SPECS}
+        cudnn = {name: functools.partial(steps.measure, name, device, lambda: self._card) for name in steps.STEPS}
         rates = {"runs": cost.TINY_RUNS, "pairs": 1} if small else {"runs": cost.RUNS, "pairs": cost.PAIRS}
         names = speed.SMALL_OPERATIONS if small else list(speed.OPERATIONS)
-        steps = speed.SMALL_STEPS if small else list(speed.STEPS)
+        timed = speed.SMALL_STEPS if small else list(speed.STEPS)
         plan: dict[str, Callable[[], Any]] = {
             "hardware": self._hardware,
+            **cudnn,
             "context": lambda: asked(hardware.context, device, limit_s=60),
             "operation_times": lambda: asked(speed.measure, device, names, limit_s=150),
-            "step_times": lambda: asked(speed.measure_steps, device, steps, limit_s=150),
+            "step_times": lambda: asked(speed.measure_steps, device, timed, limit_s=150),
             "predictions": lambda: prediction.measure(device, self._capacity, specs),
             "operations": lambda: operations.measure(device, operations.OPERATIONS),
             "attention": lambda: operations.measure(device, operations.ATTENTION),
@@ -113,9 +120,9 @@ class Collection:
             "verdicts": lambda: prediction.verdicts(device, self._capacity, verdict_specs),
         }
         if not small:
-            plan["small_models"] = lambda: model_peaks.small(self._card())
-            plan["real_models"] = lambda: model_peaks.real(device, self._card(), range(len(model_peaks.REAL)))
-            plan["matrix"] = lambda: model_peaks.matrix(".".join(map(str, self._card()["capability"])))
+            plan["small_models"] = lambda: model_peaks.small(self._card)
+            plan["real_models"] = lambda: model_peaks.real(device, self._card, range(len(model_peaks.REAL)))
+            plan["matrix"] = lambda: model_peaks.matrix(".".join(map(str, self._card["capability"])))
             plan["runs"] = lambda: asked(runs.measure_runs, device, limit_s=150)
             plan["copies"] = lambda: asked(hardware.measure_copies, device, limit_s=40)
             plan["monitor"] = cost.monitor
@@ -136,6 +143,10 @@ class Collection:
         whole = file.with_suffix(".new")
         whole.write_text(json.dumps(self.found, indent=1))
         whole.replace(file)
+        if name in steps.STEPS:
+            hardware = self.found.get("hardware", {})
+            about = {"date": self.found["date"], "hardware": {key: hardware.get(key) for key in ABOUT}}
+            (self._out / f"{name}.json").write_text(json.dumps({**about, name: self.found[name]}, indent=1))
         problem = self.found[name].get("error") if isinstance(self.found[name], dict) else None
         sys.stdout.write(f"{name}: {took:.1f} s{'' if problem is None else f', {problem.strip().splitlines()[-1]}'}\n")
         sys.stdout.flush()
@@ -145,6 +156,7 @@ class Collection:
         self._capacity = int(found.get("total_bytes", 0))
         return found
 
+    @functools.cached_property
     def _card(self) -> dict[str, Any]:
         """Compute capability and multiprocessors."""
         return prediction.card_of(self._device) or {}

@@ -241,8 +241,11 @@ SHAPES: dict[str, tuple[tuple[int, int, int, int], torch.dtype, bool]] = {
 """Batch, heads, length and width of query, key and value; their type; whether attention is causal."""
 
 
-def _attention(backend: SDPBackend | None, shape: str) -> Build:
-    size, dtype, causal = SHAPES[shape]
+Shape = tuple[tuple[int, int, int, int], torch.dtype, bool]
+
+
+def _attention(backend: SDPBackend | None, shape: Shape) -> Build:
+    size, dtype, causal = shape
 
     def build(device: torch.device) -> Step:
         parts = [torch.randn(*size, device=device, dtype=dtype, requires_grad=True) for _ in range(3)]
@@ -264,15 +267,26 @@ def _attention(backend: SDPBackend | None, shape: str) -> Build:
 
 
 ATTENTION: dict[str, Build] = {
-    f"sdpa_{name}_{shape}": _attention(backend, shape)
-    for shape in SHAPES
+    f"sdpa_{name}_{called}": _attention(backend, shape)
+    for called, shape in SHAPES.items()
     for name, backend in ({"chosen": None} | BACKENDS).items()
 }
+
+CUDNN_ATTENTION: dict[str, Build] = {
+    f"sdpa_cudnn_{batch}x{heads}x{length}x{width}_{dtype}{'_causal' * causal}": _attention(
+        SDPBackend.CUDNN_ATTENTION, ((batch, heads, length, width), getattr(torch, dtype), causal)
+    )
+    for batch, heads, length in ((1, 8, 128), (4, 12, 512), (2, 16, 2048), (1, 32, 8192))
+    for width in (64, 128)
+    for dtype in ("float16", "bfloat16")
+    for causal in (False, True)
+}
+"""cuDNN's attention alone, over more sizes."""
 
 
 def follow(device: torch.device, argument: Mapping[str, Any], tell: Report) -> None:
     """Follow the operations named in ``argument["names"]``: the first step of each, and one when all is warm."""
-    known = OPERATIONS | ATTENTION
+    known = OPERATIONS | ATTENTION | CUDNN_ATTENTION
     for name in argument["names"]:
         try:
             step = known[name](device)

@@ -224,6 +224,19 @@ def _lookups() -> Iterator[tuple[str, Build]]:
         yield f"topk 64 of {elements}", _of(lambda x: x.topk(64), (elements,))
 
 
+def _recurrent() -> Iterator[tuple[str, Build]]:
+    def layer(make: Callable[..., nn.Module], batch: int, length: int, width: int) -> Build:
+        def build(device: torch.device) -> Callable[[], object]:
+            module = make(width, width, batch_first=True).to(device).requires_grad_(False)
+            values = torch.randn(batch, length, width, device=device)
+            return lambda: module(values)
+
+        return build
+
+    for make, batch, length, width in ((nn.LSTM, 16, 64, 256), (nn.LSTM, 64, 128, 1024), (nn.GRU, 64, 128, 512)):
+        yield f"{make.__name__} {batch}×{length}×{width} fp32", layer(make, batch, length, width)
+
+
 def _optimizers() -> Iterator[tuple[str, Build]]:
     def optimizer(make: Callable[[list[torch.Tensor]], torch.optim.Optimizer], tensors: int, elements: int) -> Build:
         def build(device: torch.device) -> Callable[[], object]:
@@ -274,6 +287,7 @@ OPERATIONS: dict[str, Build] = dict(
         _elementwise,
         _reductions,
         _lookups,
+        _recurrent,
         _optimizers,
         _copies,
     )

@@ -156,10 +156,10 @@ def test_every_run_in_a_process_of_its_own_is_measured_and_none_harms_the_next()
 
 
 def test_one_measurement_that_raises_does_not_lose_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collect, "stop_at", lambda _moment: None)
     collection = collect.Collection(tmp_path, SIM, small=True)
     plan = {"hardware": lambda: {"product": "card"}, "broken": lambda: 1 // 0, "whole": lambda: {"bytes": 3}}
     monkeypatch.setattr(collection, "plan", lambda: plan)
-    monkeypatch.setattr(collect, "stop_at", lambda _moment: None)
     collection.run()
 
     found = json.loads((tmp_path / "measurements.json").read_text())

@@ -105,7 +105,7 @@ class CudnnClient:
         return None
 
     def _start(self) -> None:
-        library = _library()
+        library = cudnn_path()
         if library is None:
             self.problem = f"this Python has no cuDNN ({NAME}), which PyTorch's CUDA build brings"
             return
@@ -188,7 +188,7 @@ def may_ask() -> bool:
     return os.environ.get(ASK_VARIABLE) == "1" or DRIVER.exists()
 
 
-def _library() -> Path | None:
+def cudnn_path() -> Path | None:
     """The cuDNN that this Python's torch brings: NVIDIA's wheel, or beside torch's own libraries, or conda's."""
     named = os.environ.get(LIBRARY_VARIABLE)
     if named:

@@ -108,7 +108,7 @@ def workspace(given: Arguments, part: str, layout: torch.memory_format, architec
         made = [values.shape[0], *_result_sizes(given)]
     if _is_by_torch(given, layout, architecture):
         return ()
-    answer = scratch.ask(_question(given, part, made, layout), architecture.capability)
+    answer = scratch.ask(question_of(given, part, made, layout), architecture.capability)
     if answer is not None:
         # In a script 0 is where the results are made.
         return (answer,) if answer else ()
@@ -156,7 +156,7 @@ def _is_depthwise_by_cudnn(given: Arguments) -> bool:
     return channels >= 512 or (channels >= 256 and width >= 28)
 
 
-def _question(given: Arguments, part: str, made: Sequence[int], layout: torch.memory_format) -> dict[str, Any]:
+def question_of(given: Arguments, part: str, made: Sequence[int], layout: torch.memory_format) -> dict[str, Any]:
     """What is asked: x, w and y are the convolution's in cuDNN's words."""
     x, y = list(given["input"].shape), list(made)
     w = list(given["weight"].shape)

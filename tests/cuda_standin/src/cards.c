@@ -12,15 +12,15 @@
 #define MIB (KIB * 1024)
 
 /* Limits by capability: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
- * Multiprocessors, L2, bus and memory: NVIDIA's datasheets and architecture papers of these cards. */
+ * Multiprocessors, L2, bus, memory and clocks: NVIDIA's datasheets and architecture papers of these cards. */
 static const card_t cards[] = {
-    {7, 5, "Tesla T4", 16 * GIB, 40, 64 * KIB, 64 * KIB, 4 * MIB, 1024, 16, 256, 1590000},
-    {8, 0, "NVIDIA A100-SXM4-80GB", 80 * GIB, 108, 164 * KIB, 163 * KIB, 40 * MIB, 2048, 32, 5120, 1410000},
-    {8, 6, "NVIDIA GeForce RTX 3090", 24 * GIB, 82, 100 * KIB, 99 * KIB, 6 * MIB, 1536, 16, 384, 1695000},
-    {8, 9, "NVIDIA GeForce RTX 4090", 24 * GIB, 128, 100 * KIB, 99 * KIB, 72 * MIB, 1536, 24, 384, 2520000},
-    {9, 0, "NVIDIA H100 80GB HBM3", 80 * GIB, 132, 228 * KIB, 227 * KIB, 50 * MIB, 2048, 32, 5120, 1980000},
-    {10, 0, "NVIDIA B200", 180 * GIB, 148, 228 * KIB, 227 * KIB, 126 * MIB, 2048, 32, 8192, 1965000},
-    {12, 0, "NVIDIA GeForce RTX 5090", 32 * GIB, 170, 100 * KIB, 99 * KIB, 96 * MIB, 1536, 24, 512, 2407000},
+    {7, 5, "Tesla T4", 16 * GIB, 40, 64 * KIB, 64 * KIB, 4 * MIB, 1024, 16, 256, 1590000, 5001000},
+    {8, 0, "NVIDIA A100-SXM4-80GB", 80 * GIB, 108, 164 * KIB, 163 * KIB, 40 * MIB, 2048, 32, 5120, 1410000, 1593000},
+    {8, 6, "NVIDIA GeForce RTX 3090", 24 * GIB, 82, 100 * KIB, 99 * KIB, 6 * MIB, 1536, 16, 384, 1695000, 9751000},
+    {8, 9, "NVIDIA GeForce RTX 4090", 24 * GIB, 128, 100 * KIB, 99 * KIB, 72 * MIB, 1536, 24, 384, 2520000, 10501000},
+    {9, 0, "NVIDIA H100 80GB HBM3", 80 * GIB, 132, 228 * KIB, 227 * KIB, 50 * MIB, 2048, 32, 5120, 1980000, 2619000},
+    {10, 0, "NVIDIA B200", 180 * GIB, 148, 228 * KIB, 227 * KIB, 126 * MIB, 2048, 32, 8192, 1965000, 3996000},
+    {12, 0, "NVIDIA GeForce RTX 5090", 32 * GIB, 170, 100 * KIB, 99 * KIB, 96 * MIB, 1536, 24, 512, 2407000, 14001000},
 };
 
 static card_t chosen;

@@ -11,7 +11,7 @@ typedef struct {
     int shared_per_multiprocessor, shared_per_block_optin; /* bytes; a block gets 48 KiB without asking */
     int l2; /* bytes */
     int threads_per_multiprocessor, blocks_per_multiprocessor;
-    int bus_bits, clock_khz;
+    int bus_bits, clock_khz, memory_clock_khz;
 } card_t;
 
 /* The card of this machine, from CUDA_STANDIN_CC, _NAME, _SMS and _MEMORY. */

@@ -35,10 +35,10 @@ static void load(void) {
         "\"multiProcessorCount\":%d,\"warpSize\":32,\"maxSharedMemoryPerBlock\":49152,\"maxSharedMemoryPerBlockOptin\":%d,"
         "\"reservedSharedMemoryPerBlock\":%d,\"maxRegistersPerSM\":65536,\"maxCtasPerSM\":%d,\"maxThreadsPerBlock\":1024,"
         "\"maxThreadsPerSM\":%d,\"pciDeviceId\":0,\"isTccDriver\":0,\"supportCoopLaunch\":1,\"totalGlobalMem\":%llu,"
-        "\"smClockRateKHz\":%d,\"memClockRateKHz\":1000000,\"l2CacheSize\":%d,\"cudaDeviceId\":0,\"deviceVer\":%d,\"driverVer\":13000}",
+        "\"smClockRateKHz\":%d,\"memClockRateKHz\":%d,\"l2CacheSize\":%d,\"cudaDeviceId\":0,\"deviceVer\":%d,\"driverVer\":13000}",
         one->name, one->multiprocessors, one->shared_per_block_optin, one->major >= 8 ? 1024 : 0,
         one->blocks_per_multiprocessor, one->threads_per_multiprocessor, (unsigned long long)one->memory, one->clock_khz,
-        one->l2, one->major * 100 + one->minor * 10);
+        one->memory_clock_khz, one->l2, one->major * 100 + one->minor * 10);
     int status = real.create(DEVICE, &real.device);
     if (!status) status = real.set(real.device, DEVICE_JSON, TYPE_CHAR, length, text);
     if (!status) status = real.finalize(real.device);

@@ -20,11 +20,9 @@ from gpudash.memory.predicting.architecture import Architecture
 from gpudash.simulator.convolutions import cublaslt, workspaces
 from gpudash.simulator.convolutions.cudnn_client import ASK_VARIABLE, LIBRARY_VARIABLE, CudnnAnswer, CudnnClient
 from gpudash.simulator.convolutions.workspaces import BEYOND_OPERANDS, PARTIAL_SUMS, Scratch
+from tests.gpu.cudnn import questions
 
 PROCESS = Path(gpudash.simulator.convolutions.__file__).with_name("cudnn_process.py")
-RECORDED = Path(__file__).parents[2] / "gpu" / "recorded" / "h100.json"
-CONVOLUTIONS: list[dict[str, Any]] = json.loads(RECORDED.read_text(encoding="utf-8"))["convolutions"]
-PARTS = ("forward", "of_input", "of_weight")
 
 pytestmark = pytest.mark.process
 
@@ -57,23 +55,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     workspaces.scratch.begin()
 
 
-def recorded() -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """The workspaces that an H100 took, with the arguments of each convolution."""
-    for case in CONVOLUTIONS:
-        dtype = getattr(torch, case["dtype"])
-        values, weight = (torch.empty(case[name], dtype=dtype, device="meta") for name in ("input", "weight"))
-        axes = len(case["stride"])
-        is_transposed = case.get("transposed", False)
-        given = {"input": values, "weight": weight, "stride": case["stride"], "padding": case["padding"]}
-        given |= {"dilation": [1] * axes, "transposed": is_transposed, "output_padding": [0] * axes, "groups": 1}
-        bias = None
-        order = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
-        made = torch.ops.aten.convolution(values, weight, bias, *(given[name] for name in order))
-        for part in PARTS:
-            if part in case:
-                yield case[part], part, given if part == "forward" else {**given, "grad_output": made}
-
-
 def blocks(size: int) -> int:
     return -(-size // 512)
 
@@ -82,9 +63,12 @@ def blocks(size: int) -> int:
 def test_cudnn_says_without_a_gpu_what_an_h100_took(asked: None) -> None:
     same = 0
     missed = []
-    for bytes_, part, given in recorded():
+    for case in questions.recorded():
+        bytes_, part = case["taken"], case["part"]
         workspaces.scratch.begin()
-        script = workspaces.workspace(given, part, torch.contiguous_format, Architecture((9, 0), 132))
+        script = workspaces.workspace(
+            questions.arguments(case), part, torch.contiguous_format, Architecture((9, 0), 132)
+        )
         assert 0 not in script  # there the results would be made once more
         said = sum(script)
         if blocks(said) == blocks(bytes_):
