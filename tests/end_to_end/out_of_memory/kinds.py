@@ -51,6 +51,12 @@ KINDS = (
     ),
     Kind("losses_added_up", "losses added up with their graphs", 640, r":11 .* keeps 2\d MiB alive per step"),
     Kind(
+        "losses_summed_for_one_backward",
+        "losses added up for one backward pass",
+        576,
+        r":23 adds up losses with their graphs: those of \d+ micro-batches, 2\d\d MiB, are kept until .*:26\.",
+    ),
+    Kind(
         "predictions_kept_by_a_method",
         "a method keeps what each step predicts",
         640,

@@ -146,10 +146,10 @@ def smaller_steps(case: Case) -> tuple[Remedy, ...]:
     batches = batch_sizes(case)
     named = [remedy for batch in batches if batch.is_named for remedy in halved(case, batch)]
     by_shape = [remedy for batch in batches if not batch.is_named for remedy in halved(case, batch)]
-    return (*named, *_checkpointed(case), *by_shape)
+    return (*named, *checkpointed(case), *by_shape)
 
 
-def _still_to_come(case: Case) -> int:
+def still_to_come(case: Case) -> int:
     """Bytes of gradients and of the optimizer's first state that a first step has yet to make."""
     weights = case.bytes_of(case.of_category(WEIGHTS))
     gradients = case.bytes_of(case.of_category(GRADIENTS))
@@ -183,7 +183,7 @@ def halved(case: Case, found: BatchSize) -> Iterator[Remedy]:
     while batch > SMALLEST:
         batch //= 2
         ran = case.resized(scaled, batch / whole, request=is_scaled)
-        more = _still_to_come(case) + int((spare - 1) * held * batch / whole)
+        more = still_to_come(case) + int((spare - 1) * held * batch / whole)
         if ran.fits and not passes:
             passes = max(SMALLEST, batch // 2)
         if ran.fits and ran.peak_reserved + more <= case.capacity:
@@ -265,7 +265,7 @@ def scaled_lives(case: Case) -> Ints:
     return np.flatnonzero(scaled & ~(like_weights & (case.lives.phase == BACKWARD)))
 
 
-def _checkpointed(case: Case) -> Iterator[Remedy]:
+def checkpointed(case: Case) -> Iterator[Remedy]:
     """The calls of a loop over layers, made again in the backward pass instead of kept."""
     if case.through("torch/utils/checkpoint.py").any():
         return

@@ -11,25 +11,34 @@ from gpudash.memory.snapshot.causes.case import Case, ProgramCause
 from gpudash.memory.snapshot.causes.kept_models import kept_models
 from gpudash.memory.snapshot.causes.kv_cache import cache_of_keys_and_values
 from gpudash.memory.snapshot.causes.needless_graphs.evaluation import evaluation_with_graph
+from gpudash.memory.snapshot.causes.needless_graphs.summed_losses import summed_losses
 from gpudash.memory.snapshot.causes.needless_graphs.teacher import teacher_with_graph
 from gpudash.memory.snapshot.causes.on_the_card import copied_model, joined_results, loaded_checkpoint, moved_data
 from gpudash.memory.snapshot.causes.optimizer_state import first_step_of_optimizer
 from gpudash.memory.snapshot.causes.retrying import retry_while_handling
 from gpudash.memory.snapshot.causes.scores import scores_of_attention
 
-KEPT: tuple[Callable[[Case], ProgramCause | None], ...] = (kept_models, copied_model, graph_of_gradients)
+KEPT: tuple[Callable[[Case], ProgramCause | None], ...] = (
+    kept_models,
+    copied_model,
+    graph_of_gradients,
+    summed_losses,
+)
 """Those that tell what the lines are which keep something of every step."""
 
 CAUSES: tuple[Callable[[Case], ProgramCause | None], ...] = (
     capped_process,
     retry_while_handling,
+    graph_of_gradients,
+    summed_losses,
     scores_of_attention,
     cache_of_keys_and_values,
     evaluation_with_graph,
     teacher_with_graph,
     joined_results,
     loaded_checkpoint,
-    *KEPT,
+    kept_models,
+    copied_model,
     moved_data,
     batches_on_the_card,
     first_step_of_optimizer,

@@ -1,1 +1,1 @@
-"""Forward passes that keep their graph though nothing is differentiated by it: no_grad is missing."""
+"""Graphs that are kept though nothing is differentiated by them, or longer than that takes."""

@@ -1,0 +1,582 @@
+"""What a program's source shows of losses that are added up for one backward pass, and the diff that makes it several.
+
+Nothing is known here of memory. The diff puts the backward pass where a loss is added, on that loss as the sum was
+scaled, and the gradients begin rebound where the sum does. Whatever may make that another training gives no diff.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from gpudash.memory.snapshot.causes.needless_graphs.evaluation import DIFFERENTIATES
+from gpudash.memory.snapshot.leak_edits import COLLECTS, is_plain
+from gpudash.memory.snapshot.source_edits import Function, Loop, SourceFile, method_of
+
+MOST_NAMES = 3
+"""Variables through which a sum is followed to its backward pass."""
+
+PART = "micro_loss"
+"""What the loss of one round is called where the program has no name for it."""
+
+_BACKWARD = frozenset({"backward", "manual_backward"})
+
+_READS = frozenset({"item", "detach", "tolist"})
+"""Methods by which a sum is read without its graph."""
+
+_SHOWS = frozenset({"float", "print"})
+"""Functions of which the same is true."""
+
+_UPDATES = frozenset({"step", "zero_grad"})
+
+_LEAVES_ROUND = ast.Continue | ast.Break | ast.Return | ast.Raise
+
+
+@dataclass(frozen=True)
+class LossSum:
+    """Losses that a loop adds up.
+
+    Attributes:
+        file: of the program.
+        function: in which; "<module>" outside of any.
+        line: that adds.
+        backward_line: of the backward pass over the sum.
+        loop: whose rounds each add their loss.
+        patch: the diff with a backward pass in each round; "" where that may be another training.
+    """
+
+    file: str
+    function: str
+    line: int
+    backward_line: int
+    loop: ast.For | ast.AsyncFor | ast.While
+    patch: str
+
+
+def loss_sums(file: SourceFile, files: Sequence[SourceFile]) -> Iterator[LossSum]:
+    """The sums of a file that are differentiated after several rounds of their loop.
+
+    Args:
+        file: in which they are.
+        files: of the program, for what the functions do that a loop calls.
+    """
+    for node in file.nodes():
+        added = _added(node)
+        if added is None or all(is_plain(term) or "detach" in ast.unparse(term) for term in added[1]):
+            continue
+        assert isinstance(node, ast.Assign | ast.AugAssign)
+        found = _Accumulation.of(file, node, *added)
+        # steps of a recurrent network are no micro-batches: their loss needs all of the graph
+        if found is not None and not found.carries_on():
+            function = getattr(found.scope, "name", "<module>")
+            patch = found.patch(files)
+            yield LossSum(file.file, function, node.lineno, found.backward.lineno, found.loop, patch)
+
+
+def _added(node: ast.AST) -> tuple[str, list[ast.expr]] | None:
+    """The variable to which a statement adds something, and what it adds."""
+    if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
+        return ast.unparse(node.target), [node.value]
+    if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not isinstance(node.value, ast.BinOp):
+        return None
+    name = ast.unparse(node.targets[0])
+    terms = list(_terms(node.value))
+    rest = [term for term in terms if ast.unparse(term) != name]
+    if len(rest) != len(terms) - 1 or not rest:
+        return None
+    return name, rest
+
+
+def _terms(node: ast.expr) -> Iterator[ast.expr]:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        yield from _terms(node.left)
+        yield from _terms(node.right)
+    else:
+        yield node
+
+
+@dataclass(frozen=True)
+class _Accumulation:
+    """A statement that adds a loss, with all that has to do with it.
+
+    Attributes:
+        file: in which it is.
+        name: of the sum.
+        terms: that are added.
+        adds: the statement.
+        path: to it, from the module on.
+        scope: its function, or the module.
+        backward: the statement that differentiates the sum.
+        backward_path: to that.
+        loop: the outermost that the backward pass is behind; else the innermost, at some of whose rounds it runs.
+    """
+
+    file: SourceFile
+    name: str
+    terms: Sequence[ast.expr]
+    adds: ast.Assign | ast.AugAssign
+    path: Sequence[ast.AST]
+    scope: ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
+    backward: ast.Expr
+    backward_path: Sequence[ast.AST]
+    loop: ast.For | ast.AsyncFor | ast.While
+
+    @classmethod
+    def of(
+        cls, file: SourceFile, adds: ast.Assign | ast.AugAssign, name: str, terms: Sequence[ast.expr]
+    ) -> _Accumulation | None:
+        """``None`` where the sum is differentiated in every round, or nowhere that is seen."""
+        path = file.path(adds.lineno)
+        if not path or path[-1] is not adds:
+            return None
+        scope = next(node for node in reversed(path) if isinstance(node, Function | ast.Module))
+        loops = [node for node in path[path.index(scope) :] if isinstance(node, Loop)]
+        passes: list[ast.Expr] = []
+        if loops:
+            passes = [one for one in ast.walk(scope) if isinstance(one, ast.Expr) and method_of(one.value) in _BACKWARD]
+        names: set[str] = set()
+        if passes:
+            names = _derived(scope, name)
+        for node in passes:
+            behind = file.path(node.lineno)
+            # one of several statements on a line is no path's last
+            if not _reads(node, names) or behind[-1:] != [node]:
+                continue
+            apart = [loop for loop in loops if loop not in behind]
+            if not apart and not _is_at_times(loops[-1], adds, behind):
+                continue
+            loop = next(iter(apart), loops[-1])
+            return cls(file, name, terms, adds, path, scope, node, behind, loop)
+        return None
+
+    def patch(self, files: Sequence[SourceFile]) -> str:
+        """The diff; "" where it may be another training."""
+        if not self.name.isidentifier():
+            return ""
+        differentiated = self._differentiated()
+        if differentiated is None or not self._is_sum_alone() or self._changes_more(files):
+            return ""
+        return self._written(differentiated) or ""
+
+    @cached_property
+    def _parents(self) -> dict[ast.AST, ast.AST]:
+        return {child: node for node in ast.walk(self.scope) for child in ast.iter_child_nodes(node)}
+
+    @cached_property
+    def _block(self) -> Sequence[ast.stmt]:
+        return _block_of(self.backward_path)
+
+    @property
+    def _is_within(self) -> bool:
+        """Whether the backward pass is one of the loop's own, at some of its rounds."""
+        return self.loop in self.backward_path
+
+    @cached_property
+    def _rescales(self) -> ast.Assign | ast.AugAssign | None:
+        """The statement before the backward pass that divides or multiplies the sum as a whole."""
+        for statement in self._block[: self._block.index(self.backward)]:
+            if statement is self.adds or not isinstance(statement, ast.Assign | ast.AugAssign):
+                continue
+            is_target = isinstance(statement, ast.AugAssign) and ast.unparse(statement.target) == self.name
+            if is_target or (_reads(statement.value, {self.name}) and not self._is_read(statement.value)):
+                return statement
+        return None
+
+    def _is_read(self, node: ast.AST) -> bool:
+        """Whether all that a node has of the sum is read without its graph."""
+        names = [one for one in ast.walk(node) if isinstance(one, ast.Name) and one.id == self.name]
+        return all(self._is_plain_read(one) for one in names)
+
+    def _is_plain_read(self, name: ast.Name) -> bool:
+        parent = self._parents[name]
+        if isinstance(parent, ast.Attribute):
+            return parent.attr in _READS
+        if isinstance(parent, ast.Call):
+            return isinstance(parent.func, ast.Name) and parent.func.id in _SHOWS and name in parent.args
+        return isinstance(parent, ast.FormattedValue)
+
+    def _differentiated(self) -> ast.expr | None:
+        """The call of the backward pass, by the sum itself; ``None`` where it is not that times something."""
+        call = self.backward.value
+        assert isinstance(call, ast.Call)
+        if call.keywords or not isinstance(call.func, ast.Attribute):
+            return None
+        inner: ast.expr = call.func.value
+        if call.args:
+            inner = call.args[0]
+            if len(call.args) > 1 or _reads(call.func, {self.name}):
+                return None
+        name = self.name
+        value = inner
+        rescales = self._rescales
+        if rescales is not None:
+            name = ast.unparse(_targets(rescales)[0])
+            value = rescales.value
+            if isinstance(rescales, ast.AugAssign):
+                value = ast.BinOp(ast.Name(self.name, ast.Load()), rescales.op, rescales.value)
+            if not self._is_scaled(value, self.name):
+                return None
+        if not self._is_scaled(inner, name):
+            return None
+        copied = ast.parse(ast.unparse(call), mode="eval").body
+        if rescales is not None:
+            copied = _Put(name, value).visit(copied)
+        return copied
+
+    def _is_scaled(self, node: ast.expr, name: str) -> bool:
+        """Whether an expression is a variable times what is the same in every round."""
+        match node:
+            case ast.Name(id=found):
+                return found == name
+            case ast.BinOp(left=left, op=ast.Mult(), right=right):
+                sides = (left, right)
+                return any(self._is_scaled(a, name) and self._is_fixed(b) for a, b in (sides, sides[::-1]))
+            case ast.BinOp(left=left, op=ast.Div(), right=right):
+                return self._is_scaled(left, name) and self._is_fixed(right)
+            case ast.Call(func=ast.Attribute(attr="scale"), args=[inner], keywords=[]):
+                return self._is_scaled(inner, name)
+        return False
+
+    def _is_fixed(self, node: ast.expr) -> bool:
+        """Whether an expression has one value from the loop's beginning until the backward pass."""
+        if any(isinstance(inner, ast.Call) and method_of(inner) != "len" for inner in ast.walk(node)):
+            return False
+        given = set()
+        for inner in ast.walk(self.scope):
+            if not isinstance(inner, ast.Name | ast.Attribute) or not isinstance(inner.ctx, ast.Store):
+                continue
+            if inner.lineno >= self.loop.lineno:
+                given.add(ast.unparse(inner))
+        return not _reads(node, given)
+
+    def _is_sum_alone(self) -> bool:
+        """Whether the sum is differentiated once, and else only read as a number on which no backward pass hangs."""
+        names = {self.name}
+        known: list[ast.AST] = [self.adds, self.backward]
+        if self._rescales is not None:
+            known.append(self._rescales)
+            names.add(ast.unparse(_targets(self._rescales)[0]))
+        of_known = {inner for node in known for inner in ast.walk(node)}
+        numbers: set[str] = set()
+        for node in ast.walk(self.scope):
+            if isinstance(node, ast.Name) and node.id in names and node not in of_known:
+                if isinstance(node.ctx, ast.Load) and not self._is_plain_read(node):
+                    return False
+                if not isinstance(node.ctx, ast.Load) and self._parents[node] not in self._resets:
+                    return False
+            if node not in of_known and method_of(node) in DIFFERENTIATES:
+                return False
+            if isinstance(node, ast.Assign) and node not in known and _reads(node.value, names):
+                numbers.update(ast.unparse(target) for target in node.targets)
+            if isinstance(node, ast.Global | ast.Nonlocal | ast.Yield | ast.YieldFrom):
+                return False
+        # what an `if` makes of the sum may spare the backward pass, which then has already run
+        for node in ast.walk(self.scope):
+            if not isinstance(node, ast.If | ast.While) or not _reads(node.test, names | numbers):
+                continue
+            if any(inner is self.backward or isinstance(inner, _LEAVES_ROUND) for inner in ast.walk(node)):
+                return False
+        return not any(_reads(term, names) for term in self.terms)
+
+    @cached_property
+    def _resets(self) -> list[ast.Assign]:
+        """Statements with which the sum begins anew."""
+        found = []
+        for node in ast.walk(self.scope):
+            if not isinstance(node, ast.Assign) or [ast.unparse(one) for one in node.targets] != [self.name]:
+                continue
+            is_zero = isinstance(node.value, ast.Constant) and node.value.value in (0, None)
+            if is_zero or method_of(node.value) in ("zeros", "tensor"):
+                found.append(node)
+        return found
+
+    def _changes_more(self, files: Sequence[SourceFile]) -> bool:
+        """Whether a round changes what the next one differentiates, or may keep a part of its graph somewhere."""
+        functions = [node for file in files for node in file.nodes() if isinstance(node, Function)]
+        updating = {one.name for one in functions if one is not self.scope and _calls(one, DIFFERENTIATES | _UPDATES)}
+        if any(method_of(node) in updating - {"forward"} for node in ast.walk(self.loop)):
+            return True
+        # a module that keeps a tensor of its own from one call to the next
+        for node in (node for file in files for node in file.nodes() if isinstance(node, ast.ClassDef)):
+            methods = [one for one in node.body if isinstance(one, Function)]
+            if any(one.name == "forward" for one in methods) and any(map(_keeps_in_self, methods)):
+                return True
+        return any(self._collected())
+
+    def _collected(self) -> Iterator[str]:
+        """Collections from before a round that take in what may have a graph."""
+        rebound = self._rebound()
+        for node in ast.walk(self.loop):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            name = ast.unparse(node.func.value)
+            if node.func.attr not in COLLECTS or name in rebound:
+                continue
+            if not all(is_plain(value) or "detach" in ast.unparse(value) for value in node.args):
+                yield name
+
+    def carries_on(self) -> bool:
+        """Whether a round takes over what may have the graph of the one before, in a variable or a collection."""
+        inside = list(ast.walk(self.loop))
+        rebound = self._rebound()
+        for node in inside:
+            if not isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign) or node in (self.adds, *self._resets):
+                continue
+            if node is self._rescales or node.value is None or is_plain(node.value):
+                continue
+            for part in (part for target in _targets(node) for part in ast.walk(target)):
+                if not isinstance(part, ast.Name):
+                    continue
+                if part.id in rebound and part.id not in _names_read(inside, rebound[part.id]):
+                    continue
+                # of a variable that is never read in the loop nothing is carried on
+                if not isinstance(part.ctx, ast.Store) or part.id in _names_read(inside):
+                    return True
+        collected = set(self._collected())
+        read: list[ast.expr] = []
+        for node in inside:
+            if isinstance(node, ast.Subscript):
+                read.append(node.value)
+            elif isinstance(node, ast.Call):
+                read += node.args
+        return any(ast.unparse(value) in collected for value in read)
+
+    def _rebound(self) -> dict[str, int]:
+        """Variables that every round gives a value, and the line until which they have that of the round before."""
+        found: dict[str, int] = {}
+        statements: list[ast.stmt] = [self.loop]
+        while statements:
+            node = statements.pop(0)
+            given: Sequence[ast.AST] = ()
+            if isinstance(node, ast.For | ast.AsyncFor):
+                given = [node.target]
+            elif isinstance(node, ast.Assign):
+                given = node.targets
+            # what a loop goes over is new before any of its lines is reached
+            until = 0
+            if node is not self.loop:
+                until = node.end_lineno or node.lineno
+            if isinstance(node, ast.With | ast.For | ast.AsyncFor | ast.While):
+                statements += node.body
+            for part in (part for target in given for part in ast.walk(target) if isinstance(part, ast.Name)):
+                if isinstance(part.ctx, ast.Store):
+                    found[part.id] = min(until, found.get(part.id, until))
+        return found
+
+    def _written(self, differentiated: ast.expr) -> str | None:
+        """The diff, where statements stand on lines of their own, and the gradients begin rebound with the sum."""
+        gradients = self._gradients()
+        if gradients is None:
+            return None
+        moved, inserted = gradients
+        between = list(self.path[self.path.index(self.loop) + 1 : -1])
+        contexts = [node for node in between if isinstance(node, ast.With)]
+        # with autocast around the sum the backward pass comes behind it, as torch advises
+        if any(not isinstance(node, ast.If | ast.For | ast.With) for node in between):
+            return None
+        if between[len(between) - len(contexts) :] != contexts:
+            return None
+        if any("autocast" not in ast.unparse(item.context_expr) for node in contexts for item in node.items):
+            return None
+        if not all(self._is_by_itself(node) for node in (self.adds, self.backward, *moved, *inserted)):
+            return None
+        if not [node for node in self._block if node is not self.backward and node not in moved]:
+            return None
+        part = PART
+        first = [f"{PART} = {' + '.join(map(ast.unparse, self.terms))}"]
+        if len(self.terms) == 1 and isinstance(self.terms[0], ast.Name) and not contexts:
+            part = self.terms[0].id
+            first = []
+        elif any(PART in line for line in self.file.lines):
+            return None
+        backward = ast.unparse(_Put(self.name, ast.Name(part, ast.Load())).visit(differentiated))
+        added = f"{self.name} = {self.name} + {part}.detach()"
+        if isinstance(self.adds, ast.AugAssign):
+            added = f"{self.name} += {part}.detach()"
+        lines = _Lines(self.file)
+        if contexts:
+            lines.replace(self.adds, [*first, added])
+            lines.behind(contexts[0], [backward])
+        else:
+            lines.replace(self.adds, [*first, backward, added])
+        for node in (self.backward, *moved):
+            lines.replace(node, [])
+        for reset, texts in inserted.items():
+            lines.before(reset, texts)
+        return lines.patch()
+
+    def _gradients(self) -> tuple[list[ast.Expr], dict[ast.Assign, list[str]]] | None:
+        """Statements that clear gradients between the sum and its backward pass, which have to go, and for places where
+        the sum begins anew what has to clear them there; ``None`` where that is not seen.
+        """
+        first = self.loop.lineno
+        last = self.loop.end_lineno or first
+        at = self._block.index(self.backward)
+        above = self._block[:at]
+        below = self._block[at + 1 :]
+        if self._is_within and (self.adds.lineno > self.backward.lineno or not self._is_under_ifs()):
+            return None
+        if not self._is_within and self.loop not in self._block:
+            return None
+        moved: list[ast.Expr] = []
+        kept: list[ast.Expr] = []
+        for node in ast.walk(self.scope):
+            if isinstance(node, ast.Attribute) and node.attr == "grad" and isinstance(node.ctx, ast.Store):
+                return None
+            if method_of(node) == "step" and first <= getattr(node, "lineno", 0) <= last and not _is_in(node, below):
+                return None
+            if method_of(node) != "zero_grad":
+                continue
+            statement = self._parents[node]
+            if not isinstance(statement, ast.Expr):
+                return None
+            before_loop = not self._is_within and statement in above and statement.lineno < first
+            if statement in below or before_loop:
+                kept.append(statement)
+            elif statement in above:
+                moved.append(statement)
+            elif first <= statement.lineno <= last or not self._is_within:
+                return None
+        texts = list(dict.fromkeys(ast.unparse(node) for node in (*moved, *kept)))
+        if not texts or not self._resets:
+            return None
+        inserted: dict[ast.Assign, list[str]] = {}
+        for reset in self._resets:
+            is_below = reset in below
+            if not is_below and (first <= reset.lineno <= last or reset.lineno > last):
+                return None
+            # rounds that are left over at the end of an epoch leave gradients behind, as they left a sum
+            if kept and (is_below or not self._is_within):
+                continue
+            behind: Sequence[ast.stmt] = ()
+            if is_below:
+                behind = below[below.index(reset) :]
+            if any(_calls(node, frozenset({"step"})) for node in behind) or not self._knows(texts, reset):
+                return None
+            inserted[reset] = texts
+        return moved, inserted
+
+    def _is_under_ifs(self) -> bool:
+        between = self.backward_path[self.backward_path.index(self.loop) + 1 : -1]
+        return bool(between) and all(isinstance(node, ast.If) for node in between)
+
+    def _knows(self, texts: Sequence[str], place: ast.stmt) -> bool:
+        """Whether the variables that some statements read have a value at a place."""
+        read = {node.id for text in texts for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+        given: dict[str, int] = {}
+        for node in ast.walk(self.scope):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                given[node.id] = min(node.lineno, given.get(node.id, node.lineno))
+        return all(given.get(name, 0) < place.lineno for name in read)
+
+    def _is_by_itself(self, node: ast.stmt) -> bool:
+        """Whether no other statement stands on its lines."""
+        before = self.file.lines[node.lineno - 1].encode()[: node.col_offset].strip()
+        after = self.file.lines[(node.end_lineno or node.lineno) - 1].encode()[node.end_col_offset or 0 :].strip()
+        return not before and (not after or after.startswith(b"#"))
+
+
+class _Put(ast.NodeTransformer):
+    """Puts an expression in place of a variable."""
+
+    def __init__(self, name: str, value: ast.expr) -> None:
+        self._name = name
+        self._value = value
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id == self._name:
+            return self._value
+        return node
+
+
+class _Lines:
+    """Statements of a file that are replaced, and what is written around them."""
+
+    def __init__(self, file: SourceFile) -> None:
+        self._file = file
+        self._changed: dict[int, list[str]] = {}
+
+    def replace(self, node: ast.stmt, texts: Sequence[str]) -> None:
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1):
+            self._changed[line] = []
+        self._changed[node.lineno] = self._indented(node, texts)
+
+    def before(self, node: ast.stmt, texts: Sequence[str]) -> None:
+        self._changed[node.lineno] = [*self._indented(node, texts), *self._of(node.lineno)]
+
+    def behind(self, node: ast.stmt, texts: Sequence[str]) -> None:
+        last = node.end_lineno or node.lineno
+        self._changed[last] = [*self._of(last), *self._indented(node, texts)]
+
+    def patch(self) -> str:
+        return self._file.patch(self._changed)
+
+    def _of(self, line: int) -> list[str]:
+        return self._changed.get(line, [self._file.lines[line - 1]])
+
+    def _indented(self, node: ast.stmt, texts: Sequence[str]) -> list[str]:
+        return [f"{self._file.indent(node.lineno)}{text}" for text in texts]
+
+
+def _derived(scope: ast.AST, name: str) -> set[str]:
+    """The sum, and variables that are worked out of it."""
+    names = {name}
+    for _ in range(MOST_NAMES):
+        for node in ast.walk(scope):
+            if isinstance(node, ast.Assign) and not is_plain(node.value) and _reads(node.value, names):
+                names.update(ast.unparse(target) for target in node.targets)
+    return names
+
+
+def _is_at_times(loop: ast.AST, adds: ast.stmt, backward_path: Sequence[ast.AST]) -> bool:
+    """Whether the backward pass of a loop comes at some of its rounds alone."""
+    between = backward_path[backward_path.index(loop) + 1 : -1]
+    if any(isinstance(node, ast.If) and adds not in ast.walk(node) for node in between):
+        return True
+    last = getattr(backward_path[-1], "lineno", 0)
+    return any(isinstance(node, ast.Continue) and adds.lineno < node.lineno < last for node in ast.walk(loop))
+
+
+def _block_of(path: Sequence[ast.AST]) -> Sequence[ast.stmt]:
+    """The statements among which the last of a path stands."""
+    blocks: Iterator[Sequence[ast.stmt]] = (getattr(path[-2], name, []) for name in ("body", "orelse", "finalbody"))
+    return next((block for block in blocks if path[-1] in block), [])
+
+
+def _reads(node: ast.AST, names: set[str]) -> bool:
+    read = (one for one in ast.walk(node) if isinstance(one, ast.Name | ast.Attribute))
+    return any(isinstance(one.ctx, ast.Load) and ast.unparse(one) in names for one in read)
+
+
+def _calls(node: ast.AST, names: frozenset[str]) -> bool:
+    return any(method_of(inner) in names for inner in ast.walk(node))
+
+
+def _is_in(node: ast.AST, statements: Sequence[ast.stmt]) -> bool:
+    return any(node is inner for statement in statements for inner in ast.walk(statement))
+
+
+def _keeps_in_self(method: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a method keeps in its object what may be a tensor."""
+    if method.name == "__init__":
+        return False
+    for node in ast.walk(method):
+        if not isinstance(node, ast.Assign | ast.AugAssign) or is_plain(node.value):
+            continue
+        if any(ast.unparse(target).startswith("self.") for target in _targets(node)):
+            return True
+    return False
+
+
+def _targets(node: ast.Assign | ast.AugAssign | ast.AnnAssign) -> Sequence[ast.expr]:
+    if isinstance(node, ast.Assign):
+        return node.targets
+    return [node.target]
+
+
+def _names_read(nodes: Sequence[ast.AST], until: int | None = None) -> set[str]:
+    """Variables that some nodes read, or read up to a line."""
+    read = (node for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
+    return {node.id for node in read if until is None or node.lineno <= until}
