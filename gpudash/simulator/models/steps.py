@@ -238,7 +238,8 @@ class RequestedModel:
             self.assumptions += (COMPILED,)
         model = ranks.spread(model, device)
         learned = offload.learned(model)
-        name, clip = str(self._options["optimizer"]), float(self._options["clip"])
+        name = str(self._options["optimizer"])
+        clip = float(self._options["clip"])
         optimizer = _optimizer(name, learned)
         in_backward = self._options["task"] == "train" and bool(self._options.get("optimizer_in_backward"))
         if in_backward:
