@@ -99,7 +99,7 @@ def quantisation(config: Mapping[str, Any], at_load: str | None = None) -> Quant
     Raises:
         ValueError: when the method is not known, or the checkpoint is quantised by another.
     """
-    said = part(config, "quantization_config") or part(part(config, "text_config"), "quantization_config")
+    said = _said(config)
     if not said and at_load:
         return chosen(at_load, SERVED)
     if not said:
@@ -108,6 +108,23 @@ def quantisation(config: Mapping[str, Any], at_load: str | None = None) -> Quant
     if at_load and at_load not in (how.name, how.method) and SERVED[at_load].method != how.method:
         raise ValueError(f"--quantization {at_load}: the checkpoint is quantised by {how.name} already.")
     return how
+
+
+def method_of(config: Mapping[str, Any], at_load: str | None = None) -> str:
+    """What packs the weights, known here or not; "" where nothing does. Arguments as of `quantisation`.
+
+    Raises:
+        ValueError: when the config has something else in its place.
+    """
+    said = _said(config)
+    if not said:
+        return at_load or ""
+    # Older configs name no method and only say how they were loaded.
+    return str(said.get("quant_method") or "bitsandbytes")
+
+
+def _said(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    return part(config, "quantization_config") or part(part(config, "text_config"), "quantization_config")
 
 
 def _up(size: int, step: int) -> int:
