@@ -27,7 +27,7 @@ class ServerOnCard:
         reason: why nothing can be said; "" where something can.
         cards: that share the model.
         capacity_bytes: of a card.
-        limit_bytes: what the server may have of it.
+        limit_bytes: what the server may have of it, with what its engine takes beside its share.
         weights_bytes, activation_bytes, reserved_graph_bytes, non_torch_bytes: as of `Service`.
         kv_bytes: what is left for the KV cache; negative: how much is missing.
         tokens: that the cache holds.
@@ -82,8 +82,8 @@ class ServerOnCard:
             now = service.flags.tensor_parallel
             enough = [way for way in answer.ways if way.enough]
             more = [way.service.flags.tensor_parallel for way in enough if way.service.flags.tensor_parallel > now]
-            said = {now, min(more, default=now)}
-            found = tuple(way.change for way in enough if way.service.flags.tensor_parallel in said)
+            shown = {now, min(more, default=now)}
+            found = tuple(way.change for way in enough if way.service.flags.tensor_parallel in shown)
         limit = int(service.card.total_bytes * service.flags.gpu_memory_utilization)
         if not service.engine.activations_reserved:
             limit += service.activation_bytes  # outside of its share

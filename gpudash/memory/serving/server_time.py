@@ -35,14 +35,14 @@ class ServerTimes:
 
     def joined(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """`ServingAnswer.to_json` with a ``time`` in it, and in each way and card."""
-        whole = {**document, "time": _said(self.requested)}
+        whole = {**document, "time": _time_json(self.requested)}
         for name, times in (("ways", self.ways), ("cards_that_serve", self.cards)):
             rows = zip(document[name], times, strict=True)
-            whole[name] = [{**row, "time": _said(time)} for row, time in rows]
+            whole[name] = [{**row, "time": _time_json(time)} for row, time in rows]
         return whole
 
 
-def _said(time: ServingTime | None) -> dict[str, Any] | None:
+def _time_json(time: ServingTime | None) -> dict[str, Any] | None:
     if time is None:
         return None
     return time.to_dict()

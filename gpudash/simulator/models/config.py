@@ -139,9 +139,9 @@ def read(path: str) -> ModelConfig:
     return ModelConfig(file, values, _stored(file.parent))
 
 
-def _of_modelopt(said: Mapping[str, Any]) -> dict[str, Any]:
+def _of_modelopt(document: Mapping[str, Any]) -> dict[str, Any]:
     """What NVIDIA's checkpoints say beside a config that says nothing, as later ones say it in the config."""
-    about = said.get("quantization")
+    about = document.get("quantization")
     if not isinstance(about, dict):
         return {}
     left_out = about.get("exclude_modules") or []
