@@ -409,16 +409,7 @@ def predict(ask: Ask, options: EstimateOptions, own_device: str | None = None) -
     Raises:
         RequestError: when the device is not there, or the user interrupted.
     """
-    # The session's modules are many and none of their objects goes: the collector would pass over them in vain.
-    with without_collection():
-        from gpudash.session import Session
-
-    simulation = options.simulation()
-    settings, notices = load_settings()
-    settings.ask_cudnn = settings.ask_cudnn or options.ask_cudnn
-    session = Session(settings, notices=notices, simulation=simulation)
-    for text in notices:
-        print_notice(text)
+    session = session_of(options)
     failure: RequestError | None = None
     answer, device = None, options.device or ""
     with interruptible() as interruption:
@@ -441,6 +432,24 @@ def predict(ask: Ask, options: EstimateOptions, own_device: str | None = None) -
     # Either an answer or a failure has come: the loop leaves by nothing else.
     assert answer is not None
     return answer, device, joined
+
+
+def session_of(options: EstimateOptions) -> "Session":
+    """A session by the user's settings, not yet started; what is wrong with these is printed.
+
+    Raises:
+        RequestError: when the simulated cards cannot be.
+    """
+    # The session's modules are many and none of their objects goes: the collector would pass over them in vain.
+    with without_collection():
+        from gpudash.session import Session
+
+    simulation = options.simulation()
+    settings, notices = load_settings()
+    settings.ask_cudnn = settings.ask_cudnn or options.ask_cudnn
+    for text in notices:
+        print_notice(text)
+    return Session(settings, notices=notices, simulation=simulation)
 
 
 def wait_until_ready(session: "Session", interruption: Interruption) -> None:
