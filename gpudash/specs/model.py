@@ -109,13 +109,6 @@ class ModelSpec(Spec):
         labels={"auto": "as stored", "amp": "bf16 autocast", "amp_fp16": "fp16 autocast"},
     )
     steps: int = field(3, "Steps of a run", when={"task": BUILT}, ge=1, le=10_000_000)
-    users: int = field(
-        0,
-        "Requests of the longest length that a server is to serve at a time; 0: as many as have room",
-        when={"task": (SERVE,)},
-        ge=0,
-        le=65536,
-    )
     optimizer: Literal["adamw", "adamw_fused", "adamw8bit", "adafactor", "momentum", "sgd"] = field(
         "adamw", "What updates the weights", more="optimizer", labels=OPTIMIZERS, when={"task": LEARNS}
     )
@@ -168,7 +161,7 @@ class ModelSpec(Spec):
         "Cross entropy over all logits at once, over an eighth of them at a time, or fused with the last layer, which "
         "keeps none (Liger, Unsloth)",
         more="memory",
-        labels={"full": "all logits", "chunked": "in chunks", "fused": "fused with the last layer"},
+        labels={"full": "all logits", "chunked": "in chunks", "fused": "fused"},
         when={"task": LEARNS},
     )
     optimizer_in_backward: bool = field(
@@ -217,6 +210,14 @@ class ModelSpec(Spec):
         more="several devices",
         labels={"ddp": "DDP", "fsdp": "FSDP2"},
         when={"task": LEARNS},
+    )
+    users: int = field(
+        0,
+        "Requests of the longest length that a server is to serve at a time; 0: as many as have room",
+        more="several devices",
+        when={"task": (SERVE,)},
+        ge=0,
+        le=65536,
     )
     tensor_parallel: int = field(
         1,

@@ -13,6 +13,9 @@ from gpudash.specs.model import RECIPES
 from gpudash.ui.forms.parallel_form import ParallelForm
 from gpudash.ui.widgets.plain_text import plain_tip
 
+SHORT_TITLES = {"optimizer_in_backward": "Step in backward"}
+"""Field → what it is called, where its name would take the room of the choices."""
+
 
 class ModelForm(ParallelForm):
     """The fields of a model.
@@ -42,6 +45,9 @@ class ModelForm(ParallelForm):
     def values(self) -> dict[str, Any]:
         found = super().values()
         return {**found, **{name: found[name] or "" for name in ("path", "lora_targets", "engine")}}
+
+    def title(self, name: str) -> str:
+        return SHORT_TITLES.get(name) or super().title(name)
 
     def set_locked(self, locked: bool) -> None:
         super().set_locked(locked)
