@@ -30,6 +30,7 @@ ORDER = (
     "fit",
     "speed-predictions",
     "programs",
+    "python",
     "models",
     "serving",
     "blind",
