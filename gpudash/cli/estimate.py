@@ -16,7 +16,7 @@ from cyclopts import App, CycloptsError, Parameter
 from cyclopts.validators import Number
 
 from gpudash.cli.terminal.budget import Budget, BudgetOptions
-from gpudash.cli.terminal.card_options import CardOptions, CardTable, server_card
+from gpudash.cli.terminal.card_options import CardOptions, CardTable
 from gpudash.cli.terminal.interruption import Interruption, interruptible
 from gpudash.cli.terminal.output import (
     DEVICES,
@@ -409,16 +409,7 @@ def predict(ask: Ask, options: EstimateOptions, own_device: str | None = None) -
     Raises:
         RequestError: when the device is not there, or the user interrupted.
     """
-    # The session's modules are many and none of their objects goes: the collector would pass over them in vain.
-    with without_collection():
-        from gpudash.session import Session
-
-    simulation = options.simulation()
-    settings, notices = load_settings()
-    settings.ask_cudnn = settings.ask_cudnn or options.ask_cudnn
-    session = Session(settings, notices=notices, simulation=simulation)
-    for text in notices:
-        print_notice(text)
+    session = session_of(options)
     failure: RequestError | None = None
     answer, device = None, options.device or ""
     with interruptible() as interruption:
@@ -441,6 +432,24 @@ def predict(ask: Ask, options: EstimateOptions, own_device: str | None = None) -
     # Either an answer or a failure has come: the loop leaves by nothing else.
     assert answer is not None
     return answer, device, joined
+
+
+def session_of(options: EstimateOptions) -> "Session":
+    """A session by the user's settings, not yet started; what is wrong with these is printed.
+
+    Raises:
+        RequestError: when the simulated cards cannot be.
+    """
+    # The session's modules are many and none of their objects goes: the collector would pass over them in vain.
+    with without_collection():
+        from gpudash.session import Session
+
+    simulation = options.simulation()
+    settings, notices = load_settings()
+    settings.ask_cudnn = settings.ask_cudnn or options.ask_cudnn
+    for text in notices:
+        print_notice(text)
+    return Session(settings, notices=notices, simulation=simulation)
 
 
 def wait_until_ready(session: "Session", interruption: Interruption) -> None:
@@ -547,8 +556,9 @@ def is_serving(arguments: Sequence[str]) -> bool:
 
 
 def print_serving_help() -> int:
-    """Show the flags of a server, which are others than those of a run."""
-    _serving_app().help_print([])
+    """Show the flags of a server, which are others than those of a run, and those of llama.cpp."""
+    for kind in (ServingOptions, LlamaOptions):
+        _serving_app(kind).help_print([])
     return Exit.FINISHED
 
 
@@ -573,13 +583,13 @@ def estimate_serving(path: str, arguments: Sequence[str], options: EstimateOptio
     if spec.missing:
         message, _, remedy = spec.missing.partition(". ")
         raise RequestError(f"{message}.", remedy)
+    table = options.card_table()
+    if options.preset is not None or options.memory_cap is not None:
+        raise RequestError("A server has no preset and no memory cap.", "Say --gpu-memory-utilization instead.")
     found_at = spec.folder
     if found_at.endswith(".gguf"):
         return _estimate_gguf(found_at, arguments, options)
     serving = _parsed(arguments, ServingOptions)
-    table = options.card_table()
-    if options.preset is not None or options.memory_cap is not None:
-        raise RequestError("A server has no preset and no memory cap.", "Say --gpu-memory-utilization instead.")
     try:
         server = model_server(found_at)
         service = server.on(_card(options), serving)
@@ -642,11 +652,18 @@ Options = TypeVar("Options", ServingOptions, LlamaOptions)
 
 
 # An application of its own: the flags of a server overlap with those of a workload by other names.
-def _serving_app(kind: type[ServingOptions] | type[LlamaOptions] = ServingOptions) -> App:
+def _serving_app(kind: type[ServingOptions] | type[LlamaOptions]) -> App:
+    path = "PATH"
+    about = (
+        "What a server of a model takes of a card, how many users it serves, and which cards serve as many as asked. "
+        "The card is named by --simulate, such as h100 or 24GiB; --json prints one document."
+    )
+    if kind is LlamaOptions:
+        path = "FILE.gguf"
+        about = "What llama.cpp takes of a card for a GGUF file, and how many layers and how long a context have room."
     app = App(
-        name="gpudash estimate --model PATH --task serve",
-        help="What a server of a model takes of a card, how many users it serves, and which cards serve as many as "
-        "asked. The card is named by --simulate, such as h100 or 24GiB; --json prints one document.",
+        name=f"gpudash estimate --model {path} --task serve",
+        help=about,
         help_flags=[],
         version_flags=[],
     )
@@ -707,7 +724,7 @@ def _card(options: EstimateOptions) -> ServerCard:
         place = device.partition(":")[2]
         if kind_of(device) != "sim" or not place.isdecimal() or int(place) >= len(options.simulate):
             raise RequestError(f"--device {device!r} is none of the cards of --simulate.", DEVICES)
-        return server_card(options.simulate[int(place)])
+        return ServerCard.named(options.simulate[int(place)])
     from gpudash.cli.devices import inventory
 
     document = inventory(options.simulation())
@@ -717,7 +734,7 @@ def _card(options: EstimateOptions) -> ServerCard:
         raise RequestError(f"There is no device {name!r}.", DEVICES)
     without_gpu = name == "cpu" or found["total_bytes"] is None
     if without_gpu and options.device is None and options.cards:
-        return server_card(options.cards[0])
+        return ServerCard.named(options.cards[0])
     if without_gpu:
         raise RequestError("A server needs a GPU.", "Name a card, such as --simulate h100.")
     return ServerCard.found(found["product"], found["total_bytes"])

@@ -7,11 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from gpudash.cli.estimate import FOLLOWED_STEPS, PROGRAM_FORM, EstimateOptions, HeldAgainst, conclude, wait_until_ready
+from gpudash.cli.estimate import (
+    FOLLOWED_STEPS,
+    PROGRAM_FORM,
+    EstimateOptions,
+    HeldAgainst,
+    conclude,
+    session_of,
+    wait_until_ready,
+)
 from gpudash.cli.terminal.interruption import interruptible
 from gpudash.cli.terminal.output import RequestError, RequestInterruptedError, print_notice, refused
 from gpudash.specs.invalid import did_you_mean
-from gpudash.system.settings import load_settings
 
 if TYPE_CHECKING:
     from gpudash.memory.predicting.estimate import Target
@@ -25,6 +32,7 @@ FLAGS = (
     "--time-limit",
     "--let-it-write",
     "--show-output",
+    "--ask-cudnn",
     "--max",
     "--memory-cap",
     "--cards",
@@ -91,16 +99,12 @@ def _predict(
     Raises:
         RequestError: when the request was wrong or interrupted.
     """
-    from gpudash.session import Answer, Session
+    from gpudash.session import Answer
     from gpudash.session.predicting.attempt import script_name
     from gpudash.session.predicting.program import ProgramQuestion, predict_program
 
     held_against = HeldAgainst(options.budget(), options.card_table(), options.epoch_steps)
-    settings, notices = load_settings()
-    settings.ask_cudnn = settings.ask_cudnn or options.ask_cudnn
-    session = Session(settings, notices=notices, simulation=options.simulation())
-    for text in notices:
-        print_notice(text)
+    session = session_of(options)
     failure: RequestError | None = None
     with interruptible() as interruption:
         session.start(worker=False)

@@ -180,10 +180,10 @@ def read(config: Mapping[str, Any]) -> Quantisation:
     if config.get("load_in_4bit") or config.get("load_in_8bit"):
         method = "bitsandbytes"
     if not isinstance(method, str) or method not in _READERS:
-        said = "names no quant_method"
+        reason = "names no quant_method"
         if method is not None:
-            said = f"names the method {shown(method)}"
-        raise QuantisationError(f"The quantization_config {said}; known are {KNOWN}.", WITHOUT)
+            reason = f"names the method {shown(method)}"
+        raise QuantisationError(f"The quantization_config {reason}; known are {KNOWN}.", WITHOUT)
     return replace(_READERS[method](config), name=method)
 
 
@@ -191,10 +191,10 @@ def _bitsandbytes(config: Mapping[str, Any]) -> Quantisation:
     four, eight = (_truth(config, f"load_in_{bits}bit") for bits in (4, 8))
     # Both false or both true: neither says how many bits.
     if four is eight:
-        said = "neither load_in_4bit nor load_in_8bit"
+        reason = "neither load_in_4bit nor load_in_8bit"
         if four:
-            said = "both load_in_4bit and load_in_8bit"
-        raise QuantisationError(f"The quantization_config asks for {said}.")
+            reason = "both load_in_4bit and load_in_8bit"
+        raise QuantisationError(f"The quantization_config asks for {reason}.")
     kept = _names(config, "llm_int8_skip_modules")
     if eight:
         if _truth(config, "llm_int8_has_fp16_weight"):
@@ -266,12 +266,14 @@ def _mxfp4(config: Mapping[str, Any]) -> Quantisation:
 
 
 def _modelopt(config: Mapping[str, Any]) -> Quantisation:
-    said = config.get("quant_algo")
-    if said == "FP8":
+    algorithm = config.get("quant_algo")
+    if algorithm == "FP8":
         return Quantisation(FP8, 8, eight_bit_inputs=True, kept=_left_out(config))
-    if said == "NVFP4":
+    if algorithm == "NVFP4":
         return Quantisation(NVFP4, 4, group=16, kept=_left_out(config))
-    raise QuantisationError(f"The quantization_config is modelopt's {shown(said)}; FP8 and NVFP4 are known.", WITHOUT)
+    raise QuantisationError(
+        f"The quantization_config is modelopt's {shown(algorithm)}; FP8 and NVFP4 are known.", WITHOUT
+    )
 
 
 def _compressed(config: Mapping[str, Any]) -> Quantisation:

@@ -106,8 +106,8 @@ def ask(arguments: Sequence[str], folder: Path | str | None = None, modules: Seq
     try:
         found: dict[str, Any] = json.loads(done.stdout)
     except ValueError:
-        said = done.stderr.strip().splitlines() or ["gpudash said nothing."]
-        raise PredictionError(said[-1]) from None
+        lines = done.stderr.strip().splitlines() or ["gpudash ended without an answer."]
+        raise PredictionError(lines[-1]) from None
     error = found.get("error")
     if error:
         raise PredictionError(f"{error['message']} {error['remedy']}".strip())

@@ -160,7 +160,8 @@ def _of_model(spec: ModelSpec) -> Iterator[SpecChange]:
             "fused cross entropy", {"loss": "fused"}, note="no logits are kept: Liger's or Unsloth's kernel"
         )
     if spec.task == "qlora" and not spec.keep_16_bits:
-        text, note = "16 bits for what is not packed", "as torchtune and Unsloth keep it; peft makes it float32"
+        note = "as torchtune and Unsloth keep it; peft makes it float32"
+        text = "16 bits for what is not packed"
         yield SpecChange(text, {"keep_16_bits": True}, changes_training=True, note=note)
     if learns and spec.batch > 1:
         fields = {"batch": 1, "accumulation": spec.accumulation * spec.batch}

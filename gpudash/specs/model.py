@@ -20,6 +20,9 @@ SERVE = "serve"
 BUILT = ("train", "lora", "qlora", "infer")
 """Tasks in which the model itself is run."""
 
+TASK_NAMES = {"infer": "inference", "train": "training", "lora": "LoRA", "qlora": "QLoRA", SERVE: "serving"}
+"""Tasks, as people call them."""
+
 LEARNS = ("train", *ADAPTED)
 """Tasks with an optimizer."""
 
@@ -34,6 +37,9 @@ OPTIMIZERS = {
 
 PACKED = ("nf4", "nf4-double", "fp4", "int8")
 """Quantisations on which adapters can learn: those of bitsandbytes."""
+
+OF_SERVERS = ("fp8", "mxfp4", "nvfp4")
+"""Quantisations whose layers are known of servers alone."""
 
 INTEGERS = "FSDP2 shards floating-point numbers, and bitsandbytes packs weights of {packed} into integers"
 """Unless another type is asked for to store them in: its guide, docs/source/fsdp_qlora.md."""
@@ -51,11 +57,11 @@ SPREAD_ONLY = (
     "script in the window, or gpudash watch"
 )
 
-
 SERVED_ONLY = (
     "a server can only be predicted here. To run it, start it as ever, such as vllm serve, and watch it: Watch what "
     "runs here in the window, or gpudash watch --attach PID"
 )
+
 RECIPES: dict[str, dict[str, object]] = {
     "torchtune": {"checkpointing": True, "loss": "chunked", "keep_16_bits": True, "optimizer": "adamw_fused"},
     "unsloth": {"checkpointing": True, "loss": "fused", "keep_16_bits": True, "optimizer": "adamw8bit"},
@@ -87,7 +93,7 @@ class ModelSpec(Spec):
         "train",
         "Train all weights, adapters (LoRA), adapters over 4-bit weights (QLoRA), run a prompt through it, or serve it "
         "to many users as vLLM does",
-        labels={"train": "training", "lora": "LoRA", "qlora": "QLoRA", "infer": "inference", "serve": "serving"},
+        labels=TASK_NAMES,
     )
     batch: int = field(1, "Samples per forward pass", when={"task": BUILT}, ge=1, le=65536)
     sequence: int = field(
@@ -138,22 +144,36 @@ class ModelSpec(Spec):
         more="memory",
         when={"task": LEARNS},
     )
-    quantisation: Literal["auto", "nf4", "nf4-double", "fp4", "int8", "gptq", "awq"] = field(
+    quantisation: Literal["auto", "nf4", "nf4-double", "fp4", "int8", "gptq", "awq", "fp8", "mxfp4", "nvfp4"] = field(
         "auto",
-        "How the weights of linear layers are packed; auto: as the config says, and nf4 for QLoRA",
+        "How the weights of linear layers are packed; auto: as the config says, and nf4 for QLoRA; fp8, mxfp4 and "
+        "nvfp4 of a server alone",
         more="memory",
-        when={"task": BUILT},
-        labels={"auto": "as stored", "nf4-double": "nf4, double", "int8": "8 bits", "gptq": "GPTQ", "awq": "AWQ"},
+        labels={
+            "auto": "as stored",
+            "nf4-double": "nf4, double",
+            "int8": "8 bits",
+            "gptq": "GPTQ",
+            "awq": "AWQ",
+            "mxfp4": "MXFP4",
+            "nvfp4": "NVFP4",
+        },
+    )
+    engine: str = field(
+        "vllm",
+        "The server and its version, such as vllm==0.19 or sglang; without a version the newest",
+        more="memory",
+        when={"task": (SERVE,)},
     )
     loss: Literal["full", "chunked", "fused"] = field(
         "full",
         "Cross entropy over all logits at once, over an eighth of them at a time, or fused with the last layer, which "
         "keeps none (Liger, Unsloth)",
         more="memory",
-        labels={"full": "all logits", "chunked": "in chunks", "fused": "with the last layer"},
+        labels={"full": "all logits", "chunked": "in chunks", "fused": "fused"},
         when={"task": LEARNS},
     )
-    optimizer_in_bwd: bool = field(
+    optimizer_in_backward: bool = field(
         False,
         "Update each weight as soon as its gradient is there, so that only one gradient is kept",
         more="memory",
@@ -215,11 +235,24 @@ class ModelSpec(Spec):
     def _of_recipe(cls, values: Any) -> Any:
         if not isinstance(values, dict) or values.get("task", "train") not in LEARNS:
             return values
-        return {**RECIPES.get(str(values.get("recipe")), {}), **values}
+        recipe = RECIPES.get(str(values.get("recipe")))
+        if recipe is None:
+            return values
+        # The fields say it from here on: a recipe that stayed would undo what was said otherwise when the spec is read
+        # again from what differs from the defaults.
+        return {**recipe, **values, "recipe": "none"}
+
+    @model_validator(mode="after")
+    def _can_serve(self) -> ModelSpec:
+        if self.task == SERVE and self.precision.startswith("amp"):
+            raise ValueError("precision: a server computes in one type; choose bf16, fp16, or as stored")
+        if self.task != SERVE and self.quantisation in OF_SERVERS:
+            raise ValueError(f"quantisation: {self.quantisation} is of servers alone; choose --task serve, or auto")
+        return self
 
     @model_validator(mode="after")
     def _steps_in_backward(self) -> ModelSpec:
-        if not self.optimizer_in_bwd:
+        if self.task != "train" or not self.optimizer_in_backward:
             return self
         for name, is_there in (
             ("clip", self.clip > 0),
@@ -229,7 +262,7 @@ class ModelSpec(Spec):
             ("precision", self.precision == "amp_fp16"),
         ):
             if is_there:
-                raise ValueError(f"{name}: no gradient outlives the backward pass with --optimizer-in-bwd")
+                raise ValueError(f"{name}: no gradient outlives the backward pass with --optimizer-in-backward")
         return self
 
     @field_validator("attention", mode="before")
@@ -268,14 +301,6 @@ class ModelSpec(Spec):
             raise ValueError(f"offload: {self.optimizer} does not step on the CPU; choose adamw")
         if self.offload == "weights" and self.precision == "amp_fp16":
             raise ValueError("offload: weights on the host have no scaled gradients here; choose --precision amp")
-        return self
-
-    @model_validator(mode="after")
-    def _can_serve(self) -> ModelSpec:
-        if self.task == SERVE and self.precision.startswith("amp"):
-            raise ValueError("precision: a server computes in one type; choose bf16, fp16, or as stored")
-        if self.task == SERVE and self.quantisation != "auto":
-            raise ValueError("quantisation: a server takes the weights as they are stored; choose auto")
         return self
 
     @property
@@ -327,7 +352,7 @@ class ModelSpec(Spec):
         if self.attention == "flash_attention_2" and not device.startswith("cuda"):
             found.append(f"--attention {self.attention}: {NEEDS_CUDA.format(device=device)}; choose sdpa")
         packed = ""
-        if self.packed:
+        if self.packed and self.task != SERVE:
             packed = f"weights packed as {self.packed}"
         rounded = ""
         if self.optimizer == "adamw8bit" and self.task != "infer":

@@ -532,7 +532,8 @@ def model_code(spec: ModelSpec, device: str) -> list[str]:
     """The lines of the program.
 
     Raises:
-        ValueError: for packed weights, which need the weights themselves, for several devices, and for a server.
+        ValueError: for packed weights, which need the weights themselves, for several devices, for a server, and for
+            what a library's own training loop does.
     """
     if spec.task == SERVE:
         raise ValueError("a server has a program of its own, such as vllm serve")
@@ -541,6 +542,12 @@ def model_code(spec: ModelSpec, device: str) -> list[str]:
     if spec.packed:
         raise ValueError(f"{spec.packed} weights are packed from the weights themselves; show the program without them")
     learns = spec.task != "infer"
+    if learns and spec.loss != "full":
+        raise ValueError(f"a {spec.loss} loss is of a library, such as torchtune; show the program with --loss full")
+    if spec.task == "train" and spec.optimizer_in_backward:
+        raise ValueError("an update within the backward pass is not shown; show the program without it")
+    if learns and spec.offload != "none":
+        raise ValueError(f"{spec.offload} on the host are not shown; show the program without --offload")
     if spec.attention == "auto":
         attention = ""
     else:

@@ -291,7 +291,7 @@ class TestPanels:
         panel.show_models([cached], known_models())
         assert panel._title.text() == CACHED
         assert texts(panel.list.shown) == ["tiny, 4.0 B, at least 8.00 GiB, ✓ 2.0 spare"]
-        next(button for button in panel.tasks.buttons() if button.text() == "train").click()
+        next(button for button in panel.tasks.buttons() if button.text() == "training").click()
         assert texts(panel.list.shown) == ["tiny, 4.0 B, at least 32.0 GiB, ✕ 22.0 short"]
         chosen: list[tuple[str, str]] = []
         panel.chosen.connect(lambda name, task: chosen.append((name, task)))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from PySide6.QtWidgets import QFileDialog, QLineEdit
+from PySide6.QtWidgets import QComboBox, QFileDialog, QLineEdit
 
 from gpudash.memory.predicting.estimate import ModelFacts
 from gpudash.specs import ModelSpec
@@ -141,3 +141,14 @@ def test_the_fit_of_a_model_says_what_it_is_what_is_assumed_and_the_longest_sequ
     panel.fit.show_estimate(SHORT, whole=True)
     settle(window)
     assert panel.fit.notes == ""
+
+
+def test_a_chosen_recipe_fills_in_what_it_sets(open_window: OpenWindow, model: Path) -> None:
+    panel = taken(open_window, model, "QLoRA")
+    recipe = panel.form.control("recipe")
+    assert isinstance(recipe, QComboBox)
+    recipe.setCurrentIndex(recipe.findData("unsloth"))
+    recipe.activated.emit(recipe.currentIndex())
+    spec = panel.spec()
+    assert isinstance(spec, ModelSpec)
+    assert (spec.loss, spec.optimizer, spec.keep_16_bits) == ("fused", "adamw8bit", True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
@@ -16,6 +17,7 @@ from gpudash.devices.simulated_cards import exact_text
 from gpudash.memory.predicting.estimate import CardRequest, Target
 from gpudash.memory.serving.on_card import ServerOnCard
 from gpudash.session.predicting.ghosts import server_ghost
+from gpudash.simulator.dry_run.refusals import CannotPredictError
 from gpudash.specs import ModelSpec
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.workloads.predicting.servers import servers_on
@@ -23,6 +25,7 @@ from tests.ui.asked_form import ask_again, asked_window
 from tests.ui.clock import Clock
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession, gpu
+from tests.unit.memory.serving.gguf_files import LLAMA_3_8B, header
 from tests.unit.memory.serving.logs import configs
 
 
@@ -46,12 +49,21 @@ def served(spec: ModelSpec, *names: str) -> dict[str, ServerOnCard]:
 
 
 @pytest.mark.parametrize("name", ["rtx4090", "l40s", "h100"])
-@pytest.mark.parametrize("fields", [{}, {"sequence": 8192, "users": 40}, {"sequence": 4096, "tensor_parallel": 2}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"sequence": 8192, "users": 40},
+        {"sequence": 4096, "tensor_parallel": 2},
+        {"sequence": 8192, "quantisation": "fp8"},
+        {"sequence": 8192, "quantisation": "awq", "engine": "vllm==0.19"},
+    ],
+)
 def test_a_chip_has_the_figures_of_the_command(
-    model: Path, name: str, fields: dict[str, int], capsys: pytest.CaptureFixture[str]
+    model: Path, name: str, fields: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["estimate", "--model", str(model), "--task", "serve", "--simulate", name, "--json"]
-    flags = {"sequence": "--max-model-len", "users": "--users", "tensor_parallel": "--tensor-parallel"}
+    flags = {name: f"--{name.replace('_', '-')}" for name in fields} | {"sequence": "--max-model-len"}
     assert run([*words, *(word for field, value in fields.items() for word in (flags[field], str(value)))]) == 0
     told = json.loads(capsys.readouterr().out)
     shown = served(ModelSpec(path=str(model), task="serve", **fields), name)[name]
@@ -114,3 +126,16 @@ def test_a_server_is_predicted_and_not_started(open_window: OpenWindow, model: P
     assert not window.workspace.dashboard.panel.button.isEnabled()
     assert not window.workspace.dashboard.panel.form.control("batch").isEnabled()
     assert window.workspace.dashboard.panel.form.control("users").isEnabled()
+
+
+def test_what_sglang_takes_beside_its_share_is_within_the_limit(model: Path) -> None:
+    server = served(ModelSpec(path=str(model), task="serve", sequence=8192, engine="sglang"), "h100")["h100"]
+    assert server_ghost(server).highest <= server.limit_bytes <= server.capacity_bytes
+
+
+def test_a_gguf_file_is_answered_for_in_the_terminal(tmp_path: Path) -> None:
+    file = tmp_path / "model.gguf"
+    file.write_bytes(header(*LLAMA_3_8B))
+    with pytest.raises(CannotPredictError, match="GGUF") as refused:
+        served(ModelSpec(path=str(file), task="serve"), "h100")
+    assert "--task serve" in refused.value.remedy

@@ -13,7 +13,7 @@ from cyclopts.validators import Number
 
 from gpudash.cli.terminal.output import RequestError
 from gpudash.devices.known_gpus import KnownGpu
-from gpudash.devices.names import SimulatedCard, parse_simulated, simulated_product, size_of
+from gpudash.devices.names import SimulatedCard, parse_simulated, simulated_product
 from gpudash.devices.simulated_cards import card_label, exact_text
 from gpudash.memory.predicting.architecture import Architecture
 from gpudash.memory.predicting.card_text import NOT_ANSWERED
@@ -22,7 +22,6 @@ from gpudash.speed.offers import STEPS_WITHOUT_EPOCHS, CardOffer, Order, ServerO
 from gpudash.speed.prices import Prices
 from gpudash.system.foreign_files import read_regular_text
 from gpudash.system.own_cards import OwnCards, own_cards, own_cards_file
-from gpudash.units import format_bytes
 
 if TYPE_CHECKING:
     from gpudash.memory.predicting.estimate import CardEstimate
@@ -180,7 +179,7 @@ class CardTable:
         """
         found = []
         for card in self.cards:
-            service = answer.server.on(server_card(card), flags)
+            service = answer.server.on(ServerCard.named(card), flags)
             found.append(
                 self._server_offer(card, answer, Way.of("", service, answer.users or 1, answer.length), answer_tokens)
             )
@@ -248,10 +247,3 @@ class CardTable:
                 offer, fits=answer.fits, spare_bytes=answer.spare_bytes, largest_batch=answer.largest_batch_size
             )
         return replace(offer, reason="; ".join(reasons))
-
-
-def server_card(card: SimulatedCard) -> ServerCard:
-    """A card that was named, for a server."""
-    if isinstance(card, KnownGpu):
-        return ServerCard.known(card)
-    return ServerCard(f"a card of {format_bytes(size_of(card))}", size_of(card))

@@ -57,11 +57,11 @@ def _family(config: Config) -> str:
 
 def _left_out(known: Config, given: Config) -> dict[str, Any]:
     """Of the defaults those of fields that are not there under any name."""
-    said = set(given)
+    named = set(given)
     for names in SAME:
         if _any(given, names):
-            said.update(names)
-    return {name: value for name, value in known.items() if name not in said and name not in PARTS}
+            named.update(names)
+    return {name: value for name, value in known.items() if name not in named and name not in PARTS}
 
 
 def _any(given: Config, names: Iterable[str]) -> bool:

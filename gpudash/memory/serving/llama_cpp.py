@@ -42,7 +42,7 @@ class LlamaFlags:
 
     Attributes:
         gpu_layers: layers on the card, the last ones first; one more than there are puts the output there too.
-        context: tokens; ``None`` as the model was trained for.
+        context: tokens; left out: as the model was trained for.
         cache_type: of keys and values.
         ubatch: tokens computed at a time.
     """

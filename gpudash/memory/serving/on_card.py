@@ -27,7 +27,7 @@ class ServerOnCard:
         reason: why nothing can be said; "" where something can.
         cards: that share the model.
         capacity_bytes: of a card.
-        limit_bytes: what the server may have of it.
+        limit_bytes: what the server may have of it, with what its engine takes beside its share.
         weights_bytes, activation_bytes, reserved_graph_bytes, non_torch_bytes: as of `Service`.
         kv_bytes: what is left for the KV cache; negative: how much is missing.
         tokens: that the cache holds.
@@ -82,8 +82,11 @@ class ServerOnCard:
             now = service.flags.tensor_parallel
             enough = [way for way in answer.ways if way.enough]
             more = [way.service.flags.tensor_parallel for way in enough if way.service.flags.tensor_parallel > now]
-            said = {now, min(more, default=now)}
-            found = tuple(way.change for way in enough if way.service.flags.tensor_parallel in said)
+            shown = {now, min(more, default=now)}
+            found = tuple(way.change for way in enough if way.service.flags.tensor_parallel in shown)
+        limit = int(service.card.total_bytes * service.flags.gpu_memory_utilization)
+        if not service.engine.activations_reserved:
+            limit += service.activation_bytes  # outside of its share
         longest = 0
         if service.kv_bytes > 0:
             longest = service.cache.longest(service.max_model_len)
@@ -92,7 +95,7 @@ class ServerOnCard:
             "",
             service.flags.tensor_parallel,
             service.card.total_bytes,
-            int(service.card.total_bytes * service.flags.gpu_memory_utilization),
+            limit,
             service.weights_bytes,
             service.activation_bytes,
             service.reserved_graph_bytes,
@@ -174,8 +177,6 @@ class ServerOnCard:
         where = ""
         if self.cards > 1:
             where = f" on {self.cards} cards"
-        if self.kv_bytes <= 0:
-            return f"does not start{where}: {self.verdict}"
         if not self.fits:
             return f"does not start{where}: {self.verdict}"
         margin = ""

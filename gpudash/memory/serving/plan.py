@@ -10,12 +10,13 @@ from functools import cached_property
 from typing import Any
 
 from gpudash.devices.known_gpus import KNOWN_GPUS, KnownGpu, find
+from gpudash.devices.names import SimulatedCard
 from gpudash.memory.quantisation import SERVED
 from gpudash.memory.serving.engines import ServerEngine, engine
 from gpudash.memory.serving.kv_cache import KvCache, kv_cache, kv_number_bytes
 from gpudash.memory.serving.profiling import activation_bytes, adapter_bytes, graph_bytes, non_torch_bytes
 from gpudash.memory.serving.served_model import DTYPES, FULL, SLIDING, Matrix, ServedModel
-from gpudash.memory.serving.weights import checkpoint_bytes, quantisation, weight_bytes
+from gpudash.memory.serving.weights import checkpoint_bytes, method_of, weight_bytes
 from gpudash.units import format_bytes
 
 GIB = 2**30
@@ -58,6 +59,13 @@ class ServerCard:
     key: str = ""
 
     @classmethod
+    def named(cls, card: SimulatedCard) -> ServerCard:
+        """A card by what it is asked for: one that is known, or bytes of memory."""
+        if isinstance(card, KnownGpu):
+            return cls.known(card)
+        return cls(f"a card of {format_bytes(card)}", card)
+
+    @classmethod
     def known(cls, gpu: KnownGpu) -> ServerCard:
         return cls(gpu.name, gpu.total_bytes, gpu.capability[0] in (9, 10), gpu.capability < (9, 0), gpu.key)
 
@@ -91,8 +99,8 @@ class ServerFlags:
         tensor_parallel: cards that share the model.
         dtype: of the model's numbers; "auto" as its config says.
         kv_dtype: of the cache's.
-        quantization: of a model that is not quantised, one of `gpudash.memory.quantisation.SERVED`: fp8 and
-            bitsandbytes while loading, the others as a checkpoint of it that is packed so.
+        quantization: of a model that is not quantised: fp8 or bitsandbytes while loading; awq, gptq, mxfp4 or nvfp4
+            as a checkpoint of it that is packed so.
         enforce_eager: no CUDA graphs.
         prefix_caching: keep what requests begin alike with.
         allow_long_max_model_len: let requests be longer than the model has positions, as vLLM's environment variable
@@ -318,7 +326,13 @@ class ModelServer:
         if server.batch_of_longest and length > LONGEST_WHOLE:
             sampled = 0  # read in pieces, no prompt of the profiled batch comes to its end
         activation = activation_bytes(
-            model, server, batched_tokens=batched, requests=sampled, ranks=ranks, dtype_bytes=number
+            model,
+            server,
+            batched_tokens=batched,
+            requests=sampled,
+            ranks=ranks,
+            dtype_bytes=number,
+            quantization=flags.quantization,
         )
         adapters = adapter_bytes(model, flags.max_loras, flags.max_lora_rank, ranks, number)
         graphs = 0
@@ -385,7 +399,7 @@ class ModelServer:
             changes[f"--gpu-memory-utilization {most:.2f}"] = replace(flags, gpu_memory_utilization=most)
         if flags.kv_dtype == "auto":
             changes["--kv-dtype fp8"] = replace(flags, kv_dtype="fp8")
-        if flags.quantization is None and not self.model.whole.get("quantization_config"):
+        if not method_of(self.model.whole, flags.quantization):
             for method in ("fp8", "awq"):
                 changes[f"--quantization {method}"] = replace(flags, quantization=method)
         for ranks in RANKS:
@@ -420,8 +434,7 @@ class ModelServer:
     def engine(self, flags: ServerFlags) -> ServerEngine:
         """The server's, which also depends on the model."""
         dense = not self.model.experts and not self.model.latent and {*self.model.kinds} <= {FULL, SLIDING}
-        plain = dense and quantisation(self.model.whole, flags.quantization) is None
-        return engine(flags.engine, plain=plain)
+        return engine(flags.engine, plain=dense and not method_of(self.model.whole, flags.quantization))
 
     def cards(self, flags: ServerFlags, users: int, length: int) -> list[Way]:
         """Of every card known by name the fewest that serve ``users`` requests of ``length`` tokens, the least memory

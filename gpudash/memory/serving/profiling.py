@@ -12,7 +12,7 @@ from __future__ import annotations
 from gpudash.memory.quantisation import MXFP4
 from gpudash.memory.serving.engines import ServerEngine
 from gpudash.memory.serving.served_model import ServedModel
-from gpudash.memory.serving.weights import quantisation
+from gpudash.memory.serving.weights import method_of
 
 GIB = 2**30
 
@@ -48,6 +48,7 @@ def activation_bytes(
     requests: int,
     ranks: int = 1,
     dtype_bytes: int | None = None,
+    quantization: str | None = None,
 ) -> int:
     """The peak of the profiling pass over what was there before it, on one rank.
 
@@ -58,6 +59,7 @@ def activation_bytes(
         requests: vLLM's ``--max-num-seqs``.
         ranks: of tensor parallelism, which share the MLP but not the logits.
         dtype_bytes: of the model's numbers.
+        quantization: vLLM's ``--quantization``.
     """
     number = dtype_bytes or model.dtype_bytes
     hidden = batched_tokens * model.hidden * number
@@ -71,8 +73,7 @@ def activation_bytes(
         width = model.expert_width * model.experts_of_a_token
     forward = batched_tokens * width // ranks * number * MLP_TENSORS + HIDDEN_AT_MLP * hidden
     workspace = 0
-    how = quantisation(model.whole)
-    if model.experts and (how is None or how.method != MXFP4):  # kept for the next pass
+    if model.experts and method_of(model.whole, quantization) != MXFP4:  # kept for the next pass
         row = 2 * model.expert_width // ranks + model.hidden
         workspace = batched_tokens * model.experts_of_a_token * row * number
     encoded = ENCODED * hidden if "vision_config" in model.whole else 0

@@ -286,8 +286,8 @@ class ServedModel:
     def tied(self) -> bool:
         # What the config itself says counts more than a default, wherever it says it.
         given = part(self._given, "text_config") or part(self._given, "llm_config")
-        said = (place.get("tie_word_embeddings") for place in (given, self._given, self.text))
-        return bool(next((tied for tied in said if tied is not None), False))
+        stated = (place.get("tie_word_embeddings") for place in (given, self._given, self.text))
+        return bool(next((tied for tied in stated if tied is not None), False))
 
     def rotary_bytes(self, dtype_bytes: int) -> int:
         """The table of cosines and sines that each rank keeps for as many positions as the model may see."""

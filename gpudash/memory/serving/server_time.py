@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpudash.devices.card_performance import CardPerformance, performance_of
+from gpudash.memory.quantisation import QuantisationError
 from gpudash.memory.serving.kv_cache import kv_number_bytes
 from gpudash.memory.serving.plan import Service, ServingAnswer, Way
 from gpudash.memory.serving.served_model import DTYPES, FULL, KNOWN, STATE, Matrix, ServedModel
@@ -34,14 +35,14 @@ class ServerTimes:
 
     def joined(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """`ServingAnswer.to_json` with a ``time`` in it, and in each way and card."""
-        whole = {**document, "time": _said(self.requested)}
+        whole = {**document, "time": _time_json(self.requested)}
         for name, times in (("ways", self.ways), ("cards_that_serve", self.cards)):
             rows = zip(document[name], times, strict=True)
-            whole[name] = [{**row, "time": _said(time)} for row, time in rows]
+            whole[name] = [{**row, "time": _time_json(time)} for row, time in rows]
         return whole
 
 
-def _said(time: ServingTime | None) -> dict[str, Any] | None:
+def _time_json(time: ServingTime | None) -> dict[str, Any] | None:
     if time is None:
         return None
     return time.to_dict()
@@ -76,14 +77,17 @@ def time_of(
 ) -> ServingTime | None:
     """How fast a server answers as many as it serves of those asked for; arguments and errors of `server_times`.
 
-    ``None`` of one that does not start, or of which it is not known what its card can do, or how many matrices its
-    model has.
+    ``None`` of one that does not start, or of which it is not known what its card can do, how many matrices its model
+    has or how these are packed.
     """
     card = performance_of(way.service.card.key or way.service.card.name, own)
     if card is None or way.users < 1 or way.length < 2 or answer.server.model.family not in KNOWN:
         return None
     users = min(answer.users or way.users, way.users)
-    return server_time(answer.server.model, way.service, card, users, way.length, answer_tokens)
+    try:
+        return server_time(answer.server.model, way.service, card, users, way.length, answer_tokens)
+    except QuantisationError:
+        return None  # the files' headers say what such weights take, and nothing how they are multiplied
 
 
 def server_time(

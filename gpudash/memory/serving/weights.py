@@ -99,15 +99,32 @@ def quantisation(config: Mapping[str, Any], at_load: str | None = None) -> Quant
     Raises:
         ValueError: when the method is not known, or the checkpoint is quantised by another.
     """
-    said = part(config, "quantization_config") or part(part(config, "text_config"), "quantization_config")
-    if not said and at_load:
+    packing = _packing(config)
+    if not packing and at_load:
         return chosen(at_load, SERVED)
-    if not said:
+    if not packing:
         return None
-    how = read(said)
+    how = read(packing)
     if at_load and at_load not in (how.name, how.method) and SERVED[at_load].method != how.method:
         raise ValueError(f"--quantization {at_load}: the checkpoint is quantised by {how.name} already.")
     return how
+
+
+def method_of(config: Mapping[str, Any], at_load: str | None = None) -> str:
+    """What packs the weights, known here or not; "" where nothing does. Arguments as of `quantisation`.
+
+    Raises:
+        ValueError: when the config has something else in its place.
+    """
+    packing = _packing(config)
+    if not packing:
+        return at_load or ""
+    # Older configs name no method and only say how they were loaded.
+    return str(packing.get("quant_method") or "bitsandbytes")
+
+
+def _packing(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    return part(config, "quantization_config") or part(part(config, "text_config"), "quantization_config")
 
 
 def _up(size: int, step: int) -> int:

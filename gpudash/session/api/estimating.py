@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gpudash.memory.predicting.card_text import spare_text
 from gpudash.session.api.cells import needed_of
 from gpudash.simulator.predict import PredictedProgram, PredictionError, ask, simulated
 from gpudash.units import format_bytes, format_duration
@@ -246,10 +247,8 @@ def _row(answer: CardAnswer) -> tuple[str, str, str]:
     text = FITS[answer.fits]
     if answer.reason:
         text = answer.reason
-    elif answer.spare_bytes is not None and answer.spare_bytes >= 0:
-        text = f"{text}, {format_bytes(answer.spare_bytes)} spare"
     elif answer.spare_bytes is not None:
-        text = f"{text}, {format_bytes(-answer.spare_bytes)} short"
+        text = f"{text}, {spare_text(answer.spare_bytes)}"
     step = ""
     if answer.step_s is not None:
         step = format_duration(answer.step_s)

@@ -79,11 +79,11 @@ class _Extension:
 
     def held(self, _line: str) -> HeldMemory | None:
         """What the names of this notebook hold of the GPU, and what else keeps memory alive."""
-        return _without_traceback(lambda: held_by(self._own_names()))
+        return _reported(lambda: held_by(self._own_names()))
 
     def fits(self, line: str, cell: str) -> PredictedCell | CardAnswers | None:
         """Predict what this cell would take, without running it: %%fits l4 rtx4090 --steps 3 --time-limit 60."""
-        return _without_traceback(lambda: self._predict(line, cell))
+        return _reported(lambda: self._predict(line, cell))
 
     def measure(self, _line: str, cell: str) -> Measurement | None:
         """Run this cell, and show what it took of the GPU."""
@@ -99,7 +99,7 @@ class _Extension:
                 self._shell.execution_count = counted
             return found
 
-        return _without_traceback(run)
+        return _reported(run)
 
     def before_cell(self, *_info: Any) -> None:
         """Record memory as soon as the notebook has a GPU, which a cell may have given it."""
@@ -116,7 +116,7 @@ class _Extension:
             from gpudash.workloads.testing.gpu_memory import leave_out_machinery
 
             leave_out_machinery(error)
-            explained = _without_traceback(lambda: explain(error))
+            explained = _reported(lambda: explain(error))
         shell.showtraceback((kind, error, error.__traceback__), tb_offset=tb_offset, running_compiled_code=True)
         if explained is not None:
             shell.display_pub.publish({"text/plain": str(explained), "text/html": explained.to_html()})
@@ -145,7 +145,7 @@ class _Extension:
         )
 
 
-def _without_traceback(do: Callable[[], T]) -> T | None:
+def _reported(do: Callable[[], T]) -> T | None:
     """What ``do`` gives; a refusal is printed, without a traceback."""
     try:
         return do()

@@ -97,7 +97,8 @@ class CudnnClient:
         if self._owner != os.getpid() and not self.problem:
             self._start()
         found = self._exchange(question.encode() + b"\n", ANSWER_S)
-        workspace, clusters = found.get("workspace"), found.get("clusters")
+        workspace = found.get("workspace")
+        clusters = found.get("clusters")
         if type(workspace) is int and type(clusters) is bool:
             return CudnnAnswer(workspace, clusters)
         if "refused" in found:

@@ -251,7 +251,8 @@ class DevicelessCard:
 
     def _graph(self, question: Mapping[str, Any]) -> tuple[Descriptor, list[Descriptor]]:
         """The graph of one convolution, and what it is made of, which has to live as long."""
-        part, dtype = question["part"], question["dtype"]
+        part = question["part"]
+        dtype = question["dtype"]
         tensors = {name: self._tensor(name, question) for name in "wxy"}
         convolution = self._library.make(CONVOLUTION)
         # halves are added up in float32 (``getConvDescriptor``)
@@ -373,7 +374,8 @@ class AnswerFile:
         for line in written.splitlines():
             with suppress(ValueError, RecursionError, TypeError, KeyError):
                 found = json.loads(line)
-                workspace, clusters = found["workspace"], found["clusters"]
+                workspace = found["workspace"]
+                clusters = found["clusters"]
                 if type(workspace) is int and 0 <= workspace < MOST_WORKSPACE and type(clusters) is bool:
                     self._known[str(found["of"])] = {"workspace": workspace, "clusters": clusters}
         if written and not written.endswith(b"\n"):

@@ -96,7 +96,8 @@ def workspace(given: Arguments, part: str, layout: torch.memory_format, architec
         part: which of the three is computed.
         layout: how input, weight and result lie.
     """
-    values, weight = given["input"], given["weight"]
+    values = given["input"]
+    weight = given["weight"]
     if not architecture.cudnn_converts or not torch.backends.cudnn.enabled:
         return ()
     if values.dtype not in DTYPES or weight.dtype != values.dtype or not values.numel():
@@ -123,7 +124,8 @@ def workspace(given: Arguments, part: str, layout: torch.memory_format, architec
 
 def _is_by_torch(given: Arguments, layout: torch.memory_format, architecture: Architecture) -> bool:
     """Whether torch's own kernel convolves (``_select_conv_backend``, aten/src/ATen/native/Convolution.cpp)."""
-    values, weight = given["input"], given["weight"]
+    values = given["input"]
+    weight = given["weight"]
     if values.dtype == torch.bfloat16 and architecture.capability < (8, 0):
         return True
     groups = int(given["groups"])
@@ -135,7 +137,8 @@ def _is_by_torch(given: Arguments, layout: torch.memory_format, architecture: Ar
 
 def _is_depthwise_by_cudnn(given: Arguments) -> bool:
     """``use_cudnn_depthwise`` and ``check_cudnn_depthwise_workload_with_filter`` of the same, for channels first."""
-    values, weight = given["input"], given["weight"]
+    values = given["input"]
+    weight = given["weight"]
     if values.dtype != torch.float16 or values.dim() != 4 or values.shape[1] < 32:
         return False
     stride = given["stride"]
@@ -158,7 +161,8 @@ def _is_depthwise_by_cudnn(given: Arguments) -> bool:
 
 def question_of(given: Arguments, part: str, made: Sequence[int], layout: torch.memory_format) -> dict[str, Any]:
     """What is asked: x, w and y are the convolution's in cuDNN's words."""
-    x, y = list(given["input"].shape), list(made)
+    x = list(given["input"].shape)
+    y = list(made)
     w = list(given["weight"].shape)
     axes = len(w) - 2
     # one number stands for all axes
@@ -192,7 +196,7 @@ def question_of(given: Arguments, part: str, made: Sequence[int], layout: torch.
 def _conversions(
     given: Arguments, part: str, made: Sequence[int], layout: torch.memory_format, architecture: Architecture
 ) -> Script | None:
-    """CudnnAnswer of a convolution on Hopper whose channels come first: its kernels want them last, and cuDNN converts.
+    """Of a convolution on Hopper whose channels come first: its kernels want them last, and cuDNN converts.
 
     Input, weight and result are held once each with their channels last. The rule was read off fifteen convolutions
     on an H100 with cuDNN 9.19 (tests/gpu/recorded), 25 of whose 35 workspaces it gives to within 147 bytes. What the
@@ -205,7 +209,8 @@ def _conversions(
     Returns:
         ``None`` where nothing is known.
     """
-    values, weight = given["input"], given["weight"]
+    values = given["input"]
+    weight = given["weight"]
     dtype = values.dtype
     is_half = dtype in HALVES
     if architecture.capability != (9, 0) or int(given["groups"]) != 1 or layout != torch.contiguous_format:

@@ -122,6 +122,11 @@ def read(path: str) -> ModelConfig:
         CannotPredictError: one sentence, when there is none, or what is there is none.
     """
     file = _file(Path(path).expanduser())
+    if file.suffix == ".gguf":
+        raise refused(
+            f"{file} is a GGUF file, of which only a server's memory is known.",
+            f"gpudash estimate --model {file.name} --task serve answers for it in the terminal.",
+        )
     values = _json(file)
     if not isinstance(values.get("_class_name", values.get("model_type")), str):
         what = "names no kind of model (model_type, or _class_name for diffusers)"
@@ -134,9 +139,9 @@ def read(path: str) -> ModelConfig:
     return ModelConfig(file, values, _stored(file.parent))
 
 
-def _of_modelopt(said: Mapping[str, Any]) -> dict[str, Any]:
+def _of_modelopt(document: Mapping[str, Any]) -> dict[str, Any]:
     """What NVIDIA's checkpoints say beside a config that says nothing, as later ones say it in the config."""
-    about = said.get("quantization")
+    about = document.get("quantization")
     if not isinstance(about, dict):
         return {}
     left_out = about.get("exclude_modules") or []

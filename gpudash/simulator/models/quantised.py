@@ -61,8 +61,8 @@ def read(config: Mapping[str, Any]) -> Quantisation:
     except QuantisationError as error:
         raise _refused(str(error), error.remedy) from None
     if how.method not in (FOUR_BIT, EIGHT_BIT, GPTQ, AWQ):
-        said = f"names the method {how.name!r}, of which only servers' weights are known here"
-        raise _refused(f"The quantization_config {said}; training and running know {KNOWN}.", WITHOUT)
+        reason = f"names the method {how.name!r}, of which only servers' weights are known here"
+        raise _refused(f"The quantization_config {reason}; training and running know {KNOWN}.", WITHOUT)
     return how
 
 

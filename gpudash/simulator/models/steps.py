@@ -238,9 +238,10 @@ class RequestedModel:
             self.assumptions += (COMPILED,)
         model = ranks.spread(model, device)
         learned = offload.learned(model)
-        name, clip = str(self._options["optimizer"]), float(self._options["clip"])
+        name = str(self._options["optimizer"])
+        clip = float(self._options["clip"])
         optimizer = _optimizer(name, learned)
-        in_backward = self._options["task"] == "train" and bool(self._options.get("optimizer_in_bwd"))
+        in_backward = self._options["task"] == "train" and bool(self._options.get("optimizer_in_backward"))
         if in_backward:
             step_in_backward(learned, lambda some: _optimizer(name, some))
         scaler = torch.amp.GradScaler(device.type, enabled=self._options["precision"] == "amp_fp16")

@@ -6,11 +6,15 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from PySide6.QtWidgets import QFileDialog, QLineEdit, QPushButton, QWidget
+from PySide6.QtWidgets import QComboBox, QFileDialog, QLineEdit, QPushButton, QWidget
 
 from gpudash.specs import Spec
+from gpudash.specs.model import RECIPES
 from gpudash.ui.forms.parallel_form import ParallelForm
 from gpudash.ui.widgets.plain_text import plain_tip
+
+SHORT_TITLES = {"optimizer_in_backward": "Step in backward"}
+"""Field → what it is called, where its name would take the room of the choices."""
 
 
 class ModelForm(ParallelForm):
@@ -27,6 +31,9 @@ class ModelForm(ParallelForm):
         super().__init__(spec, parent)
         self.choose.setToolTip(plain_tip("Choose the folder with the model's config.json; or drop it on the window"))
         self.choose.clicked.connect(self._choose)
+        recipe = self.control("recipe")
+        assert isinstance(recipe, QComboBox)
+        recipe.activated.connect(self._take_recipe)
         self._essentials.insertRow(1, "", self.choose)
 
     def set_values(self, values: Mapping[str, Any]) -> None:
@@ -37,7 +44,10 @@ class ModelForm(ParallelForm):
 
     def values(self) -> dict[str, Any]:
         found = super().values()
-        return {**found, **{name: found[name] or "" for name in ("path", "lora_targets")}}
+        return {**found, **{name: found[name] or "" for name in ("path", "lora_targets", "engine")}}
+
+    def title(self, name: str) -> str:
+        return SHORT_TITLES.get(name) or super().title(name)
 
     def set_locked(self, locked: bool) -> None:
         super().set_locked(locked)
@@ -46,6 +56,12 @@ class ModelForm(ParallelForm):
     def take_folder(self, path: Path) -> None:
         """Fill in the folder of a model, or its config."""
         self.set_values({**self.values(), "path": str(path)})
+        self.changed.emit()
+
+    def _take_recipe(self) -> None:
+        """Fill in what the chosen recipe sets: the fields say it from then on, and can be changed."""
+        values = self.values()
+        self.set_values({**values, **RECIPES.get(values["recipe"], {})})
         self.changed.emit()
 
     def _problems(self, spec: Spec) -> list[str]:

@@ -30,10 +30,12 @@ class FocusGroup(QObject):
     def __init__(self, parent: QObject, members: Sequence[QWidget] = (), *, upright: bool = False) -> None:
         super().__init__(parent)
         self._steps = _UPRIGHT
-        self._stop, self._other = Qt.FocusPolicy.StrongFocus, Qt.FocusPolicy.ClickFocus
+        self._stop = Qt.FocusPolicy.StrongFocus
+        self._other = Qt.FocusPolicy.ClickFocus
         if not upright:
             self._steps = _UPRIGHT | _ALONG
-            self._stop, self._other = Qt.FocusPolicy.TabFocus, Qt.FocusPolicy.NoFocus
+            self._stop = Qt.FocusPolicy.TabFocus
+            self._other = Qt.FocusPolicy.NoFocus
         self.members: list[QWidget] = []
         self.joined: list[FocusGroup] = [self]
         self.hold(members)

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from gpudash.devices.card_performance import CardPerformance
-from gpudash.devices.known_gpus import SIMULATED_PREFIX, KnownGpu
+from gpudash.devices.known_gpus import SIMULATED_PREFIX
 from gpudash.devices.simulated_cards import card_called
 from gpudash.memory.predicting.estimate import CardRequest
 from gpudash.memory.serving.on_card import ServerOnCard
@@ -19,7 +19,6 @@ from gpudash.simulator.models.config import read
 from gpudash.simulator.models.matrices import matrices_of
 from gpudash.specs.model import ModelSpec
 from gpudash.system.own_cards import own_cards
-from gpudash.units import format_bytes
 
 DTYPES = {"auto": "auto", "fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 """Precision of a model → what a server calls it."""
@@ -88,16 +87,20 @@ def _on_card(
 
 
 def _server_card(product: str, size: int) -> ServerCard:
-    simulated = card_called(product, size)
-    if isinstance(simulated, KnownGpu):
-        return ServerCard.known(simulated)
     if not product or product.startswith(SIMULATED_PREFIX):
-        return ServerCard(f"a card of {format_bytes(size)}", size)
+        return ServerCard.named(card_called(product, size))
     return ServerCard.found(product, size)
 
 
 def flags_of(spec: ModelSpec) -> ServerFlags:
     """How the server is started."""
+    quantization = None
+    if spec.quantisation != "auto":
+        quantization = spec.quantisation
     return ServerFlags(
-        max_model_len=spec.sequence or None, tensor_parallel=spec.tensor_parallel, dtype=DTYPES[spec.precision]
+        max_model_len=spec.sequence or None,
+        tensor_parallel=spec.tensor_parallel,
+        dtype=DTYPES[spec.precision],
+        quantization=quantization,
+        engine=spec.engine or ServerFlags.engine,
     )

@@ -228,7 +228,8 @@ def leave_out_machinery(error: BaseException) -> None:
     and nobody's mistake is there.
     """
     for one in _chain(error):
-        last, found = None, one.__traceback__
+        last = None
+        found = one.__traceback__
         while found is not None:
             if is_simulator(found.tb_frame.f_code.co_filename):
                 break

@@ -61,6 +61,7 @@ def test_what_is_only_predicted_says_why_it_is_not_run(values: dict[str, str], s
     [
         ({"quantisation": "nf4"}, "nf4 weights do not learn"),
         ({"task": "lora", "quantisation": "gptq"}, "no adapter is trained on gptq"),
+        ({"task": "infer", "quantisation": "fp8"}, "fp8 is of servers alone"),
     ],
 )
 def test_packed_weights_learn_only_by_adapters(values: dict[str, str], said: str) -> None:
@@ -90,6 +91,21 @@ def test_a_device_beside_those_of_the_ranks_is_refused() -> None:
     assert spec.problems("cuda:0") == [] and "leave --device out" in spec.problems("cpu")[0]
 
 
-def test_the_program_of_a_model_is_that_of_one_device() -> None:
-    with pytest.raises(ValueError, match="a model over 2 devices is not shown"):
-        code(ModelSpec(path="/", devices="cuda:0,cuda:1"), "cuda:0")
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"devices": "cuda:0,cuda:1"}, "a model over 2 devices is not shown"),
+        ({"loss": "fused"}, "a fused loss is of a library"),
+        ({"optimizer_in_backward": True}, "an update within the backward pass is not shown"),
+        ({"offload": "activations"}, "activations on the host are not shown"),
+    ],
+)
+def test_what_no_plain_program_has_is_said_in_place_of_one(values: dict[str, str], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        code(ModelSpec.model_validate({"path": "/", **values}), "cuda:0")
+
+
+def test_what_is_said_beside_a_recipe_stays_when_the_spec_is_read_again() -> None:
+    spec = ModelSpec.model_validate({"recipe": "torchtune", "checkpointing": False, "task": "qlora"})
+    assert (spec.checkpointing, spec.loss, spec.keep_16_bits) == (False, "chunked", True)
+    assert ModelSpec.model_validate(spec.model_dump(exclude_defaults=True)) == spec

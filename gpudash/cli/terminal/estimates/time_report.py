@@ -99,12 +99,12 @@ def _server_cells(offer: ServerOffer, prices: Prices) -> list[str | Text]:
     name = one_line(offer.name)
     if offer.cards > 1:
         name = f"{offer.cards} × {name}"
-    users = Text(f"{offer.users:,}", style=FITS[offer.fits][1])
+    users = Text(format_count(offer.users), style=FITS[offer.fits][1])
     time = offer.time
     if time is None:
         return [name, users, "", "", "", "", ""]
-    low = time.tokens_per_s / time.spread
-    high = time.tokens_per_s * time.spread
+    low = format_count(round(time.tokens_per_s / time.spread))
+    high = format_count(round(time.tokens_per_s * time.spread))
     energy = ""
     if offer.energy_wh is not None:
         energy = _energy_text(offer.energy_wh)
@@ -112,8 +112,9 @@ def _server_cells(offer: ServerOffer, prices: Prices) -> list[str | Text]:
     if offer.cost is not None:
         cost = prices.text(offer.cost)
     first = format_duration(time.first_token_s)
-    each = f"{time.tokens_per_s_user:,.0f}"
-    return [name, users, first, each, f"{time.tokens_per_s:,.0f} ({low:,.0f} to {high:,.0f})", energy, cost]
+    each = format_count(round(time.tokens_per_s_user))
+    together = f"{format_count(round(time.tokens_per_s))} ({low} to {high})"
+    return [name, users, first, each, together, energy, cost]
 
 
 PREDICTED = "energy at most (the board's full power) and price are of the predicted time of {span}"

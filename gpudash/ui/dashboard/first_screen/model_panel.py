@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import ceil
 from pathlib import Path
 
-from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtCore import QEvent, Qt, QTimer, Signal
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import (
     QButtonGroup,
     QComboBox,
     QCompleter,
     QFileDialog,
-    QHBoxLayout,
+    QGridLayout,
     QLineEdit,
     QPushButton,
     QToolButton,
     QWidget,
 )
 
+from gpudash.specs.model import SERVE, TASK_NAMES
 from gpudash.specs.model_names import NamedModel, find_model
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.first_screen.panels import StartPanel, heading
@@ -34,7 +37,8 @@ SENTENCE = "On this card, or on any card above."
 PLACEHOLDER = "A name, a folder, a Hugging Face model"
 CACHED, USUAL = "ALREADY ON THIS MACHINE", "USUAL MODELS"
 
-TASKS = {"infer": "infer", "train": "train", "lora": "LoRA", "qlora": "QLoRA", "serve": "serve"}
+TASKS_APART = 6
+"""Logical pixels between the tasks."""
 
 SHOWN = ("gpt2", "Llama-3.2-1B", "Qwen2.5-7B", "Llama-3.1-8B", "Qwen3-14B", "gemma-2-9b", "phi-4", "Qwen2.5-32B")
 """The usual models that are listed first where the cache has none; the field knows all."""
@@ -167,22 +171,42 @@ class ModelPanel(StartPanel):
         self.problem.hide()
         self.chosen.emit(text, self.task)
 
-    def _task_row(self) -> QHBoxLayout:
-        row = QHBoxLayout()
-        row.setSpacing(6)
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._arrange_tasks()
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() in (QEvent.Type.FontChange, QEvent.Type.StyleChange):
+            self._arrange_tasks()
+
+    def _task_row(self) -> QGridLayout:
+        self._tasks = QGridLayout()
+        self._tasks.setSpacing(TASKS_APART)
         self.tasks = QButtonGroup(self)
-        for task, text in TASKS.items():
+        for task, text in TASK_NAMES.items():
             button = QPushButton(text)
             button.setProperty("role", "chip")
             button.setProperty("task", task)
             button.setCheckable(True)
             button.setChecked(task == "infer")
             self.tasks.addButton(button)
-            row.addWidget(button)
-        row.addStretch(1)
+        self._tasks.setColumnStretch(len(TASK_NAMES), 1)
+        self._arrange_tasks()
         FocusGroup(self, self.tasks.buttons())
         self.tasks.buttonClicked.connect(lambda _button: self._show_rows())
-        return row
+        return self._tasks
+
+    def _arrange_tasks(self) -> None:
+        """In one row, or in two where larger words would be cut."""
+        buttons = self.tasks.buttons()
+        columns = len(buttons)
+        needed = sum(button.sizeHint().width() + TASKS_APART for button in buttons)
+        if needed > self._tasks.geometry().width() > 0:
+            columns = ceil(columns / 2)
+        for place, button in enumerate(buttons):
+            self._tasks.removeWidget(button)
+            self._tasks.addWidget(button, place // columns, place % columns)
 
     def _show_rows(self) -> None:
         left = ""
@@ -207,7 +231,10 @@ class ModelPanel(StartPanel):
         )
         cells = (RowCell(model.name), RowCell(count, "muted", right=True, spare=True), RowCell(least, right=True), left)
         key = model.hub if model.cached else model.name
-        return RowContent(key, cells, sentence, f"Predict {TASKS[self.task]} to the byte, on every card")
+        offer = f"Predict {TASK_NAMES[self.task]} to the byte, on every card"
+        if self.task == SERVE:
+            offer = "Predict how many users it serves, on every card"
+        return RowContent(key, cells, sentence, offer)
 
     def _browse(self) -> None:
         found = QFileDialog.getExistingDirectory(self, "The folder of a model", str(Path.home()))

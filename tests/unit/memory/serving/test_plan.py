@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from gpudash.devices.known_gpus import find
-from gpudash.memory.serving.plan import GIB, ModelServer, ServerCard, ServerFlags
+from gpudash.memory.serving.plan import GIB, ModelServer, ServerCard, ServerFlags, ServingAnswer
+from gpudash.memory.serving.server_time import server_times
 from tests.unit.memory.serving.logs import configs
 
 LLAMA = configs()["Llama-3.1-8B-Instruct"]
@@ -170,3 +171,24 @@ def test_a_config_with_a_strange_value_anywhere_is_answered_or_refused(name: str
             assert told is None or (told.endswith(".") and "\n" not in told), (place, value)
             refused += told is not None
     assert refused
+
+
+def test_a_model_whose_text_is_packed_is_not_packed_again() -> None:
+    packed = {"model_type": "llava", "text_config": {**LLAMA, "quantization_config": {"quant_method": "fp8"}}}
+    server = ModelServer(packed)
+    changes = [way.change for way in server.ways(server.on(card("h100"), FLAGS), 500, 8192)]
+    assert changes and not any("--quantization" in change for change in changes)
+
+
+def test_weights_packed_in_a_way_that_is_not_known_are_what_the_files_say() -> None:
+    strange = {**LLAMA, "quantization_config": {"quant_method": "hqq"}}
+    server = ModelServer(strange, [("model.layers.0.weight", "U8", (2**32, 1))])
+    service = server.on(card("h100"), FLAGS)
+    assert service.weights_from == "safetensors"
+    assert server_times(ServingAnswer("strange", server, service, 8192, None), {}).requested is None
+
+
+def test_experts_asked_for_in_four_bits_keep_no_workspace() -> None:
+    server = ModelServer(configs()["Qwen3-30B-A3B"])
+    whole, packed = (server.on(card("h100"), replace(FLAGS, quantization=name)) for name in (None, "mxfp4"))
+    assert packed.activation_bytes < whole.activation_bytes

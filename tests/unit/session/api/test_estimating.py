@@ -57,15 +57,15 @@ def test_names_in_a_prediction_are_escaped_in_html() -> None:
 def test_answers_of_cards_are_a_table_and_true_where_all_fit() -> None:
     found = CardAnswers(CARDS)
     assert str(found).splitlines() == [
-        "card  fits                          step, predicted",
-        "L4    fits, 1.00 GiB spare          250 ms",
-        "T4    does not fit, 2.00 GiB short",
+        "card  fits                         step, predicted",
+        "L4    fits, 1.0 GiB spare          250 ms",
+        "T4    does not fit, 2.0 GiB short",
         "X     It needs bfloat16.",
     ]
     assert [answer.fits for answer in found] == [True, False, None]
     assert not found
     assert CardAnswers({"cards": CARDS["cards"][:1]})
-    assert "2.00 GiB short" in found.to_html()
+    assert "2.0 GiB short" in found.to_html()
 
 
 @pytest.mark.parametrize("target", ["train.py", "", []])

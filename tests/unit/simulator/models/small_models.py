@@ -193,7 +193,7 @@ WAYS: dict[str, dict[str, Any]] = {
 RECIPES: dict[str, dict[str, Any]] = {
     "chunked loss": {"loss": "chunked", "batch": 4},
     "fused loss": {"loss": "fused", "batch": 4},
-    "updated in the backward pass": {"optimizer_in_bwd": True},
+    "updated in the backward pass": {"optimizer_in_backward": True},
 }
 """Ways in which a Llama is trained too; behind all others, whose random numbers choose experts."""
 
