@@ -427,23 +427,23 @@ class Client:
             connection.request("POST", target, written, headers)
         else:
             connection.request("GET", f"{target}?{written}" if written else target, headers=self._headers)
-        response = connection.getresponse()
         body = bytearray()
-        # In pieces, with a bound on size and time after each: what Content-Length says need not be true.
-        while chunk := response.read1(CHUNK):
-            body += chunk
-            if len(body) > self._limit_bytes:
-                self.drop()
-                raise _too_large(self.address, self._limit_bytes)
-            left_s = until - time.monotonic()
-            if left_s <= 0:
-                raise TimeoutError
-            if connection.sock is not None:
-                # No read may wait longer than is left of the whole.
-                connection.sock.settimeout(left_s)
-        if response.length:  # less came than was announced
-            raise http.client.IncompleteRead(bytes(body[:1]), response.length)
-        response.close()  # else the connection takes no other question
+        # Closed whatever happens: of an answer after which the server hangs up, it alone holds the socket.
+        with contextlib.closing(connection.getresponse()) as response:
+            # In pieces, with a bound on size and time after each: what Content-Length says need not be true.
+            while chunk := response.read1(CHUNK):
+                body += chunk
+                if len(body) > self._limit_bytes:
+                    self.drop()
+                    raise _too_large(self.address, self._limit_bytes)
+                left_s = until - time.monotonic()
+                if left_s <= 0:
+                    raise TimeoutError
+                if connection.sock is not None:
+                    # No read may wait longer than is left of the whole.
+                    connection.sock.settimeout(left_s)
+            if response.length:  # less came than was announced
+                raise http.client.IncompleteRead(bytes(body[:1]), response.length)
         if response.will_close:
             self.drop()
         return response.status, response.getheader("Location", ""), bytes(body)
