@@ -258,8 +258,9 @@ def questions(draw: st.DrawFn) -> tuple[str, dict[str, Any], int]:
 def test_what_fits_finishes_and_what_does_not_runs_out(both: Both, question: tuple[str, dict[str, Any], int]) -> None:
     workload, spec, capacity = question
     predicted, reached = both.predict(workload, spec, capacity), both.run(workload, spec, capacity)
-    assert predicted["fits"] is not None
-    assert predicted["fits"] == (reached["status"] == "finished")
+    # Open only where a real card may take more for convolutions than is modelled; the simulated one takes what is.
+    assert predicted["fits"] is not None or predicted["convolutions"]["unknown_bytes"] > 0
+    assert (predicted["fits"] is not False) == (reached["status"] == "finished")
     assert reached["left"] == 0
 
 
