@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 from gpudash.speed.prices import watt_hours
 from gpudash.speed.serving import ServingTime
@@ -18,114 +18,46 @@ STEPS_WITHOUT_EPOCHS = 1000
 """Steps for which energy and money are told where the length of an epoch is not known."""
 
 
+TOKENS = 1e6
+"""Tokens generated for which a server's energy and money are told."""
+
+
 @dataclass(frozen=True)
-class CardOffer:
-    """What a card would do.
+class Offer:
+    """What cards of one kind would do.
 
     Attributes:
         key: what the card is asked for by.
         name: what it is called.
         fits: as of an estimate; ``None`` within the margin.
         spare_bytes: memory that is left there, negative for what is short; ``None`` where that is not known.
-        time: of a step, predicted; ``None`` where nothing is known of the card's speed, or of what a step does.
+        time: predicted; ``None`` where nothing is known of the card's speed, or of what is done.
         reason: why something is missing, in words; "" where nothing is.
-        power_w: of the board; ``None`` where it is not known.
-        cost: of all the steps; ``None`` without a price, or a time.
+        power_w: of one board; ``None`` where it is not known.
+        cost: ``None`` without a price, or a time.
         currency: of it; "" where none was said.
-        steps: for which energy and price are told: of an epoch, else `STEPS_WITHOUT_EPOCHS`.
-        largest_batch: that fits, as of an estimate.
+        cards: how many there are.
     """
 
     key: str
     name: str
     fits: bool | None = None
     spare_bytes: int | None = None
-    time: StepTime | None = None
+    time: StepTime | ServingTime | None = None
     reason: str = ""
     power_w: float | None = None
     cost: float | None = None
     currency: str = ""
-    steps: int = STEPS_WITHOUT_EPOCHS
-    largest_batch: int | None = None
+    cards: int = 1
 
     @property
     def seconds(self) -> float | None:
-        """Of all the steps, predicted."""
-        if self.time is None:
-            return None
-        return self.steps * self.time.median_s
+        """Predicted, of all that energy and cost are told for."""
+        raise NotImplementedError
 
     @property
     def energy_wh(self) -> float | None:
-        """Watt-hours of all the steps at the board's full power: the most that the card takes."""
-        if self.seconds is None or self.power_w is None:
-            return None
-        return watt_hours(self.power_w, self.seconds)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON; every time in it is predicted."""
-        time = None
-        if self.time is not None:
-            time = self.time.to_dict()
-        return {
-            "predicted": True,
-            "card": self.key,
-            "name": self.name,
-            "fits": self.fits,
-            "spare_bytes": self.spare_bytes,
-            "largest_batch_size": self.largest_batch,
-            "time": time,
-            "steps": self.steps,
-            "energy_wh": self.energy_wh,
-            "cost": self.cost,
-            "currency": self.currency or None,
-            "reason": self.reason,
-        }
-
-
-TOKENS = 1e6
-"""Tokens generated for which a server's energy and money are told."""
-
-
-@dataclass(frozen=True)
-class ServerOffer:
-    """What a server on cards of one kind would do.
-
-    Attributes:
-        key, name: as of `CardOffer`.
-        cards: how many share the model.
-        fits: whether it starts; ``None`` within the margin.
-        spare_bytes: on each card for the KV cache, negative for what is short.
-        users: requests of the length in question at a time.
-        time: how fast it answers, predicted; ``None`` where it does not start, or that is not known.
-        reason: why something is missing, in words; "" where nothing is.
-        power_w: of one board; ``None`` where it is not known.
-        cost: of `TOKENS` generated; ``None`` without a price, or a time.
-        currency: of it; "" where none was said.
-    """
-
-    key: str
-    name: str
-    cards: int
-    fits: bool | None
-    spare_bytes: int
-    users: int
-    time: ServingTime | None = None
-    reason: str = ""
-    power_w: float | None = None
-    cost: float | None = None
-    currency: str = ""
-
-    @property
-    def seconds(self) -> float | None:
-        """Of `TOKENS`, generated for all users together, predicted."""
-        if self.time is None:
-            return None
-        return TOKENS / self.time.tokens_per_s
-
-    @property
-    def energy_wh(self) -> float | None:
-        """Watt-hours of `TOKENS` at the boards' full power: the most that the cards take."""
+        """Watt-hours meanwhile at the boards' full power: the most that the cards take."""
         if self.seconds is None or self.power_w is None:
             return None
         return watt_hours(self.power_w, self.seconds, self.cards)
@@ -139,36 +71,77 @@ class ServerOffer:
             "predicted": True,
             "card": self.key,
             "name": self.name,
-            "cards": self.cards,
             "fits": self.fits,
-            "kv_bytes": self.spare_bytes,
-            "users": self.users,
             "time": time,
-            "energy_wh_per_million_tokens": self.energy_wh,
-            "cost_per_million_tokens": self.cost,
             "currency": self.currency or None,
             "reason": self.reason,
         }
 
 
-class _Offer(Protocol):
-    """What can be held against others of its kind."""
+@dataclass(frozen=True)
+class CardOffer(Offer):
+    """What a card would do for a run.
+
+    Attributes:
+        time: of a step.
+        steps: for which energy and price are told: of an epoch, else `STEPS_WITHOUT_EPOCHS`.
+        largest_batch: that fits, as of an estimate.
+    """
+
+    time: StepTime | None = None
+    steps: int = STEPS_WITHOUT_EPOCHS
+    largest_batch: int | None = None
 
     @property
-    def fits(self) -> bool | None: ...
-    @property
-    def spare_bytes(self) -> int | None: ...
-    @property
-    def seconds(self) -> float | None: ...
-    @property
-    def energy_wh(self) -> float | None: ...
-    @property
-    def cost(self) -> float | None: ...
+    def seconds(self) -> float | None:
+        if self.time is None:
+            return None
+        return self.steps * self.time.median_s
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            **super().to_dict(),
+            "spare_bytes": self.spare_bytes,
+            "largest_batch_size": self.largest_batch,
+            "steps": self.steps,
+            "energy_wh": self.energy_wh,
+            "cost": self.cost,
+        }
 
 
-_Any = TypeVar("_Any", bound=_Offer)
+@dataclass(frozen=True)
+class ServerOffer(Offer):
+    """What a server on cards of one kind would do; its spare bytes are those of each card for the KV cache.
 
-_MEASURES: Mapping[Order, Callable[[_Offer], float | None]] = {
+    Attributes:
+        time: how fast it answers; ``None`` where it does not start, too.
+        users: requests of the length in question at a time.
+    """
+
+    time: ServingTime | None = None
+    users: int = 0
+
+    @property
+    def seconds(self) -> float | None:
+        """Of `TOKENS`, generated for all users together, predicted."""
+        if self.time is None:
+            return None
+        return TOKENS / self.time.tokens_per_s
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            **super().to_dict(),
+            "cards": self.cards,
+            "kv_bytes": self.spare_bytes,
+            "users": self.users,
+            "energy_wh_per_million_tokens": self.energy_wh,
+            "cost_per_million_tokens": self.cost,
+        }
+
+
+_Any = TypeVar("_Any", bound=Offer)
+
+_MEASURES: Mapping[Order, Callable[[Offer], float | None]] = {
     "time": lambda offer: offer.seconds,
     "price": lambda offer: offer.cost,
     "energy": lambda offer: offer.energy_wh,

@@ -35,7 +35,8 @@ class Beside(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + self.layers(x)  # type: ignore[no-any-return]
+        found: torch.Tensor = x + self.layers(x)
+        return found
 
 
 def _classifier(*layers: nn.Module, width: int, dims: int = 2) -> nn.Module:
