@@ -23,7 +23,7 @@ TOKENS = 1e6
 
 
 @dataclass(frozen=True)
-class Offer:
+class HardwareOffer:
     """What cards of one kind would do.
 
     Attributes:
@@ -79,7 +79,7 @@ class Offer:
 
 
 @dataclass(frozen=True)
-class CardOffer(Offer):
+class CardOffer(HardwareOffer):
     """What a card would do for a run.
 
     Attributes:
@@ -110,7 +110,7 @@ class CardOffer(Offer):
 
 
 @dataclass(frozen=True)
-class ServerOffer(Offer):
+class ServerOffer(HardwareOffer):
     """What a server on cards of one kind would do; its spare bytes are those of each card for the KV cache.
 
     Attributes:
@@ -139,9 +139,9 @@ class ServerOffer(Offer):
         }
 
 
-_Any = TypeVar("_Any", bound=Offer)
+_Any = TypeVar("_Any", bound=HardwareOffer)
 
-_MEASURES: Mapping[Order, Callable[[Offer], float | None]] = {
+_MEASURES: Mapping[Order, Callable[[HardwareOffer], float | None]] = {
     "time": lambda offer: offer.seconds,
     "price": lambda offer: offer.cost,
     "energy": lambda offer: offer.energy_wh,

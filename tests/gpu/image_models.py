@@ -27,7 +27,7 @@ def _normed(inward: int, outward: int, kernel: int, stride: int = 1, groups: int
     return [made, norm(outward), nn.ReLU(inplace=True)]
 
 
-class Beside(nn.Module):
+class Residual(nn.Module):
     """What it holds, beside a shortcut."""
 
     def __init__(self, *layers: nn.Module) -> None:
@@ -64,7 +64,7 @@ def _grouped() -> nn.Module:
     inward = 64
     for width in (256, 512, 1024):
         layers += _normed(inward, width, 1, 2)
-        layers += [Beside(*_normed(width, width // 2, 1), *_normed(width // 2, width // 2, 3, 1, 32),
+        layers += [Residual(*_normed(width, width // 2, 1), *_normed(width // 2, width // 2, 3, 1, 32),
                           *_normed(width // 2, width, 1)) for _ in range(2)]  # fmt: skip
         inward = width
     return _classifier(*layers, width=inward)
@@ -78,7 +78,7 @@ def _mobile() -> nn.Module:
         wide = 6 * inward
         layers += [*_normed(inward, wide, 1), *_normed(wide, wide, 3, stride, wide), *_normed(wide, width, 1)[:2]]
         layers.append(
-            Beside(*_normed(width, 6 * width, 1), *_normed(6 * width, 6 * width, 3, 1, 6 * width),
+            Residual(*_normed(width, 6 * width, 1), *_normed(6 * width, 6 * width, 3, 1, 6 * width),
                    *_normed(6 * width, width, 1)[:2])
         )  # fmt: skip
         inward = width
@@ -93,7 +93,7 @@ def _large_kernels() -> nn.Module:
         if width != inward:
             layers.append(nn.Conv2d(inward, width, 2, 2))
         layers += [
-            Beside(nn.Conv2d(width, width, 7, padding=3, groups=width), nn.GroupNorm(1, width),
+            Residual(nn.Conv2d(width, width, 7, padding=3, groups=width), nn.GroupNorm(1, width),
                    nn.Conv2d(width, 4 * width, 1), nn.GELU(), nn.Conv2d(4 * width, width, 1))
             for _ in range(2)
         ]  # fmt: skip
@@ -114,7 +114,7 @@ def _video() -> nn.Module:
     inward = 64
     for width in (64, 128, 256):
         layers += _normed(inward, width, 3, 1 if width == inward else 2, dims=3)
-        layers.append(Beside(*_normed(width, width, 3, dims=3), *_normed(width, width, 3, dims=3)))
+        layers.append(Residual(*_normed(width, width, 3, dims=3), *_normed(width, width, 3, dims=3)))
         inward = width
     return _classifier(*layers, width=inward, dims=3)
 

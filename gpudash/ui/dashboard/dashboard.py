@@ -60,7 +60,7 @@ from gpudash.ui.widgets.layouts import in_column, in_halves, in_row
 from gpudash.ui.widgets.text_size import scaled
 
 if TYPE_CHECKING:
-    from gpudash.session.recordings.laid_runs import LaidRuns
+    from gpudash.session.recordings.overlaid_runs import OverlaidRuns
 
 TITLE = "gpudash"
 """Of the window, while no document is in front."""
@@ -141,7 +141,7 @@ class Dashboard(PlotsPage):
         self._opened_s = session.store.newest_s
         self._viewed_earlier = False
         self._low: bool | None = None
-        self.laid: LaidRuns | None = None
+        self.overlaid: OverlaidRuns | None = None
         self.first_screen: FirstScreen | None = None
         self._form_before: object = None
         self._panel_wanted = True
@@ -221,9 +221,9 @@ class Dashboard(PlotsPage):
             self.fit.cards = self.chooser.cards
             self.chooser.changed.connect(self.fit.form_changed)
 
-    def lay_over(self, runs: LaidRuns, places: Sequence[Path]) -> None:
+    def overlay_runs(self, runs: OverlaidRuns, places: Sequence[Path]) -> None:
         """Draw recorded runs thin over the live plots, from the start of the run in view; none takes them away."""
-        self.laid = runs
+        self.overlaid = runs
         began_s = self._began_in_view()
         if began_s is None:
             # Nothing runs: they begin where the view does, and go with time like all else.
@@ -238,16 +238,16 @@ class Dashboard(PlotsPage):
             return None
         return run.began_s
 
-    def _align_laid(self) -> None:
+    def _align_overlaid(self) -> None:
         """Keep the runs that are laid over at the start of the run in view, and say what could not be read."""
-        if self.laid is None:
+        if self.overlaid is None:
             return
         began_s = self._began_in_view()
         if began_s is not None:
-            self.laid.align(began_s)
-        if self.laid.problem:
-            self.status_line.report(self.laid.problem)
-            self.laid.problem = ""
+            self.overlaid.align(began_s)
+        if self.overlaid.problem:
+            self.status_line.report(self.overlaid.problem)
+            self.overlaid.problem = ""
 
     def leave_out_runs(self, origin: str) -> None:
         """Have nothing of runs, where there can be none: neither the panel at the left nor their tables.
@@ -431,7 +431,7 @@ class Dashboard(PlotsPage):
 
     def _draw(self) -> None:
         self._balance()
-        self._align_laid()
+        self._align_overlaid()
         self.plots.set_ghost("memory", self.ghost)
         self.plots.set_remedy("memory", self._remedy())
         requests = self._requests()
@@ -638,8 +638,8 @@ class Dashboard(PlotsPage):
                 own=process_text(run_in_view(session.store, self.view.range()), session.store.newest_s),
             )
             plots = self._named(self._with_line(plots), selected)
-            if self.laid is not None:
-                plots = self.laid.on(plots)
+            if self.overlaid is not None:
+                plots = self.overlaid.on(plots)
             shown = (key for key in compared if key != selected)
             others = [
                 memory_plot(session.store, key, by_key[key], by_key[key], warn, to_capacity=False, gpu=gpus.get(key))
@@ -664,7 +664,7 @@ class Dashboard(PlotsPage):
         if self._viewed_earlier and self.view.held:
             return None
         # Runs are laid over what was measured.
-        if self.laid is not None and self.laid.chosen:
+        if self.overlaid is not None and self.overlaid.chosen:
             return None
         return self._prediction
 

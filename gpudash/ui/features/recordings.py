@@ -82,7 +82,7 @@ class LastRuns(QWidget):
             self._runs.refresh()
 
     def _made(self) -> RunsColumn:
-        from gpudash.session.recordings.laid_runs import LaidRuns
+        from gpudash.session.recordings.overlaid_runs import OverlaidRuns
         from gpudash.ui.recordings.runs_column import RunsColumn
 
         workspace = self._workspace
@@ -90,8 +90,8 @@ class LastRuns(QWidget):
         runs.opened.connect(lambda path, number: workspace.open(path, run=number))
         runs.own_chosen.connect(self._show_own)
         runs.compare.connect(partial(open_comparison, workspace))
-        self._laid = LaidRuns(workspace.session.store)
-        runs.ticked_changed.connect(partial(workspace.dashboard.lay_over, self._laid))
+        self._overlaid = OverlaidRuns(workspace.session.store)
+        runs.ticked_changed.connect(partial(workspace.dashboard.overlay_runs, self._overlaid))
         runs.library_wanted.connect(partial(open_library, workspace))
         runs.counted.connect(lambda count: workspace.dashboard.left.name_face(self, _runs_title(count)))
         runs.said.connect(workspace.report)
@@ -108,7 +108,7 @@ class LastRuns(QWidget):
     def _close(self) -> bool:
         if self._runs is None:
             return True
-        ended = self._laid.close()
+        ended = self._overlaid.close()
         return self._runs.close_watcher() and ended
 
 

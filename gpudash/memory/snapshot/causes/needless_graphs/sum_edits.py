@@ -222,7 +222,7 @@ class _Accumulation:
             return None
         copied = ast.parse(ast.unparse(call), mode="eval").body
         if rescales is not None:
-            copied = _Put(name, value).visit(copied)
+            copied = _Substitution(name, value).visit(copied)
         return copied
 
     def _is_scaled(self, node: ast.expr, name: str) -> bool:
@@ -391,7 +391,7 @@ class _Accumulation:
             first = []
         elif any(PART in line for line in self.file.lines):
             return None
-        backward = ast.unparse(_Put(self.name, ast.Name(part, ast.Load())).visit(differentiated))
+        backward = ast.unparse(_Substitution(self.name, ast.Name(part, ast.Load())).visit(differentiated))
         added = f"{self.name} = {self.name} + {part}.detach()"
         if isinstance(self.adds, ast.AugAssign):
             added = f"{self.name} += {part}.detach()"
@@ -478,7 +478,7 @@ class _Accumulation:
         return not before and (not after or after.startswith(b"#"))
 
 
-class _Put(ast.NodeTransformer):
+class _Substitution(ast.NodeTransformer):
     """Puts an expression in place of a variable."""
 
     def __init__(self, name: str, value: ast.expr) -> None:

@@ -36,7 +36,7 @@ def _load(place: str, cancelled: Callable[[], bool]) -> ComparedRun:
     return load_run(path, number, named=True, cancelled=cancelled)
 
 
-class LaidRuns:
+class OverlaidRuns:
     """The runs that are laid over what a session shows, each from its own start.
 
     Args:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from pytestqt.qtbot import QtBot
 
-from gpudash.session.recordings.laid_runs import LaidRuns
+from gpudash.session.recordings.overlaid_runs import OverlaidRuns
 from gpudash.telemetry.comparing import MOST_RUNS, ComparedRun, Curve
 from gpudash.telemetry.plots import LAID_OVER
 from gpudash.telemetry.recording.recorder import RecordingError
@@ -38,9 +38,9 @@ def window(open_window: OpenWindow) -> MainWindow:
     return open_window(FakeSession([gpu(0)]).feed(10))
 
 
-def lay_over(window: MainWindow, runs: LaidRuns, count: int, qtbot: QtBot) -> list[str]:
+def lay_over(window: MainWindow, runs: OverlaidRuns, count: int, qtbot: QtBot) -> list[str]:
     """Lay so many over; the names of their curves in the memory plot."""
-    window.workspace.dashboard.lay_over(runs, PLACES[:count])
+    window.workspace.dashboard.overlay_runs(runs, PLACES[:count])
 
     def laid() -> list[str]:
         settle(window)
@@ -53,7 +53,7 @@ def lay_over(window: MainWindow, runs: LaidRuns, count: int, qtbot: QtBot) -> li
 
 
 def test_runs_are_named_in_the_legend_six_at_most(window: MainWindow, qtbot: QtBot) -> None:
-    runs = LaidRuns(window.workspace.session.store, recorded)
+    runs = OverlaidRuns(window.workspace.session.store, recorded)
     names = lay_over(window, runs, 8, qtbot)
     assert names == [f"{letter} training {place}" for place, letter in enumerate("ABCDEF")]
     assert lay_over(window, runs, 0, qtbot) == []
@@ -62,7 +62,7 @@ def test_runs_are_named_in_the_legend_six_at_most(window: MainWindow, qtbot: QtB
 
 def test_a_run_begins_where_the_run_in_view_does(window: MainWindow, qtbot: QtBot) -> None:
     session = cast(FakeSession, window.workspace.session)
-    runs = LaidRuns(session.store, recorded)
+    runs = OverlaidRuns(session.store, recorded)
     lay_over(window, runs, 2, qtbot)
     began_s = session.store.newest_s - 3.0
     session.store.apply(RunStarted(time_s=began_s, run_id=7, workload="matmul", device="cpu", spec={}))
@@ -83,7 +83,7 @@ def test_a_run_begins_where_the_run_in_view_does(window: MainWindow, qtbot: QtBo
 
 
 def test_what_is_laid_over_is_no_part_of_what_was_read(window: MainWindow, qtbot: QtBot) -> None:
-    runs = LaidRuns(window.workspace.session.store, recorded)
+    runs = OverlaidRuns(window.workspace.session.store, recorded)
     lay_over(window, runs, 2, qtbot)
     with window.workspace.session.store.lock:
         assert LAID_OVER not in {key[0] for key, _ in window.workspace.session.store.curves()}
@@ -96,8 +96,8 @@ def test_a_run_that_cannot_be_read_is_said_and_the_others_are_drawn(window: Main
             raise RecordingError("/runs/1.gpudash is no recording.")
         return recorded(place, cancelled)
 
-    runs = LaidRuns(window.workspace.session.store, load)
-    window.workspace.dashboard.lay_over(runs, PLACES[:2])
+    runs = OverlaidRuns(window.workspace.session.store, load)
+    window.workspace.dashboard.overlay_runs(runs, PLACES[:2])
     dashboard = window.workspace.dashboard
     qtbot.waitUntil(lambda: "no recording" in runs.problem)
     settle(window)
@@ -115,7 +115,7 @@ def test_a_million_points_are_thinned_to_the_columns_there_are(window: MainWindo
         memory = {"used": Curve(times, 1e9 + np.sin(times) * 1e8)}
         return run.__class__(run.label, place, run.view, run.steps, memory=memory)
 
-    runs = LaidRuns(window.workspace.session.store, load)
+    runs = OverlaidRuns(window.workspace.session.store, load)
     lay_over(window, runs, 2, qtbot)
     plot = window.workspace.dashboard.plots.plot("memory")
     assert plot is not None
