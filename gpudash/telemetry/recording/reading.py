@@ -485,11 +485,12 @@ def open_recording(path: Path) -> Recording:
             else:
                 # `immutable`: SQLite neither locks nor looks for a log, so that a read-only folder will do.
                 options = "mode=ro&immutable=1"
-    except FileNotFoundError as error:
-        raise RecordingError(f"{error.filename} does not exist") from None
     except (OSError, ValueError) as error:
+        # Also where the file or its log went between two looks at it: the folder for the copy is there by then.
         if folder is not None:
             folder.cleanup()
+        if isinstance(error, FileNotFoundError):
+            raise RecordingError(f"{error.filename} does not exist") from None
         which = getattr(error, "filename", None) or path
         raise RecordingError(f"{which} cannot be read ({getattr(error, 'strerror', None) or error})") from None
     return _opened(path, source, options, folder)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 import shutil
 import sqlite3
+import tempfile
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from gpudash.telemetry.recording import reading
 from gpudash.telemetry.recording.reading import is_locked, open_recording
 from gpudash.telemetry.recording.recorder import Recorder, RecordingError, log_files
 from gpudash.telemetry.records import Marker, Record, RunEnd, RunStarted, Sample, State, StepFinished, Warning
@@ -271,3 +273,22 @@ def test_no_damage_whatever_ends_in_anything_but_a_sentence(path: Path) -> None:
             sentence = str(error)
         assert "\n" not in sentence
     assert opened > 50
+
+
+def test_a_log_that_goes_while_it_is_copied_leaves_no_folder_behind(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(path, RECORDS)
+    log_files(path)[0].write_bytes(b"a log")
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(copies))
+
+    def copy_without_log(source: Path, target: Path) -> None:
+        if source != path:
+            raise FileNotFoundError(2, "No such file or directory", str(source))
+
+    monkeypatch.setattr(reading, "copy_regular", copy_without_log)
+    with pytest.raises(RecordingError, match="does not exist"):
+        open_recording(path)
+    assert list(copies.iterdir()) == []
