@@ -78,8 +78,8 @@ def build_app(argv: Sequence[str]) -> App:
 
         add_run_commands(run_workload)
     if not without_workloads and first != "run":
-        from gpudash.cli.estimate import add_estimate_commands
-        from gpudash.cli.estimate_program import estimate_program
+        from gpudash.cli.estimate.commands import add_estimate_commands
+        from gpudash.cli.estimate.program import estimate_program
 
         # `--` does not reach a command's function: whether a program follows is known from the words alone.
         add_estimate_commands(estimate_workload, estimate_program if "--" in argv else None)
@@ -291,7 +291,7 @@ def _call(app: App, argv: Sequence[str]) -> Any:
     _require_command(app, argv)
     ours = _own_arguments(argv)
     if ours[:1] == ["estimate"] and {"--help", "-h"} & {*ours}:
-        from gpudash.cli.estimate import is_serving, print_serving_help
+        from gpudash.cli.estimate.serving import is_serving, print_serving_help
 
         # Its flags are parsed by an application of their own, which the parser of the others does not know.
         if is_serving(ours):

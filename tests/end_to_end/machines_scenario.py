@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 
-from gpudash.cli.open import open_address
+from gpudash.cli.recordings.open import open_address
 from gpudash.session.addresses import parse_address
 from gpudash.ui.fleet.compare_document import FleetComparison
 from gpudash.ui.fleet.document import FleetDocument

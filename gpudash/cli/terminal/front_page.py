@@ -35,7 +35,7 @@ class ListedCommand(NamedTuple):
 
 COMMANDS = {
     "compare": ListedCommand(
-        "gpudash.cli.compare:compare",
+        "gpudash.cli.recordings.compare:compare",
         "Compare two recorded runs: every figure as B minus A, with the noise of both, and what was asked of each.",
     ),
     "demo": ListedCommand(
@@ -54,19 +54,19 @@ COMMANDS = {
         "unchanged: gpudash estimate [OPTIONS] -- python train.py",
     ),
     "export": ListedCommand(
-        "gpudash.cli.export:export",
+        "gpudash.cli.recordings.export:export",
         "Write a recording in another format: data (csv, parquet, json), a trace of stages and steps for "
         "ui.perfetto.dev (trace), the plots as a picture (png, svg), or a report in one page that opens offline "
         "(html).",
     ),
     "monitor": ListedCommand("gpudash.cli.monitor:monitor", "Watch the machine without running anything."),
     "open": ListedCommand(
-        "gpudash.cli.open:open_address",
+        "gpudash.cli.recordings.open:open_address",
         "Open a memory snapshot, the folder of an out-of-memory report, or a recording in the window.",
     ),
     "run": ListedCommand("", "Run a workload in the terminal."),
     "snapshot": ListedCommand(
-        "gpudash.cli.snapshot:snapshot",
+        "gpudash.cli.recordings.snapshot:snapshot",
         "Say what filled the memory in a torch memory snapshot, who allocated it, and what would have fitted.",
     ),
     "watch": ListedCommand(

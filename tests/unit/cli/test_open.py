@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gpudash.cli import run
-from gpudash.cli.open import open_address
+from gpudash.cli.recordings.open import open_address
 from gpudash.cli.terminal.output import RequestError
 from gpudash.session import Replay
 from gpudash.session.addresses import parse_address

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from gpudash.cli.estimate import (
-    FOLLOWED_STEPS,
-    PROGRAM_FORM,
+from gpudash.cli.estimate.answer import (
     EstimateOptions,
     HeldAgainst,
     conclude,
     session_of,
     wait_until_ready,
 )
+from gpudash.cli.estimate.commands import FOLLOWED_STEPS, PROGRAM_FORM
 from gpudash.cli.terminal.interruption import interruptible
 from gpudash.cli.terminal.output import RequestError, RequestInterruptedError, print_notice, refused
 from gpudash.specs.invalid import did_you_mean

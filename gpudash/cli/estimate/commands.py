@@ -1,0 +1,232 @@
+"""``gpudash estimate WORKLOAD``, ``--callable`` and ``--model``: what a run would take, and whether it fits."""
+
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import App, Parameter
+from cyclopts.validators import Number
+
+from gpudash.cli.estimate.answer import EstimateOptions, draws_curve, execute
+from gpudash.cli.estimate.serving import estimate_serving, is_serving, task_of
+from gpudash.cli.terminal.output import (
+    DEVICES,
+    RequestError,
+)
+from gpudash.cli.terminal.workload_flags import SpecHelp, has_fields, no_workload, parsed_fields
+from gpudash.specs import ModelSpec, Spec, TrainingSpec, build, workloads
+from gpudash.specs.invalid import did_you_mean
+from gpudash.specs.model import BUILT, SERVE
+
+if TYPE_CHECKING:
+    from gpudash.session import Session
+
+FOLLOWED_STEPS = 3
+"""Steps of a function that are followed: its optimizer makes its state in the first, and the third shows growth."""
+
+AS_CUDA_FORM = "Write for example: gpudash estimate --callable train.py:build --as-cuda --simulate 24GiB"
+
+PROGRAM_FORM = "Write for example: gpudash estimate --simulate 24GiB -- python train.py --epochs 3"
+
+OTHER_NAMES = {"--batch-size": "--batch", "--quantization": "--quantisation"}
+"""As transformers and vLLM write them."""
+
+
+def add_estimate_commands(app: App, default: Callable[..., int] | None = None) -> None:
+    """Give ``gpudash estimate`` one sub-command per workload, its flags built from the spec.
+
+    Args:
+        app: the command.
+        default: what it does without a workload; ``None`` for the prediction of a callable or a model.
+    """
+    app.default(default or _estimate_callable)
+    for name, spec in workloads().items():
+        if has_fields(spec):
+            # A comparison has none of its own.
+            continue  # the memory of a comparison is that of the workload it runs
+        app.command(_command(spec), name=name, help=spec.summary, help_formatter=SpecHelp(spec))
+
+
+def _estimate_callable(
+    *arguments: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
+    callable: str | None = None,
+    model: str | None = None,
+    steps: Annotated[int, Parameter(validator=Number(gte=2, lte=100))] = FOLLOWED_STEPS,
+    as_cuda: Annotated[bool, Parameter(negative="")] = False,
+    python: str | None = None,
+    let_it_write: Annotated[bool, Parameter(negative="")] = False,
+    options: EstimateOptions | None = None,
+) -> int:
+    """Predict the memory of a workload, of a model by its config, of your own function, or of any program:
+    gpudash estimate [OPTIONS] -- python train.py --epochs 3
+
+    A program is run as it is, by its own Python, with a GPU that is not there and nothing computed, until its optimizer
+    has taken three steps; then it is ended. What it writes is held back. Its output goes to standard error.
+
+    Parameters
+    ----------
+    callable
+        Your own code, package.module:function or folder/file.py:function. It is given a torch.device, builds its model
+        there and returns a function that takes one step.
+    model
+        A model in Hugging Face's form: its folder or its config.json; the weights need not be there. With --task,
+        --batch, --sequence, --precision, --optimizer and more, which gpudash estimate model --help lists. --task serve
+        answers for a server instead, with flags as vLLM names them and --users and --length; the guide lists them.
+    steps
+        Steps of the program or the callable that are followed. A callable that trains as a whole, such as
+        trainer.train, is called once.
+    as_cuda
+        Let the GPU answer for CUDA, so that code that says "cuda", or chooses a GPU by itself as Accelerator and
+        Trainer do, is predicted unchanged. The callable is given torch.device("cuda:0").
+    python
+        The Python that follows it, such as .venv/bin/python: it needs torch and your libraries, not gpudash. Left out:
+        the one that gpudash runs in.
+    let_it_write
+        Let a program write its files, instead of into a folder that is removed. Checkpoints are never written.
+    """
+    if let_it_write:
+        raise RequestError("--let-it-write is for a program, and none is given.", PROGRAM_FORM)
+    if as_cuda and callable is None:
+        raise RequestError("--as-cuda is for your own code, and no --callable is given.", AS_CUDA_FORM)
+    if model is not None:
+        return _estimate_model(model, arguments, callable, python, options or EstimateOptions())
+    known = workloads()
+    there = [name for name, spec in known.items() if not has_fields(spec)]
+    if callable is not None and arguments:
+        raise RequestError(
+            f"{arguments[0]!r} is given together with --callable.", "Name a workload or --callable, not both."
+        )
+    if arguments and arguments[0] in known:
+        raise RequestError(
+            f"A {arguments[0]} takes the memory of the workload that it runs.", f"Predict one of: {', '.join(there)}."
+        )
+    if arguments and arguments[0].startswith("-"):
+        hint = did_you_mean(
+            arguments[0].partition("=")[0], ("--callable", "--model", "--steps", "--as-cuda", "--python")
+        )
+        # Only a beginning of a flag is left here: a known one would have been parsed.
+        raise RequestError(f"Unknown option: {arguments[0]}{hint}.", "gpudash estimate --help lists what there is.")
+    if arguments:
+        wrong = no_workload(arguments[0], there)
+        if shutil.which(arguments[0]) is not None:
+            # A program's name where a workload's is wanted is the commonest mistake here, and its remedy two dashes.
+            wrong.remedy = f"{wrong.remedy} A program follows two dashes: gpudash estimate -- {' '.join(arguments)}"
+        raise wrong
+    if callable is None:
+        raise RequestError("Which workload?", f"There is: {', '.join(there)}; or --callable package.module:function.")
+    module, _, function = callable.rpartition(":")
+    # a file may have any name, such as train-gpt.py
+    if module.endswith(".py"):
+        parts = []
+    else:
+        parts = module.split(".")
+    if not all(part.isidentifier() for part in [*parts, function]):
+        way = "Write package.module:function or folder/file.py:function."
+        raise RequestError(f"--callable {callable!r} names no function.", way)
+    program = _program(python)
+    options = options or EstimateOptions()
+    if options.preset is not None:
+        raise RequestError("--preset: only workloads have presets.", "Leave it out, or name a workload.")
+
+    # Asked once the session knows its devices: "no device given" may come to be the CPU.
+    def ask(session: "Session", device: str) -> int:
+        if as_cuda and device == "cpu":
+            raise RequestError("--as-cuda lets code find a GPU, and the CPU is none.", AS_CUDA_FORM)
+        return session.estimates.ask_callable(
+            callable,
+            steps,
+            device,
+            as_cuda=as_cuda,
+            alternatives=options.alternatives,
+            time_limit_s=options.time_limit,
+            memory_cap=options.memory_cap,
+            python=program,
+            timeline=draws_curve(options),
+            cards=options.cards or None,
+        )
+
+    return execute(callable, ask, options)
+
+
+def _program(python: str | None) -> str:
+    program = sys.executable if python is None else shutil.which(python)
+    if program is None:
+        raise RequestError(f"--python {python!r} is no program.", "Name a Python, such as .venv/bin/python.")
+    return program
+
+
+def _estimate_model(
+    path: str, arguments: Sequence[str], callable: str | None, python: str | None, options: EstimateOptions
+) -> int:
+    if callable is not None:
+        raise RequestError("--model is given together with --callable.", "Name one of them.")
+    if is_serving(arguments):
+        options.refuse_budget("A server takes what it is given")
+        if options.epoch_steps is not None:
+            raise RequestError("A server has no epochs, so that --epoch-steps does not apply.", "Leave it out.")
+        return estimate_serving(path, arguments, options)
+    if (task := task_of(arguments)) is not None and task not in BUILT:
+        hint = did_you_mean(task, (*BUILT, SERVE))
+        raise RequestError(
+            f"--task {task!r} is none of {', '.join(BUILT)} and {SERVE}{hint}.",
+            "gpudash estimate model --help and gpudash estimate --task serve --help list their flags.",
+        )
+    given = {**parsed_fields(ModelSpec, [_renamed(word) for word in arguments]), "path": path}
+    return _predicted(ModelSpec, given, options, _program(python))
+
+
+def _renamed(word: str) -> str:
+    """What other tools call a flag is what it is called here."""
+    name, is_set, value = word.partition("=")
+    return f"{OTHER_NAMES.get(name, name)}{is_set}{value}"
+
+
+def _command(spec_type: type[Spec]) -> Callable[..., int]:
+    def command(*, spec: Any = None, options: Any = None) -> int:
+        given = {}
+        if spec is not None:
+            given = {name: getattr(spec, name) for name in spec.model_fields_set}
+        return _predicted(spec_type, given, options or EstimateOptions())
+
+    command.__annotations__ = {
+        "spec": Annotated[spec_type | None, Parameter(name="*")],
+        "options": EstimateOptions | None,
+        "return": int,
+    }
+    return command
+
+
+def _predicted(
+    spec_type: type[Spec], given: Mapping[str, Any], options: EstimateOptions, python: str = sys.executable
+) -> int:
+    """Predict a workload, and print the prediction or why there is none; the exit code."""
+    try:
+        whole = build(spec_type, given, options.preset)
+    except ValueError as error:
+        raise RequestError(f"{error}.", f"gpudash estimate {spec_type.name} --help lists what is allowed.") from None
+    if isinstance(whole, ModelSpec) and whole.task == SERVE:
+        raise RequestError("A server is asked about by --model.", f"gpudash estimate --model {whole.path} --task serve")
+
+    def ask(session: "Session", device: str) -> int:
+        if problems := whole.problems(device):
+            raise RequestError("; ".join(problems) + ".", DEVICES)
+        return session.estimates.ask(
+            whole,
+            device,
+            alternatives=options.alternatives,
+            time_limit_s=options.time_limit,
+            memory_cap=options.memory_cap,
+            python=python,
+            timeline=draws_curve(options),
+            cards=options.cards or None,
+        )
+
+    return execute(whole.name, ask, options, whole.own_device, _epoch_steps(whole))
+
+
+def _epoch_steps(spec: Spec) -> int | None:
+    """Steps of an epoch of a workload; ``None`` where it has none."""
+    if isinstance(spec, TrainingSpec) and spec.mode == "train":
+        return spec.batches_per_epoch
+    return None

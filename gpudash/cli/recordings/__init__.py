@@ -1,0 +1,1 @@
+"""The commands that read what is on the disk: recordings, exports of them, and memory snapshots."""
