@@ -94,6 +94,8 @@ class Agent:
         self._distributed: Distributed | None = None
         self._clock: StepClock | None = None
         self._sampler: Sampler | None = None
+        self._follows_imports = False
+        self._postponed: list[Message] = []
         self._reported_lost = 0
 
     def start(self) -> None:
@@ -129,6 +131,7 @@ class Agent:
             self._sample()
         for name, callback in wanted.items():
             self._imports.call(name, partial(self._unless_gone, callback))
+        self._follows_imports = True
 
     def post(self, message: Message) -> None:
         """Send a reading, which later ones make up for if it is lost."""
@@ -293,7 +296,9 @@ class Agent:
 
     def _poll(self) -> bool:
         """What the sampler's thread does each time; whether there was something to see."""
-        for message in self._channel.receive():
+        messages = [*self._postponed, *self._channel.receive()]
+        self._postponed.clear()
+        for message in messages:
             self._handle(message)
         if not self._channel.alive:
             self._leave()
@@ -314,6 +319,9 @@ class Agent:
             path, reason = message["path"], str(message.get("reason") or "")
             if self._gpus is not None:
                 self._gpus.snapshot(path, reason)
+            elif not self._follows_imports:
+                # the sampler runs before torch is looked for: an import that another thread has begun is waited for
+                self._postponed.append(message)
             else:
                 problem = "The program has not imported PyTorch."
                 self.keep({"type": "snapshot", "path": None, "problem": problem, "device": "", "reason": reason})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import pickle
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -124,3 +125,45 @@ def test_the_traceback_of_a_failing_import_is_that_of_an_unwatched_one(
     (tmp_path / "script.py").write_text("import torch")
     done, alone = dashboard.run(str(tmp_path / "script.py")), unwatched(str(tmp_path / "script.py"))
     assert (done.stderr, done.returncode) == (alone.stderr, alone.returncode) and "Traceback" in done.stderr
+
+
+IMPORTED_MEANWHILE = """
+import sys, threading
+from gpudash.agent.channel import Channel
+from gpudash.agent.program import attach
+
+begun, asked, answered = threading.Event(), threading.Event(), threading.Event()
+receive = Channel.receive
+
+def receive_and_say_so(self):
+    found = receive(self)
+    if asked.is_set():
+        answered.set()  # what came before has been handled
+    if any(message["type"] == "snapshot" for message in found):
+        asked.set()
+    return found
+
+Channel.receive = receive_and_say_so
+sys.path.insert(0, sys.argv[1])
+threading.Thread(target=__import__, args=("torch",)).start()
+begun.wait()
+attach(sys.argv[2], '{"period_s": 0.02}')
+sys.stdin.read()
+"""
+
+
+@pytest.mark.process
+def test_a_snapshot_that_is_asked_for_while_torch_is_being_imported_waits_for_it(
+    dashboard: Dashboard, tmp_path: Path
+) -> None:
+    folder = tmp_path / "slow"
+    folder.mkdir()
+    (folder / "torch.py").write_text("import __main__\n__main__.begun.set()\n__main__.answered.wait()\n")
+    command = [sys.executable, "-c", IMPORTED_MEANWHILE, str(folder), str(dashboard.path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, cwd=Path(__file__).parents[3]) as process:
+        dashboard.wait_until(lambda: dashboard.of("hello"))
+        dashboard.send({"type": "snapshot", "path": str(tmp_path / "asked.pickle"), "reason": "key"})
+        dashboard.wait_until(lambda: dashboard.of("snapshot"))
+        process.communicate(b"")
+    (answer,) = dashboard.of("snapshot")
+    assert answer["problem"] != "The program has not imported PyTorch."
