@@ -15,6 +15,9 @@ MEETING_TORCH := $(addprefix tests/unit/,simulator workloads agent cli)
 # Every so many-th configuration of the allocator's matrix is measured anew; 1 measures all.
 MATRIX_SAMPLE := 12
 
+# Every so many-th row of a table of programs is run; `make check` runs a sample.
+TABLE_SAMPLE := 1
+
 # Tests of one file stay together; those that take long begin first. A crash ends the run: a worker in its place would
 # wait for ever for the tests of the file (pytest-xdist 3.8).
 PYTEST_OPTIONS := pytest --numprocesses auto --maxprocesses 4 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
@@ -35,7 +38,7 @@ test: $(VENV)/.ready  ## The tests that need no process of their own, one real w
 	$(PYTEST) --quick
 
 test-all: $(VENV)/.ready  ## Every test that this machine can run.
-	$(PYTEST)
+	$(PYTEST) --table-sample $(TABLE_SAMPLE)
 
 $(CUDA)/.ready: pyproject.toml constraints.txt Makefile
 	$(PYTHON) -m venv $(CUDA)
@@ -59,7 +62,12 @@ endif
 newest: $(CUDA)/.ready  ## The fast tests of what meets torch, with the newest: its CUDA build, as on a machine without a driver.
 	$(CUDA)/bin/python -m tests.cuda_standin --torch $(CUDA_TORCH_NEWEST) --gpus 0 --program -m $(PYTEST_OPTIONS) --quick $(MEETING_TORCH)
 
-check: lint test-all bench-once cuda newest wheel  ## Everything.
+check:  ## Everything, but of the tables of programs every fourth row.
+	$(MAKE) --jobs 3 --output-sync lint wheel $(CUDA)/.ready  # each of them leaves a core idle
+	$(MAKE) test-all TABLE_SAMPLE=4
+	$(MAKE) bench-once
+	$(MAKE) cuda
+	$(MAKE) newest
 
 wheel: $(VENV)/.ready  ## Whether the wheel installs, runs and draws in an environment of its own.
 	.ci/wheel

@@ -29,6 +29,7 @@ PYTHONS = tiers.PythonsStarted()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="leave out what starts processes, takes long, or is the same")
+    parser.addoption("--table-sample", type=int, default=1, metavar="N", help="run every N-th row of a table; 1: all")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -43,6 +44,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     tiers.assign(items)
+    items[:], beyond_sample = tiers.sampled(items, config.getoption("--table-sample"))
+    config.hook.pytest_deselected(items=beyond_sample)
     if config.getoption("--quick"):
         items[:], left, config.stash[LEFT_OUT] = tiers.quick(items)
         config.hook.pytest_deselected(items=left)

@@ -7,6 +7,9 @@
 
 ``--quick`` runs ``fast``, ``window`` in one theme, and what is marked ``sample`` of the rest.
 
+``--table-sample N`` runs every N-th row of what is marked ``table``: many programs of one kind, each started several
+times, whose rows seldom fail alone.
+
 Where several workers share the machine, a test that is marked ``timed`` runs while no other does.
 """
 
@@ -19,7 +22,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import pytest
 
@@ -46,6 +49,7 @@ MARKS = {
     **TIERS,
     "timed": "measures time, and runs alone",
     "sample": "starts a process, and is run by `make test` all the same",
+    "table": "one of many rows that start whole programs: `make check` runs a sample of them",
 }
 
 
@@ -75,6 +79,35 @@ def quick(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.
         else:
             kept.append(item)
     return kept, left, why
+
+
+class HasMarks(Protocol):
+    """As much of a test as a choice among its rows asks for."""
+
+    @property
+    def nodeid(self) -> str: ...
+
+    def get_closest_marker(self, name: str, /) -> object | None: ...
+
+
+Row = TypeVar("Row", bound=HasMarks)
+
+
+def sampled(items: Sequence[Row], every: int) -> tuple[list[Row], list[Row]]:
+    """The tests that run where every so many-th row of a table does, and those that do not."""
+    kept, left = [], []
+    rows = Counter[str]()
+    for item in items:
+        if item.get_closest_marker("table") is None:
+            kept.append(item)
+            continue
+        function = item.nodeid.partition("[")[0]
+        if rows[function] % every == 0:
+            kept.append(item)
+        else:
+            left.append(item)
+        rows[function] += 1
+    return kept, left
 
 
 @contextmanager

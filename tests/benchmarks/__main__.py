@@ -16,7 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -115,27 +115,40 @@ def measure(module: str, sizes: dict[str, float]) -> dict[str, float]:
     return figures
 
 
-def measure_all(modules: list[str], rounds: int, small: bool) -> dict[str, Measured]:
+def measure_all(modules: list[str], rounds: int) -> dict[str, Measured]:
     """Measure every benchmark round by round, each figure printed as soon as it is there."""
     began = time.monotonic()
-    measured: dict[str, Measured] = defaultdict(Measured)
+    measured = {module: Measured() for module in modules}
     for number in range(rounds):
-        for module in modules:
-            told = measured[module]
+        for module, told in measured.items():
             if told.error or (number and time.monotonic() - began + told.seconds > LIMIT_S):
                 continue
-            started = time.monotonic()
-            try:
-                told.rounds.append(measure(module, SMALL.get(module, {}) if small else {}))
-            except BenchmarkError as error:
-                told.error = str(error)
-            told.seconds = max(told.seconds, time.monotonic() - started)
-            held = [budget for budget in BUDGETS if budget.module == module]
-            values = {budget.figure: told.median(budget.figure) for budget in held}
-            words = ", ".join(f"{name} {value:.3g}" for name, value in values.items() if value is not None)
-            sys.stderr.write(f"round {number + 1}, {module}, {told.seconds:.0f} s: {told.error or words}\n")
-            sys.stderr.flush()
+            take_round(module, told, {}, number + 1)
     return measured
+
+
+def run_each_once(modules: list[str]) -> dict[str, Measured]:
+    """Run every benchmark once with its small sizes, several at a time: its figures say nothing."""
+    measured = {module: Measured() for module in modules}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for module, told in measured.items():
+            pool.submit(take_round, module, told, SMALL.get(module, {}), 1)
+    return measured
+
+
+def take_round(module: str, told: Measured, sizes: dict[str, float], number: int) -> None:
+    """Measure one benchmark once more, and print its figures or why it has none."""
+    started = time.monotonic()
+    try:
+        told.rounds.append(measure(module, sizes))
+    except BenchmarkError as error:
+        told.error = str(error)
+    told.seconds = max(told.seconds, time.monotonic() - started)
+    held = [budget for budget in BUDGETS if budget.module == module]
+    values = {budget.figure: told.median(budget.figure) for budget in held}
+    words = ", ".join(f"{name} {value:.3g}" for name, value in values.items() if value is not None)
+    sys.stderr.write(f"round {number}, {module}, {told.seconds:.0f} s: {told.error or words}\n")
+    sys.stderr.flush()
 
 
 def main(arguments: list[str]) -> int:
@@ -145,7 +158,10 @@ def main(arguments: list[str]) -> int:
     known = list(dict.fromkeys(budget.module for budget in BUDGETS))
     if unknown := [name for name in names if name not in known]:
         raise SystemExit(f"There is no benchmark {unknown[0]!r}. There are: {', '.join(known)}.")
-    measured = measure_all(names or known, 1 if small else RUNS, small)
+    if small:
+        measured = run_each_once(names or known)
+    else:
+        measured = measure_all(names or known, RUNS)
     medians = {
         module: {name: told.median(name) for name in told.rounds[0]} for module, told in measured.items() if told.rounds
     }

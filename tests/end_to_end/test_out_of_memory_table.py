@@ -17,6 +17,7 @@ def test_there_are_twenty_kinds() -> None:
     assert len(KINDS) >= 20
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("kind", [pytest.param(kind, id=kind.name) for kind in KINDS if not kind.is_fast])
 def test_the_cause_is_named_and_the_first_remedy_works_as_it_is_written(kind: Kind, home: Path, tmp_path: Path) -> None:
     found = tried(kind, tmp_path, environment(home))
