@@ -62,8 +62,9 @@ endif
 newest: $(CUDA)/.ready  ## The fast tests of what meets torch, with the newest: its CUDA build, as on a machine without a driver.
 	$(CUDA)/bin/python -m tests.cuda_standin --torch $(CUDA_TORCH_NEWEST) --gpus 0 --program -m $(PYTEST_OPTIONS) --quick $(MEETING_TORCH)
 
+# lint, the wheel and the CUDA builds leave a core idle each.
 check:  ## Everything, but of the tables of programs every fourth row.
-	$(MAKE) --jobs 3 --output-sync lint wheel $(CUDA)/.ready  # each of them leaves a core idle
+	$(MAKE) --jobs 3 --output-sync lint wheel $(CUDA)/.ready
 	$(MAKE) test-all TABLE_SAMPLE=4
 	$(MAKE) bench-once
 	$(MAKE) cuda

@@ -69,7 +69,7 @@ def rounding(words: str) -> Fraction:
 def figures(lines: Iterable[str]) -> tuple[str, str, str, str]:
     text = "\n".join(lines)
     told = re.search(rf"^needs {SIZE}(?: ± {SIZE})? of {SIZE} free$", text, re.MULTILINE)
-    largest = re.search(r"^(largest batch that fits: \d+|not even a batch of 1 fits)$", text, re.MULTILINE)
+    largest = re.search(r"^(largest batch that fits: \d+|even a batch of 1 does not fit)$", text, re.MULTILINE)
     assert told is not None, text
     return told[1], told[3], told[2] or "", "" if largest is None else largest[1]
 
@@ -134,7 +134,7 @@ def check(read: Read, found: Estimate) -> None:
             assert beside - rounding(of or read.free) <= way["card_bytes"]
     largest = document["largest_batch_size"]
     assert read.largest == (
-        "" if largest is None else f"largest batch that fits: {largest}" if largest else "not even a batch of 1 fits"
+        "" if largest is None else f"largest batch that fits: {largest}" if largest else "even a batch of 1 does not fit"
     )
 
 

@@ -47,7 +47,7 @@ RESULT: dict[str, Any] = {
     "what": "Training · mlp · batch 8",
     "compute_only": {"ratio": 2.1, "interval": [2.0, 2.2]},
     "sides": [side("cpu", 0.010), side("cuda:0", 0.012, peak_allocated_bytes=1 << 28, peak_reserved_bytes=1 << 29)],
-    "agreement": {"agrees": True, "words": "Losses agree."},
+    "agreement": {"agrees": True, "words": "The losses match."},
     "resident": {"ratio": 1.9, "interval": [1.8, 2.0], "device": "cuda:0"},
     "sweep": None,
     "repetitions": 30,

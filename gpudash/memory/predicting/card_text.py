@@ -133,7 +133,7 @@ class CardText:
                 return "after releasing its cache"
             return found.source
         if not found.largest_batch_size:
-            return "not even a batch of 1"
+            return "even batch 1 does not fit"
         if found.by_line:
             return f"up to batch ≈ {_roughly(found.largest_batch_size)}"
         return f"up to batch {found.largest_batch_size}"

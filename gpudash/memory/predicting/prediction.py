@@ -251,7 +251,7 @@ class Prediction:
         if size is None:
             return ""
         if not size:
-            return "not even a batch of 1 fits"
+            return "even a batch of 1 does not fit"
         if together is None:
             return f"largest batch that fits: {size}"
         return f"largest batch: {size} per rank, {together} in all"

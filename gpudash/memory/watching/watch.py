@@ -440,7 +440,7 @@ class MemoryWatch:
         holds = f"holds {format_bytes(size)}"
         if self._run is not None:
             if name in self._stepping:
-                return f"gpudash itself, with the run, {holds}."
+                return f"The run in gpudash {holds}."
             return f"gpudash itself {holds}."
         memory = self._memories.get(name)
         if memory is None:

@@ -422,7 +422,7 @@ class Watching:
             return ""
         if self._request.as_cuda:
             return "The script never used the simulated GPU, though it answered as cuda:0."
-        return "The script never used sim:0. If it looks for CUDA, add --as-cuda (in the window: Answers as cuda)."
+        return "The script never used sim:0. If it looks for CUDA, add --as-cuda (in the window: Pretend to be CUDA)."
 
     def _without_cuda(self) -> str:
         """What to do where CUDA is missed, in a sentence."""
@@ -430,9 +430,9 @@ class Watching:
             return ""
         if self._simulated:
             return (
-                "Add --as-cuda (in the window: Answers as cuda), and the simulated GPU is what the script calls cuda."
+                "Add --as-cuda (in the window: Pretend to be CUDA), and the simulated GPU is what the script calls cuda."
             )
-        add = "add --simulate 24GiB --as-cuda (in the window: a card above the plots, Answers as cuda)"
+        add = "add --simulate 24GiB --as-cuda (in the window: a card above the plots, Pretend to be CUDA)"
         return f"Without a GPU a simulated one can answer as cuda: {add}."
 
     def _script_folder(self) -> Path:

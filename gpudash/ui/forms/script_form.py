@@ -58,9 +58,9 @@ LABELS: Mapping[str, str] = {
     "environment": "Environment",
     "python": "Python",
     "simulate": "Runs on",
-    "as_cuda": "Answers as",
+    "as_cuda": "Pretend to be",
     "metric_pattern": "Loss pattern",
-    "memory_history": "Memory history",
+    "memory_history": "Allocations",
 }
 HERE = "this machine"
 """Where a script runs for which no card is simulated."""
@@ -155,8 +155,8 @@ class ScriptForm(QWidget):
         line = self.environment.fontMetrics().lineSpacing()
         self.environment.setFixedHeight(ENVIRONMENT_ROWS * line + LINE_MARGIN_PX)
         self.simulate = CardField()
-        self.as_cuda = QCheckBox("cuda")
-        self.memory_history = QCheckBox("up to 10 % slower")
+        self.as_cuda = QCheckBox("CUDA")
+        self.memory_history = QCheckBox("record each (up to 10 % slower)")
         self._add("file", self.file, self._ask_file)
         self._add("arguments", self.arguments)
         self._add("folder", self.folder, self._ask_folder)

@@ -151,7 +151,7 @@ def test_another_device_that_is_simulated_says_so() -> None:
 def test_no_batch_that_fits_is_said_in_words() -> None:
     assert Prediction(FITS).largest_batch == ""
     assert Prediction(replace(FITS, largest_batch_size=12)).largest_batch == "largest batch that fits: 12"
-    assert Prediction(replace(FITS, largest_batch_size=0)).largest_batch == "not even a batch of 1 fits"
+    assert Prediction(replace(FITS, largest_batch_size=0)).largest_batch == "even a batch of 1 does not fit"
 
 
 def test_the_largest_batch_says_what_it_rests_on() -> None:
@@ -168,7 +168,7 @@ def test_the_largest_batch_says_what_it_rests_on() -> None:
         (4, None, "largest batch that fits: 4"),
         (4, 2048, "largest batch 4, longest sequence 2048"),
         (0, 896, "a batch of 1 fits with up to 896 tokens"),
-        (0, 0, "not even a batch of 1 fits"),
+        (0, 0, "even a batch of 1 does not fit"),
         (None, 896, "longest sequence that fits: 896 tokens"),
         (None, None, ""),
     ],

@@ -132,7 +132,7 @@ def test_the_largest_batch_is_told_per_rank_and_in_all() -> None:
     both = replace(found, largest_batch_size=24, largest_global_batch=48)
     assert Prediction(both).largest_batch == "largest batch: 24 per rank, 48 in all"
     none = replace(found, largest_batch_size=0, largest_global_batch=0)
-    assert Prediction(none).largest_batch == "not even a batch of 1 fits"
+    assert Prediction(none).largest_batch == "even a batch of 1 does not fit"
 
 
 def test_a_rank_that_has_to_release_its_cache_says_so() -> None:

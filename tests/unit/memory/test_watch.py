@@ -155,7 +155,7 @@ def test_with_no_run_on_a_warning_says_what_holds_the_memory_and_stops_nothing()
     watch.observe(Sample(0.0, "process", GPU, {"pid": os.getpid(), "name": "python", "memory_bytes": 22 * GIB}))
     watch.observe(Sample(0.1, "allocator", "cuda:0", {"allocated_bytes": GIB, "reserved_bytes": 21 * GIB}))
     (warning,) = told(watch, [gpu(0.1, 23 * GIB)])
-    assert "gpudash itself, with the run, holds 22.0 GiB. Stop the run, free the cache, or close" in warning.text
+    assert "The run in gpudash holds 22.0 GiB. Stop the run, free the cache, or close" in warning.text
     watch.observe_event(ended(0.2))
     now = watch.standing(warning, None)
     assert now is not None and now.actions == ("free_cache", "save_recording")
@@ -196,7 +196,7 @@ def test_our_own_process_is_not_named_like_a_stranger() -> None:
     watch.observe(Sample(0.0, "process", None, {"pid": os.getpid(), "name": "python", "memory_bytes": GIB}))
     watch.observe(Sample(1.0, "process", None, {"pid": os.getpid(), "name": "python", "memory_bytes": 8 * GIB}))
     (warning,) = told(watch, [host(1.1, 15 * GIB)])
-    assert "gpudash itself, with the run, holds 8.00 GiB." in warning.text
+    assert "The run in gpudash holds 8.00 GiB." in warning.text
 
 
 def ramp(start: float, rate: float, seconds: float, begin_s: float = 3.0, step_s: float = 0.25) -> list[Sample]:

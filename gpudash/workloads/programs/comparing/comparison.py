@@ -695,11 +695,11 @@ def of_losses(
         same = "agree"
     if largest:
         text = (
-            f"Losses {same}: the largest difference over the first {len(pairs)} steps is {largest:.1e} of the loss, "
+            f"The losses {same}: the largest difference over the first {len(pairs)} steps is {largest:.1e} of the loss, "
             f"and {precision} lets {allowed:.0e} pass."
         )
     else:
-        text = f"Losses agree: they are equal over the first {len(pairs)} steps."
+        text = f"The losses match over the first {len(pairs)} steps."
     return Agreement(largest <= allowed, text, largest, allowed, loss, accuracy)
 
 

@@ -160,7 +160,7 @@ def about(value: float, width: float = 0.02) -> Ratio:
 
 def measured(ratio: Ratio | float, first: SideFigures = CPU, second: SideFigures = GPU, **more: object) -> Measured:
     found = ratio if isinstance(ratio, Ratio) else about(ratio)
-    figures = {"compute_only": found, "agreement": Agreement(True, "Losses agree."), **more}
+    figures = {"compute_only": found, "agreement": Agreement(True, "The losses match."), **more}
     return Measured(first, second, found, **figures)  # type: ignore[arg-type]
 
 
