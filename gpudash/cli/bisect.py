@@ -14,11 +14,8 @@ from gpudash.cli.terminal.output import (
     Exit,
     RequestError,
     RequestInterruptedError,
-    numbers,
-    plain_table,
     print_json,
     print_notice,
-    print_table,
     stdout,
 )
 from gpudash.units import format_bytes, format_change, parse_share, parse_size
@@ -38,6 +35,14 @@ MOST_SUSPECTS = 10
 """Commits that are named where it cannot be told which one it was."""
 
 FOLLOWED_STEPS = 3
+
+ROWS_AROUND = 6
+"""Rows of a hunk that are shown on either side of a line that grew: some hunks have hundreds."""
+
+LEFT_OUT = " …"
+
+LONGEST_TEXT = 100
+"""Characters that are shown of a line of code."""
 
 
 def bisect(
@@ -231,12 +236,13 @@ def _print_lines(found: "Found") -> None:
     if not found.lines:
         console.print("No line of the program accounts for it.")
         return
-    table = plain_table("line that allocated", *numbers("before", "after", "change"), "what stands there")
-    for line in found.lines:
-        change = format_change(line.difference)
-        table.add_row(_place(line), format_bytes(line.before_bytes), format_bytes(line.after_bytes), change, line.text)
     console.print()
-    print_table(table, console, spared=("before", "after"), cut=("what stands there",))
+    console.print("At the peak, by the line that allocated:")
+    for line in found.lines:
+        sizes = f"{format_bytes(line.before_bytes)} before, {format_bytes(line.after_bytes)} after"
+        console.print(f"  {format_change(line.difference):>11}  {_place(line)}  ({sizes})", soft_wrap=True)
+        if line.text:
+            console.print(f"  {'':>11}  {line.text[:LONGEST_TEXT]}", soft_wrap=True)
     touched = [line.hunk for line in found.lines if line.hunk is not None]
     hunks = list(dict.fromkeys(touched)) or list(found.hunks)
     if not hunks:
@@ -246,9 +252,36 @@ def _print_lines(found: "Found") -> None:
     for hunk in hunks:
         console.print()
         console.print(hunk.new_file or hunk.old_file, style="bold", soft_wrap=True)
-        for text in hunk.text.splitlines():
+        for text in excerpt(hunk, [line.line for line in found.lines if line.hunk == hunk]):
             console.print(text, soft_wrap=True, style={"+": "green", "-": "red"}.get(text[:1], ""))
     console.print()
+
+
+def excerpt(hunk: "Hunk", lines: Sequence[int]) -> list[str]:
+    """The rows of a hunk around some of its lines; the beginning where none are given.
+
+    Args:
+        hunk: a piece of a difference.
+        lines: of the later commit, counted from 1.
+    """
+    head, *rows = hunk.text.splitlines()
+    number = hunk.new_start
+    wanted: set[int] = set()
+    for place, row in enumerate(rows):
+        if row.startswith("-"):
+            continue
+        if number in lines:
+            wanted |= set(range(place - ROWS_AROUND, place + ROWS_AROUND + 1))
+        number += 1
+    if not lines:
+        wanted = set(range(4 * ROWS_AROUND))
+    shown = [head]
+    for place, row in enumerate(rows):
+        if place in wanted:
+            shown.append(row)
+        elif shown[-1] != LEFT_OUT:
+            shown.append(LEFT_OUT)
+    return shown
 
 
 def _place(line: "ChangedLine") -> str:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from gpudash.session.predicting.bisecting.repository import Hunk
 
 MOST_LINES = 8
 """Lines that are named, those that grew most."""
+
+ALIKE = 0.7
+"""How much of two lines has to agree (`difflib.SequenceMatcher.ratio`) for the one to be the other, edited."""
 
 LEAST_SHARE = 0.02
 """Part of the whole change below which a line is not named."""
@@ -66,12 +70,11 @@ def mapped(file: str, line: int, hunks: Sequence[Hunk]) -> tuple[str, int] | Non
         first = hunk.old_start + (not hunk.old_count)
         if line < first:
             continue
-        inside = line - first
-        if inside < hunk.old_count:
-            # A changed line stands for the one in its place; those that have none in their place are gone.
-            if inside < hunk.new_count:
-                return name, hunk.new_start + inside
-            return None
+        if line < first + hunk.old_count:
+            place = _in_place_of(hunk, line - first)
+            if place is None:
+                return None
+            return name, hunk.new_start + place
         shift = hunk.new_start + (hunk.new_count or 1) - (hunk.old_start + (hunk.old_count or 1))
     if not name:
         return None
@@ -107,12 +110,31 @@ def changed_lines(
     return sorted((one for one in found if one.difference), key=lambda one: -abs(one.difference))
 
 
-def told(lines: Sequence[ChangedLine], *, lowered: bool) -> list[ChangedLine]:
-    """Those of ``lines`` that explain a peak that rose, or fell: the largest, without what is negligible."""
-    sign = -1 if lowered else 1
-    matching = [one for one in lines if one.difference * sign > 0]
-    whole = sum(abs(one.difference) for one in matching)
-    return [one for one in matching if abs(one.difference) >= LEAST_SHARE * whole][:MOST_LINES]
+def largest(lines: Sequence[ChangedLine]) -> list[ChangedLine]:
+    """Those of ``lines`` that explain the change, the largest: without what is negligible beside the rest.
+
+    Lines that hold less are among them where others hold more: code that was written anew is gone in one place and
+    there in another.
+    """
+    whole = sum(abs(one.difference) for one in lines)
+    return [one for one in lines if abs(one.difference) >= LEAST_SHARE * whole][:MOST_LINES]
+
+
+def _in_place_of(hunk: Hunk, place: int) -> int | None:
+    """Which line of a hunk, counted from 0, stands for one that it takes away; ``None`` where none does."""
+    # As many lines as before are most often the same lines, edited.
+    if hunk.old_count == hunk.new_count:
+        return place
+    # Else a line that moved, was indented or edited is known by its text, where one alone is like it.
+    texts = hunk.text.splitlines()[1:]
+    old = [text[1:].strip() for text in texts if text.startswith("-")]
+    new = [text[1:].strip() for text in texts if text.startswith("+")]
+    if place >= len(old):
+        return None
+    alike = get_close_matches(old[place], new, n=2, cutoff=ALIKE)
+    if not alike or new.count(alike[0]) > 1 or old.count(old[place]) > 1:
+        return None
+    return new.index(alike[0])
 
 
 def _by_line(sizes: Mapping[str, int]) -> dict[tuple[str, int], int]:

@@ -125,10 +125,10 @@ class PeakFinder:
 
     Args:
         repository: of the commits.
+        checkout: where their files are put.
         subject: what is run.
         newest: the last commit; a file that it lacks is the user's own and stays the same at every commit.
         interrupted: whether the user wants no answer any more.
-        notice: is given sentences for the user.
 
     Attributes:
         counted: how many commits were asked about.
@@ -142,15 +142,15 @@ class PeakFinder:
     def __init__(
         self,
         repository: Repository,
+        checkout: Checkout,
         subject: Subject,
         newest: Commit,
         interrupted: Callable[[], bool],
-        notice: Callable[[str], None],
     ) -> None:
         self._repository = repository
+        self._checkout = checkout
         self._newest = newest
         self._interrupted = interrupted
-        self._notice = notice
         self._answers: dict[str, Answer] = {}
         self.counted = 0
         self.kept = 0
@@ -159,7 +159,7 @@ class PeakFinder:
         self._subject = replace(subject, command=self._command(subject), callable=self._callable(subject))
         self._versions = _versions(self._interpreter())
 
-    def at(self, commit: Commit, checkout: Checkout) -> Answer:
+    def at(self, commit: Commit) -> Answer:
         """The answer of a commit; one that was asked before is not asked again.
 
         Raises:
@@ -171,11 +171,11 @@ class PeakFinder:
             return known
         answer = self._kept_answer(commit)
         if answer is None:
-            checkout.move_to(commit)
+            self._checkout.move_to(commit)
             if self.measures:
-                answer = self._measured(checkout)
+                answer = self._measured()
             else:
-                answer = self._predicted(checkout)
+                answer = self._predicted()
             if self._interrupted():
                 raise KeyboardInterrupt
             if not answer.passing:
@@ -211,17 +211,18 @@ class PeakFinder:
     def _check_word(self, word: str, folder: Path) -> None:
         """Refuse a file of the tree that no commit has: beside it Python would find the tree's modules."""
         path = folder / word.partition("::")[0]
-        with suppress(OSError, ValueError):
-            if word.endswith(".py") and path.is_file() and self._is_within(path) and not self._is_in_commits(path):
-                raise BisectError(
-                    f"{word} is not in the commit {self._newest.short}.",
-                    "Commit it, move it out of the repository, or name a function of it by --callable.",
-                )
-            if Path(word).is_absolute() and self._is_within(path) and self._is_in_commits(path):
-                raise BisectError(
-                    f"{word} is the file of your own tree, which stays the same at every commit.",
-                    f"Name it from {folder}.",
-                )
+        if not _is_file(path) or not self._is_within(path):
+            return
+        in_commits = self._is_in_commits(path)
+        if word.endswith(".py") and not in_commits:
+            raise BisectError(
+                f"{word} is not in the commit {self._newest.short}.",
+                "Commit it, move it out of the repository, or name a function of it by --callable.",
+            )
+        if Path(word).is_absolute() and in_commits:
+            raise BisectError(
+                f"{word} is the file of your own tree, which stays the same at every commit.", f"Name it from {folder}."
+            )
 
     def _callable(self, subject: Subject) -> str:
         """The callable, with a file that the newest commit lacks by its whole path."""
@@ -257,12 +258,13 @@ class PeakFinder:
             return str(beside)
         return ""
 
-    def _predicted(self, checkout: Checkout) -> Answer:
+    def _predicted(self) -> Answer:
+        tree = self._checkout.folder
         subject = self._subject
         command = list(subject.command)
         if subject.callable:
             command = [subject.python, str(callable_program.__file__), subject.callable, str(subject.steps)]
-        folder = checkout.folder / self._inside
+        folder = tree / self._inside
         if not folder.is_dir():
             return Answer(problem=f"It has no folder {self._inside}.")
         question = ProgramQuestion(
@@ -272,29 +274,31 @@ class PeakFinder:
             time_limit_s=subject.time_limit_s,
             alternatives=False,
             folder=folder,
-            environment=self._environment(checkout.folder),
+            environment=self._environment(tree),
             is_quiet=True,
         )
         try:
             found = predict_program(question, self._interrupted, logger.info)
         except ValueError as error:
-            raise BisectError(str(error)) from None
+            # Such as a script that an old commit has not got.
+            return Answer(problem=str(error).replace(str(tree), "it"))
         if found.estimate is None or found.estimate.peak_allocated_bytes is None:
             problem = found.problem
             if problem is None:
                 return Answer(problem="Nothing could be predicted.")
             text = f"{problem.message} {problem.remedy}".strip()
-            return Answer(problem=text.replace(str(checkout.folder) + "/", ""), passing=problem.kind in LATER)
-        lines = {self._place(place, folder, checkout.folder): size for place, size in found.estimate.by_line.items()}
+            return Answer(problem=text.replace(str(tree) + "/", ""), passing=problem.kind in LATER)
+        lines = {self._place(place, folder, tree): size for place, size in found.estimate.by_line.items()}
         return Answer({"": Peak(found.estimate.peak_allocated_bytes, lines)})
 
-    def _measured(self, checkout: Checkout) -> Answer:
+    def _measured(self) -> Answer:
         """What the plug-in of pytest tells of the tests that have a budget or measure."""
-        report = checkout.folder.parent / "gpu-memory.json"
+        tree = self._checkout.folder
+        report = tree.parent / "gpu-memory.json"
         report.unlink(missing_ok=True)
         command = [*self._subject.command, f"--gpu-memory-report={report}"]
-        output = checkout.folder.parent / "output"
-        code = self._run(command, checkout, output)
+        output = tree.parent / "output"
+        code = self._run(command, output)
         printed = read_regular(output, MOST_FILE_BYTES).decode("utf-8", "replace")
         last = next((line.strip() for line in reversed(printed.splitlines()) if line.strip()), "nothing")
         if "unrecognized arguments: --gpu-memory-report" in printed:
@@ -316,13 +320,14 @@ class PeakFinder:
             return Answer(problem=f"pytest ended with exit code {code}, and the last that it said is: {last}")
         return Answer(peaks)
 
-    def _run(self, command: Sequence[str], checkout: Checkout, output: Path) -> int:
-        folder = checkout.folder / self._inside
+    def _run(self, command: Sequence[str], output: Path) -> int:
+        tree = self._checkout.folder
+        folder = tree / self._inside
         with output.open("wb") as printed:
             process = subprocess.Popen(
                 command,
                 cwd=folder,
-                env=self._environment(checkout.folder),
+                env=self._environment(tree),
                 stdin=subprocess.DEVNULL,
                 stdout=printed,
                 stderr=subprocess.STDOUT,
@@ -398,6 +403,13 @@ class PeakFinder:
         except OSError as error:
             # A search goes on without: the next one takes longer.
             logger.warning("an answer was not kept: %s", error)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        return False  # a word of a command may be too long for a name
 
 
 def _versions(python: str) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import isqrt
+from typing import Protocol
 
-from gpudash.session.predicting.bisecting.changed_lines import ChangedLine, changed_lines, told
+from gpudash.session.predicting.bisecting.changed_lines import ChangedLine, changed_lines, largest
 from gpudash.session.predicting.bisecting.peaks import Answer, Peak, PeakFinder, Subject
-from gpudash.session.predicting.bisecting.repository import BisectError, Checkout, Commit, Hunk, Repository
+from gpudash.session.predicting.bisecting.repository import BisectError, Commit, Hunk, Repository
 from gpudash.telemetry.comparing.baseline import TOLERANCE
 from gpudash.units import format_bytes
 
@@ -121,12 +122,11 @@ def bisect(
     first = repository.commit(good)
     last = repository.commit(bad)
     _check_order(repository, first, last, good, bad)
-    finder = PeakFinder(repository, subject, last, interrupted, notice)
     if repository.is_dirty:
         notice("Changes of the working tree that are in no commit are left out: only commits are compared.")
-    search = _Search(repository, finder, interrupted, notice, lowered=lowered)
     with repository.checkout(last) as checkout:
-        return search.run(first, last, threshold, checkout)
+        finder = PeakFinder(repository, checkout, subject, last, interrupted)
+        return Search(repository, finder, notice, lowered=lowered).run(first, last, threshold)
 
 
 def _check_order(repository: Repository, first: Commit, last: Commit, good: str, bad: str) -> None:
@@ -148,33 +148,51 @@ def _check_order(repository: Repository, first: Commit, last: Commit, good: str,
     raise BisectError(f"{good} is not in the history of {bad}.", remedy)
 
 
-class _Search:
-    """One search; see `bisect`."""
+class Peaks(Protocol):
+    """Who knows the peak at a commit; `PeakFinder` has the words of each."""
+
+    counted: int
+    kept: int
+    measures: bool
+
+    def at(self, commit: Commit) -> Answer:
+        """The answer of a commit."""
+
+    def predict_instead(self) -> None:
+        """Go on without the tests' own peaks."""
+
+
+class Search:
+    """One search; see `bisect`.
+
+    Args:
+        repository: with the history.
+        finder: knows the peaks.
+        notice, lowered: as of `bisect`.
+    """
 
     def __init__(
-        self,
-        repository: Repository,
-        finder: PeakFinder,
-        interrupted: Callable[[], bool],
-        notice: Callable[[str], None],
-        *,
-        lowered: bool,
+        self, repository: Repository, finder: Peaks, notice: Callable[[str], None], *, lowered: bool = False
     ) -> None:
         self._repository = repository
         self._finder = finder
-        self._interrupted = interrupted
         self._notice = notice
         self._lowered = lowered
         self._skipped: dict[str, Skipped] = {}
         self._test = ""
 
-    def run(self, first: Commit, last: Commit, threshold: Threshold, checkout: Checkout) -> Found:
-        after_all = self._end(last, checkout)
+    def run(self, first: Commit, last: Commit, threshold: Threshold) -> Found:
+        """Search between two commits, of which the second has the first in its history.
+
+        Raises:
+            BisectError: as `bisect`.
+        """
+        after_all = self._end(last)
         if self._finder.measures and not after_all.peaks:
             self._notice("No test of it measures its GPU memory; the whole is predicted as a program instead.")
             self._finder.predict_instead()
-            after_all = self._end(last, checkout)
-        before_all = self._end(first, checkout)
+            after_all = self._end(last)
+        before_all = self._end(first)
         self._test, others = self._choose(before_all, after_all, first, last)
         lowest = before_all.peaks[self._test]
         highest = after_all.peaks[self._test]
@@ -192,7 +210,7 @@ class _Search:
         commits = len(suspects)
         while (chosen := self._next(suspects, raised)) is not None:
             commit = self._repository.commit(chosen)
-            peak = self._peak(commit, checkout)
+            peak = self._peak(commit)
             if peak is None:
                 continue
             if is_changed(peak):
@@ -203,7 +221,7 @@ class _Search:
             word = "changed" if is_changed(peak) else "as before"
             left = _count(len(suspects) - 1, "commit")
             self._notice(f"{commit.short} {format_bytes(peak.bytes)}, {word}; {left} left to tell.")
-        found = self._told(raised, others_of, suspects, checkout)
+        found = self._told(raised, others_of, suspects)
         return replace(
             found,
             test=self._test,
@@ -215,9 +233,9 @@ class _Search:
             measured=self._finder.measures,
         )
 
-    def _end(self, commit: Commit, checkout: Checkout) -> Answer:
+    def _end(self, commit: Commit) -> Answer:
         """The answer at one of the two ends, which has to be."""
-        answer = self._finder.at(commit, checkout)
+        answer = self._finder.at(commit)
         if answer.problem:
             raise BisectError(f"At {commit.short} there is no peak. {answer.problem}")
         for name, peak in answer.peaks.items():
@@ -270,9 +288,9 @@ class _Search:
             )
         return max(1, int(HALF * change))
 
-    def _peak(self, commit: Commit, checkout: Checkout) -> Peak | None:
+    def _peak(self, commit: Commit) -> Peak | None:
         """The peak at a commit; ``None`` where there is none, which skips it."""
-        answer = self._finder.at(commit, checkout)
+        answer = self._finder.at(commit)
         peak = answer.peaks.get(self._test)
         if peak is None:
             reason = answer.problem or f"It has no {self._test}."
@@ -287,19 +305,19 @@ class _Search:
             return away(left, raised.hash)
         return next((one for one in left if one != raised.hash), None)
 
-    def _told(self, raised: Commit, others: Sequence[Commit], suspects: Sequence[str], checkout: Checkout) -> Found:
+    def _told(self, raised: Commit, others: Sequence[Commit], suspects: Sequence[str]) -> Found:
         """The answer, once nothing is left to ask."""
-        after = self._finder.at(raised, checkout).peaks[self._test]
+        after = self._finder.at(raised).peaks[self._test]
         if len(suspects) > 1:
             previous = others[-1]
-            before = self._finder.at(previous, checkout).peaks[self._test]
+            before = self._finder.at(previous).peaks[self._test]
             named = [self._repository.commit(one) for one in suspects]
             return Found(None, previous, before, after, suspects=named)
-        previous, before = self._before(raised, others, checkout)
+        previous, before = self._before(raised, others)
         commit = raised
         plain = self._repository.hunks(previous, commit, around=0)
         shown = self._repository.hunks(previous, commit, around=AROUND)
-        lines = told(changed_lines(before.lines, after.lines, plain, shown), lowered=self._lowered)
+        lines = largest(changed_lines(before.lines, after.lines, plain, shown))
         lines = [self._with_text(line, previous, commit) for line in lines]
         hunks: list[Hunk] = []
         if not any(line.hunk for line in lines):
@@ -307,17 +325,17 @@ class _Search:
             hunks = [hunk for hunk in shown if hunk.text and {hunk.new_file, hunk.old_file} & files][:MOST_HUNKS]
         return Found(commit, previous, before, after, lines=lines, hunks=hunks)
 
-    def _before(self, raised: Commit, others: Sequence[Commit], checkout: Checkout) -> tuple[Commit, Peak]:
+    def _before(self, raised: Commit, others: Sequence[Commit]) -> tuple[Commit, Peak]:
         """The commit before, and its peak: the parent, or where that has none the last that was as before."""
         parents = [self._repository.commit(one) for one in raised.parents]
         known = {one.hash for one in others}
         # Of a merge, the parent that was asked already.
         ordered = sorted(parents, key=lambda one: one.hash not in known)
         if ordered:
-            peak = self._peak(ordered[0], checkout)
+            peak = self._peak(ordered[0])
             if peak is not None:
                 return ordered[0], peak
-        return others[-1], self._finder.at(others[-1], checkout).peaks[self._test]
+        return others[-1], self._finder.at(others[-1]).peaks[self._test]
 
     def _with_text(self, line: ChangedLine, previous: Commit, commit: Commit) -> ChangedLine:
         """A line with what stands there."""
