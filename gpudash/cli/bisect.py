@@ -246,9 +246,9 @@ def _print_lines(found: "Found") -> None:
     touched = [line.hunk for line in found.lines if line.hunk is not None]
     hunks = list(dict.fromkeys(touched)) or list(found.hunks)
     if not hunks:
-        console.print("The commit touches no file that these lines are in: what they are given has changed.")
+        console.print("The commit touches none of these lines: what they are given has changed.")
     elif not touched:
-        console.print("The commit touches none of these lines; of their files it changes:")
+        console.print("The commit touches none of these lines; among what it changes is:")
     for hunk in hunks:
         console.print()
         console.print(hunk.new_file or hunk.old_file, style="bold", soft_wrap=True)

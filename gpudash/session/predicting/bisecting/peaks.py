@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -116,8 +117,8 @@ class Subject:
         """Whether the command is pytest's."""
         if not self.command:
             return False
-        names = [Path(word).name for word in self.command[:4]]
-        return names[0] in ("pytest", "py.test") or ("-m" in names and "pytest" in names[names.index("-m") :])
+        by_name = Path(self.command[0]).name in ("pytest", "py.test")
+        return by_name or ("-m", "pytest") in pairwise(self.command)
 
 
 class PeakFinder:
@@ -308,7 +309,10 @@ class PeakFinder:
             )
         if not report.exists():
             return Answer(problem=f"pytest ended with exit code {code}, and the last that it said is: {last}")
-        tests = json.loads(read_regular_text(report, MOST_FILE_BYTES))["tests"]
+        try:
+            tests = json.loads(read_regular_text(report, MOST_FILE_BYTES))["tests"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return Answer(problem="What its tests took cannot be read.")
         peaks = {}
         for test in tests:
             # One that failed for another reason may have failed before it came to its peak.

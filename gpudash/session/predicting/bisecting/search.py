@@ -21,7 +21,7 @@ AROUND = 3
 """Unchanged lines that are shown around changed ones, as git does."""
 
 MOST_HUNKS = 3
-"""Of files whose lines grew, that are shown where the commit touches none of these lines."""
+"""That are shown where the commit touches none of the lines: of their files, else of any of Python."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Found:
         test: whose peaks they are; "" of a program.
         other_tests: whose peaks changed between the two ends as well.
         lines: that account for the change, the largest first.
-        hunks: of files of `lines`, where the commit touches none of these lines.
+        hunks: some of what the commit changes, where it touches none of `lines`: of their files, else of any.
         suspects: hashes of commits of which one changed the peak, where it cannot be told which.
         skipped: commits without an answer.
         commits: how many were searched.
@@ -322,7 +322,9 @@ class Search:
         hunks: list[Hunk] = []
         if not any(line.hunk for line in lines):
             files = {line.file for line in lines}
-            hunks = [hunk for hunk in shown if hunk.text and {hunk.new_file, hunk.old_file} & files][:MOST_HUNKS]
+            own = [hunk for hunk in shown if hunk.text and {hunk.new_file, hunk.old_file} & files]
+            # What a line is given may come from anywhere.
+            hunks = (own or [hunk for hunk in shown if hunk.text and hunk.new_file.endswith(".py")])[:MOST_HUNKS]
         return Found(commit, previous, before, after, lines=lines, hunks=hunks)
 
     def _before(self, raised: Commit, others: Sequence[Commit]) -> tuple[Commit, Peak]:

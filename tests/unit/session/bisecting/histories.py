@@ -13,7 +13,7 @@ from gpudash.session.predicting.bisecting.repository import Commit, Repository
 PEOPLE = {
     f"GIT_{role}_{what}": value
     for role in ("AUTHOR", "COMMITTER")
-    for what, value in (("NAME", "Ada"), ("EMAIL", "ada@example.org"), ("DATE", "2026-01-02T03:04:05+00:00"))
+    for what, value in (("NAME", "Ada"), ("EMAIL", "ada@example.org"), ("DATE", "2026-01-02T03:04:05+01:00"))
 }
 PLAIN = {**PEOPLE, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
 
