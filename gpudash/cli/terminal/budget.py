@@ -3,6 +3,7 @@
 Annotations are evaluated, as in `gpudash.cli.terminal.flags`.
 """
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,14 +13,19 @@ from cyclopts import Parameter
 from gpudash.cli.terminal.flags import CardSize, parse_tolerance
 from gpudash.cli.terminal.output import RequestError, numbers, one_line, plain_table, print_table, stdout
 from gpudash.devices.names import shown_name
+from gpudash.system.foreign_files import read_regular_text
 from gpudash.units import SizeScale, format_bytes
 
 if TYPE_CHECKING:
     from gpudash.memory.predicting.estimate import Estimate
     from gpudash.telemetry.comparing.baseline import Footprint, FootprintChange
+    from gpudash.telemetry.comparing.budget_report import CheckedBudget
 
 
 BUDGET = Parameter(group="A budget")
+
+MOST_SOURCE_BYTES = 4 * 2**20
+"""Of a file of code in which a function is looked for."""
 
 
 @Parameter(name="*")
@@ -40,6 +46,13 @@ class BudgetOptions:
     write_baseline: Annotated[Path | None, Parameter(negative=""), BUDGET] = None
     """Store what the run needs in this file, beside what it has of other workloads."""
 
+    junit: Annotated[Path | None, Parameter(negative=""), BUDGET] = None
+    """Write the verdict as a JUnit file, which CI servers read."""
+
+    sarif: Annotated[Path | None, Parameter(negative=""), BUDGET] = None
+    """Write what is beyond the budget as a SARIF file, for code scanning: at the line that allocates most, or at the
+    function that was named."""
+
     def refuse_budget(self, why: str) -> None:
         """Say that what is asked has no budget, where one was given.
 
@@ -50,6 +63,7 @@ class BudgetOptions:
             RequestError: when one was.
         """
         given = {"--max": self.max, "--baseline": self.baseline, "--write-baseline": self.write_baseline}
+        given |= {"--junit": self.junit, "--sarif": self.sarif}
         named = [flag for flag, value in given.items() if value is not None]
         if named:
             raise RequestError(f"{why}, so that {named[0]} does not apply.", f"Leave {named[0]} out.")
@@ -68,7 +82,7 @@ class BudgetOptions:
         if self.tolerance is not None:
             share = parse_tolerance(self.tolerance)
         if self.baseline is None and self.write_baseline is None:
-            return Budget(self.max)
+            return Budget(self.max, junit=self.junit, sarif=self.sarif)
         from gpudash.telemetry.comparing.baseline import TOLERANCE, BaselineError, read_baselines
 
         try:
@@ -81,7 +95,8 @@ class BudgetOptions:
             raise RequestError(str(error), "--write-baseline FILE writes one.") from None
         except OSError as error:
             raise RequestError(f"{self.write_baseline} cannot be written: {error.strerror}.") from None
-        return Budget(self.max, self.baseline, stored, TOLERANCE if share is None else share, self.write_baseline)
+        tolerance = TOLERANCE if share is None else share
+        return Budget(self.max, self.baseline, stored, tolerance, self.write_baseline, self.junit, self.sarif)
 
 
 @dataclass(frozen=True)
@@ -93,6 +108,7 @@ class Budget:
         file, stored: a baseline and what it has by workload; ``None`` without one.
         tolerance: as of `FootprintChange`.
         target: where the prediction is to be stored.
+        junit, sarif: files that the verdict is written to.
     """
 
     most: int | None = None
@@ -100,13 +116,35 @@ class Budget:
     stored: "dict[str, Footprint] | None" = None
     tolerance: float = 0.0
     target: Path | None = None
+    junit: Path | None = None
+    sarif: Path | None = None
 
     def judge(self, estimate: "Estimate") -> "Judged":
         """The verdict on a prediction, which is stored where that was asked for.
 
         Raises:
-            RequestError: when the baseline knows nothing of the workload, or the prediction cannot be stored.
+            RequestError: when the baseline knows nothing of the workload, or the prediction or a report cannot be
+                stored.
         """
+        judged = self._judged(estimate)
+        self._write_reports(judged, estimate)
+        return judged
+
+    def _write_reports(self, judged: "Judged", estimate: "Estimate") -> None:
+        if self.junit is None and self.sarif is None:
+            return
+        from gpudash.telemetry.comparing.budget_report import junit_text, sarif_text, write_text
+
+        checks = [_checked(judged, estimate)]
+        try:
+            if self.junit is not None:
+                write_text(self.junit, junit_text(checks, "gpudash estimate"))
+            if self.sarif is not None:
+                write_text(self.sarif, sarif_text(checks))
+        except ValueError as error:
+            raise RequestError(str(error), "Name another file.") from None
+
+    def _judged(self, estimate: "Estimate") -> "Judged":
         needed, sentences, change = estimate.needed_bytes, [], None
         if estimate.model is None:
             name = estimate.workload
@@ -154,6 +192,53 @@ class Budget:
             write_baselines(target, {workload: now})
         except BaselineError as error:
             raise RequestError(str(error), "Name another file.") from None
+
+
+def _checked(judged: "Judged", estimate: "Estimate") -> "CheckedBudget":
+    """A judged prediction as the reports have it."""
+    from gpudash.telemetry.comparing.budget_report import CheckedBudget, Outcome
+
+    outcome: Outcome = "passed"
+    stored = None
+    if judged.change is not None:
+        stored = judged.change.before.bytes
+        if judged.change.grown:
+            outcome = "grown"
+    if judged.within is False:
+        outcome = "over"
+    needed = estimate.needed_bytes or 0
+    file, line = _place(estimate)
+    return CheckedBudget(
+        name=estimate.workload,
+        outcome=outcome,
+        message=" ".join(judged.sentences) or f"{estimate.workload} needs {format_bytes(needed)}.",
+        peak_bytes=estimate.peak_allocated_bytes or 0,
+        needed_bytes=needed,
+        allowed_bytes=judged.most,
+        stored_bytes=stored,
+        file=file,
+        line=line,
+        lines=estimate.by_line,
+    )
+
+
+def _place(estimate: "Estimate") -> tuple[str, int]:
+    """Where a reader should look: the line that holds most, else the function that was named; "" and 0 without one."""
+    for place in estimate.by_line:
+        file, _, number = place.partition(", in ")[0].rpartition(":")
+        if number.isdecimal():
+            return file, int(number)
+    file, _, function = estimate.workload.rpartition(":")
+    if not file.endswith(".py"):
+        return "", 0
+    try:
+        source = read_regular_text(file, MOST_SOURCE_BYTES)
+    except OSError:
+        return file, 1
+    for line, text in enumerate(source.splitlines(), 1):
+        if re.match(rf"\s*(async\s+)?def\s+{re.escape(function)}\b", text):
+            return file, line
+    return file, 1
 
 
 def _beyond(workload: str, needed: int | None, most: int) -> str:

@@ -8,6 +8,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "gpudash run training --simulate 8GiB",
         "gpudash watch -- python train.py",
     ),
+    "bisect": (
+        "gpudash bisect v1.2 HEAD -- python -m pytest tests/test_memory.py",
+        "gpudash bisect HEAD~200 HEAD --callable bench.py:build --simulate h100",
+        "gpudash bisect v1.2 HEAD --raised-by 5% -- python train.py",
+    ),
     "devices": ("gpudash devices", "gpudash devices --known", "gpudash devices --simulate h100 --json"),
     "monitor": (
         "gpudash monitor",

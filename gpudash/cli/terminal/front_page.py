@@ -34,6 +34,11 @@ class ListedCommand(NamedTuple):
 
 
 COMMANDS = {
+    "bisect": ListedCommand(
+        "gpudash.cli.bisect:bisect",
+        "Find the commit that raised the peak of GPU memory, and the line that did: gpudash bisect [OPTIONS] GOOD BAD "
+        "-- python train.py",
+    ),
     "compare": ListedCommand(
         "gpudash.cli.recordings.compare:compare",
         "Compare two recorded runs: every figure as B minus A, with the noise of both, and what was asked of each.",

@@ -65,7 +65,7 @@ class Estimates:
 
     def empty_target(self, card: SimulatedCard) -> Target:
         """What there is room for on a simulated card with nothing on it."""
-        return _empty(card, self._machine.simulated.settings)
+        return empty_target(card, self._machine.simulated.settings)
 
     def used_bytes(self, device: str) -> int | None:
         """How much of a device is in use, by which a workload may choose its size; ``None`` without a reading.
@@ -180,7 +180,7 @@ class Estimates:
         Raises:
             RuntimeError: when the session is closed.
         """
-        target = _plain(_empty(card, self._machine.simulated.settings))
+        target = _plain(empty_target(card, self._machine.simulated.settings))
         message: dict[str, Any] = {"target": target, "elsewhere": [], "used_bytes": 0, "ranks": []}
         message |= {"alternatives": False, "timeline": False}
         if isinstance(spec, ModelSpec):
@@ -378,7 +378,7 @@ def _simulated(device: Device, machine: Machine) -> Target:
     )
 
 
-def _empty(card: SimulatedCard, settings: AllocatorSettings) -> Target:
+def empty_target(card: SimulatedCard, settings: AllocatorSettings) -> Target:
     """A card that is only thought of, simulated, with nothing on it."""
     size = size_of(card)
     gpu = simulated_gpu(0, card)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,22 @@ MOST_SOURCE_BYTES = 4 * 2**20
 
 FAR_OFF = 0.01
 """Part of the peak that a history may miss and still tell what filled it."""
+
+
+@dataclass(frozen=True)
+class HeldLine:
+    """A line of code, and what it had allocated that is there at the peak.
+
+    Attributes:
+        file, line: where it stands.
+        bytes: that it holds.
+        name: of the part of a `Footprint` that it is in.
+    """
+
+    file: str
+    line: int
+    bytes: int
+    name: str
 
 
 class MeasuredPiece:
@@ -166,6 +183,25 @@ class GpuMemory:
             parts = {"category": dict(found.by_category), "line": lines, **parts}
         return Footprint(self.peak_bytes, parts, self._measured.label)
 
+    def lines(self, root: Path) -> list[HeldLine]:
+        """What lines of code hold at the peak, most first; none where no history was kept.
+
+        Args:
+            root: files in it are named relative to it.
+        """
+        history = self._at_peak()
+        if history is None:
+            return []
+        found = []
+        for owner in explain(history.state(history.peak), source_line).owners:
+            if owner.file is None or not owner.line:
+                continue
+            path = Path(owner.file)
+            if path.is_relative_to(root):
+                path = path.relative_to(root)
+            found.append(HeldLine(str(path), owner.line, owner.bytes, _line(owner, root)))
+        return sorted(found, key=lambda held: -held.bytes)
+
     def grown(self, change: FootprintChange) -> str:
         """That a test takes more than before: the verdict, what changed, and what filled the memory at the peak."""
         rows = change.rows()
@@ -216,7 +252,7 @@ class GpuMemory:
         return History(device)
 
     def _snapshot(self) -> Any:
-        if self._budget.baseline is None:
+        if not self._budget.needs_history:
             return None
         return self._measured.snapshot()
 

@@ -27,12 +27,19 @@ class MemoryBudget:
         baseline: file with the peaks that were; ``None`` where none is compared with.
         tolerance: growth beyond it that is let pass, as a share.
         as_cuda: whether the simulated GPU answers for CUDA meanwhile; ``None`` leaves it to the run of pytest.
+        is_reported: whether the lines that hold the memory are wanted in any case.
     """
 
     card: SimulatedCard | None = None
     baseline: Path | None = None
     tolerance: float = TOLERANCE
     as_cuda: bool | None = None
+    is_reported: bool = False
+
+    @property
+    def needs_history(self) -> bool:
+        """Whether it is to be told what holds the memory at the peak of a test that passes."""
+        return self.is_reported or self.baseline is not None
 
     @property
     def bytes(self) -> int | None:

@@ -114,7 +114,7 @@ class SimulatedDevice:
         self._card, self._before_reset = card, before_reset
         card.reset_peaks()
         card.before_reset.append(before_reset)
-        if budget.baseline is not None or budget.bytes is not None:
+        if budget.needs_history or budget.bytes is not None:
             self._history = MemoryHistory(lambda: [card])
             self._history.record("all", "alloc", "python", MOST_EVENTS)
         began = time.monotonic()

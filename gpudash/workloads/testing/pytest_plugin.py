@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ import pytest
 if TYPE_CHECKING:
     from gpudash.simulator.predict import PredictedProgram
     from gpudash.telemetry.comparing.baseline import Footprint
+    from gpudash.telemetry.comparing.budget_report import Outcome
     from gpudash.workloads.testing.gpu_memory import GpuMemory
     from gpudash.workloads.testing.marker import MemoryBudget
 
@@ -39,6 +41,10 @@ FOUND = "gpu_memory"
 _memory = pytest.StashKey["GpuMemory"]()
 _budget = pytest.StashKey["MemoryBudget"]()
 _remark = pytest.StashKey[str]()
+_grown = pytest.StashKey[Any]()
+
+REPORTS = ("gpu_memory_report", "gpu_memory_sarif")
+"""Options that name files with what the tests took."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -53,6 +59,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--gpu-memory-write-baseline",
         action="store_true",
         help="store the peaks of tests with gpu_memory(baseline=FILE) there, instead of comparing; all or none.",
+    )
+    group.addoption(
+        "--gpu-memory-report",
+        metavar="FILE",
+        help="write what tests with a gpu_memory mark or fixture took, with the lines that held it, as JSON.",
+    )
+    group.addoption(
+        "--gpu-memory-sarif",
+        metavar="FILE",
+        help="write the tests that are beyond their budget or baseline as SARIF, for code scanning.",
     )
     text = "let a simulated GPU answer for CUDA, so that code that says cuda runs on it"
     group.addoption("--gpudash-as-cuda", action="store_true", help=f"{text}.")
@@ -94,7 +110,7 @@ def gpu_memory(request: pytest.FixtureRequest) -> GpuMemory:
     if _memory not in item.stash:
         from gpudash.workloads.testing.marker import MemoryBudget
 
-        _begin(item, MemoryBudget())
+        _begin(item, MemoryBudget(is_reported=_is_reported(item.config)))
     return item.stash[_memory]
 
 
@@ -117,7 +133,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         budget = MemoryBudget.of_marker(marker.args, marker.kwargs, item.config.rootpath)
     except MarkerError as error:
         raise _failure(str(error)) from None
-    _begin(item, budget)
+    _begin(item, replace(budget, is_reported=_is_reported(item.config)))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -149,8 +165,13 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         ran_out = ""
     else:
         ran_out = memory.ran_out(call.excinfo.value)
+    failure = ""
+    if call.excinfo is not None:
+        failure = ran_out or str(call.excinfo.value)
     text = ran_out or ("" if call.excinfo is None else _misses_cuda(call.excinfo.value))
     measured = _measured(item, memory, over=bool(ran_out))
+    if _is_reported(item.config):
+        measured["check"] = _check(item, memory, failure, over=bool(ran_out))
     item.user_properties.append(("gpu_memory_peak_bytes", measured["peak_bytes"]))  # JUnit's file has them
     if call.excinfo is not None:
         from gpudash.workloads.testing.gpu_memory import leave_out_machinery
@@ -177,6 +198,7 @@ class _Results:
         self._found: dict[str, dict[str, Any]] = {}
         self._failed: list[str] = []
         self._baseline_sentence = ""
+        self._report_sentences: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         found = getattr(report, FOUND, None)
@@ -186,6 +208,7 @@ class _Results:
             self._failed.append(report.nodeid)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        self._write_reports(session)
         if not self.config.getoption("gpu_memory_write_baseline"):
             return
         measured = {name: found for name, found in self._found.items() if found["baseline"]}
@@ -198,6 +221,23 @@ class _Results:
             self._baseline_sentence = "No baseline was written, for no test has gpu_memory(baseline=FILE)."
         else:
             self._write(measured, session)
+
+    def _write_reports(self, session: pytest.Session) -> None:
+        """Write the files that were asked for, also of a run without such tests."""
+        if not _is_reported(self.config):
+            return
+        from gpudash.telemetry.comparing.budget_report import CheckedBudget, report_text, sarif_text, write_text
+
+        checks = [CheckedBudget(**found["check"]) for _name, found in sorted(self._found.items()) if "check" in found]
+        for option, text_of in zip(REPORTS, (report_text, sarif_text), strict=True):
+            file = self.config.getoption(option)
+            if file is None:
+                continue
+            try:
+                write_text(Path(file), text_of(checks))
+            except ValueError as error:
+                session.exitstatus = pytest.ExitCode.USAGE_ERROR
+                self._report_sentences.append(str(error))
 
     def _write(self, measured: dict[str, dict[str, Any]], session: pytest.Session) -> None:
         from gpudash.telemetry.comparing.baseline import BaselineError, Footprint, write_baselines
@@ -218,11 +258,13 @@ class _Results:
         self._baseline_sentence = " ".join(sentences)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if not self._found and not self._baseline_sentence:
+        if not self._found and not self._baseline_sentence and not self._report_sentences:
             return
         terminalreporter.section("gpu memory")
         for name, found in sorted(self._found.items()):
             terminalreporter.line(f"{name}: {found['words']}")
+        for sentence in self._report_sentences:
+            terminalreporter.line(sentence)
         if self._baseline_sentence:
             terminalreporter.line(self._baseline_sentence)
 
@@ -270,6 +312,7 @@ def _judge(item: pytest.Item, memory: GpuMemory, budget: MemoryBudget) -> None:
     change = FootprintChange(item.nodeid, stored, Footprint(memory.peak_bytes), budget.tolerance)
     if change.grown:
         whole = FootprintChange(item.nodeid, stored, memory.footprint(item.config.rootpath), budget.tolerance)
+        item.stash[_grown] = whole
         raise _failure(memory.grown(whole))
     if change.difference:
         item.stash[_remark] = change.summary
@@ -298,3 +341,61 @@ def _measured(item: pytest.Item, memory: GpuMemory, *, over: bool) -> dict[str, 
         footprint = memory.footprint(item.config.rootpath).to_json()
         found |= {"baseline": str(budget.baseline), "footprint": footprint}
     return found
+
+
+def _is_reported(config: pytest.Config) -> bool:
+    return any(config.getoption(option) is not None for option in REPORTS)
+
+
+def _check(item: pytest.Item, memory: GpuMemory, failure: str, *, over: bool) -> dict[str, Any]:
+    """A test held against its budget, as fields of `CheckedBudget`.
+
+    Args:
+        item: the test.
+        memory: what it took.
+        failure: why it failed, in lines; "" where it passed.
+        over: whether its card was full.
+    """
+    from gpudash.telemetry.comparing.budget_report import CheckedBudget
+
+    budget = item.stash[_budget]
+    change = item.stash.get(_grown, None)
+    lines = memory.lines(item.config.rootpath)
+    outcome: Outcome = "passed"
+    message = memory.describe()
+    stored = None
+    if change is not None:
+        outcome = "grown"
+        message = change.headline
+        stored = change.before.bytes
+        # The line that grew most is where to look, and not the one that holds most.
+        grown = {part.name: part.difference for part in change.parts if part.kind == "line"}
+        lines = sorted(lines, key=lambda held: -grown.get(held.name, 0))
+    elif over:
+        outcome = "ran out"
+        message = next((line for line in failure.splitlines()[1:] if line), "It ran out of memory.")
+    elif failure:
+        outcome = "failed"
+        message = failure
+    path, number, _name = item.location
+    place = (path, (number or 0) + 1)
+    if lines and outcome in ("grown", "ran out"):
+        place = (lines[0].file, lines[0].line)
+    sizes: dict[str, int] = {}
+    for held in lines:
+        where = f"{held.file}:{held.line}"
+        sizes[where] = sizes.get(where, 0) + held.bytes
+    return asdict(
+        CheckedBudget(
+            name=item.nodeid,
+            outcome=outcome,
+            message=message,
+            peak_bytes=memory.peak_bytes,
+            needed_bytes=memory.needed_bytes,
+            allowed_bytes=budget.bytes,
+            stored_bytes=stored,
+            file=place[0],
+            line=place[1],
+            lines=sizes,
+        )
+    )

@@ -15,7 +15,10 @@ from gpudash.simulator.dry_run.dry_run import RequestRecorder
 from gpudash.simulator.dry_run.refusals import shown_line
 
 MOST_LINES = 12
-"""Lines that are named of those that hold memory at the peak."""
+"""Lines that are named of those that keep memory of every step."""
+
+MOST_AT_PEAK = 400
+"""Lines that are named of those that hold memory at the peak: large models have more than a hundred."""
 
 BLOCK_BYTES = 512
 """What the caching allocator rounds a request up to (c10/cuda/CUDACachingAllocator.h, kMinBlockSize)."""
@@ -107,7 +110,7 @@ def lines_at_peak(trace: Trace, lines: list[str]) -> list[tuple[str, int]]:
     found: Counter[str] = Counter()
     for block in _held(trace, place):
         found[lines[block - 1]] += _rounded(trace.sizes[block - 1])
-    return found.most_common(MOST_LINES)
+    return found.most_common(MOST_AT_PEAK)
 
 
 def _held(trace: Trace, place: int) -> set[int]:

@@ -1,0 +1,429 @@
+"""The peak of a program at a commit: estimated without a GPU, or measured by its tests; answers are kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from gpudash import __version__
+from gpudash.devices.names import SimulatedCard, card_text
+from gpudash.memory.predicting.estimate import Target
+from gpudash.session.predicting.bisecting import callable_program
+from gpudash.session.predicting.bisecting.repository import BisectError, Checkout, Commit, Repository
+from gpudash.session.predicting.program import ProgramQuestion, predict_program
+from gpudash.system.files import make_private_folder, written_whole
+from gpudash.system.folders import data_folder
+from gpudash.system.foreign_files import read_regular, read_regular_text
+from gpudash.system.processes import end_group
+
+logger = logging.getLogger(__name__)
+
+FORMAT = 1
+"""Of kept answers."""
+
+MOST_KEPT = 2000
+"""Answers that are kept, the newest."""
+
+MOST_ANSWER_BYTES = 16 * 2**20
+MOST_FILE_BYTES = 64 * 2**20
+
+POLL_S = 0.1
+"""How soon Ctrl+C is noticed."""
+
+LATER = frozenset({"no_step", "time_limit"})
+"""Kinds of problems that another time may not have, which are not kept."""
+
+ASK_VERSIONS = (
+    "import sys, importlib.metadata as metadata\n"
+    "print(sys.version)\n"
+    "print(*sorted(f'{one.name} {one.version}' for one in metadata.distributions()), sep='\\n')\n"
+)
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The most that tensors held at a time.
+
+    Attributes:
+        bytes: how much.
+        lines: of it by "file:line", files as seen from the repository's top where they lie in it.
+        ran_out: whether the card was full, so that the peak would be larger.
+    """
+
+    bytes: int
+    lines: Mapping[str, int] = field(default_factory=dict)
+    ran_out: bool = False
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of a commit.
+
+    Attributes:
+        peaks: by test; of a program one, named "".
+        problem: why there are none; "" where there are.
+        kept: whether it was known before.
+        passing: whether the same commit may have an answer another time.
+    """
+
+    peaks: Mapping[str, Peak] = field(default_factory=dict)
+    problem: str = ""
+    kept: bool = False
+    passing: bool = False
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is run at each commit.
+
+    Attributes:
+        command: program and arguments; empty with a callable.
+        callable: "file.py:function" or "package.module:function"; "" with a command.
+        folder: that it is run from, in the user's tree.
+        card: that it is given.
+        target: the same with what is known of it.
+        steps: that are followed.
+        time_limit_s: processor time of one estimate, in seconds.
+        python: for a callable.
+    """
+
+    command: tuple[str, ...]
+    callable: str
+    folder: Path
+    card: SimulatedCard
+    target: Target
+    steps: int = 3
+    time_limit_s: float = 120.0
+    python: str = sys.executable
+
+    @property
+    def name(self) -> str:
+        """What a person calls it."""
+        return self.callable or " ".join(self.command)
+
+    @property
+    def runs_pytest(self) -> bool:
+        """Whether the command is pytest's."""
+        if not self.command:
+            return False
+        by_name = Path(self.command[0]).name in ("pytest", "py.test")
+        return by_name or ("-m", "pytest") in pairwise(self.command)
+
+
+class PeakFinder:
+    """Finds the peak of a subject at one commit after another.
+
+    Args:
+        repository: of the commits.
+        checkout: where their files are put.
+        subject: what is run.
+        newest: the last commit; a file that it lacks is the user's own and stays the same at every commit.
+        interrupted: whether the user wants no answer any more.
+
+    Attributes:
+        counted: how many commits were asked about.
+        kept: how many of them were known before.
+        measures: whether the tests' own peaks are taken, and not a prediction.
+
+    Raises:
+        BisectError: when the program cannot be found, or is a file that no commit has.
+    """
+
+    def __init__(
+        self,
+        repository: Repository,
+        checkout: Checkout,
+        subject: Subject,
+        newest: Commit,
+        interrupted: Callable[[], bool],
+    ) -> None:
+        self._repository = repository
+        self._checkout = checkout
+        self._newest = newest
+        self._interrupted = interrupted
+        self._answers: dict[str, Answer] = {}
+        self.counted = 0
+        self.kept = 0
+        self.measures = subject.runs_pytest
+        self._inside = Path(os.path.relpath(subject.folder.resolve(), repository.root.resolve()))
+        self._subject = replace(subject, command=self._command(subject), callable=self._callable(subject))
+        self._versions = _versions(self._interpreter())
+
+    def at(self, commit: Commit) -> Answer:
+        """The answer of a commit; one that was asked before is not asked again.
+
+        Raises:
+            BisectError: when it has nothing to do with the commit.
+            KeyboardInterrupt: when interrupted.
+        """
+        known = self._answers.get(commit.hash)
+        if known is not None:
+            return known
+        answer = self._kept_answer(commit)
+        if answer is None:
+            self._checkout.move_to(commit)
+            if self.measures:
+                answer = self._measured()
+            else:
+                answer = self._predicted()
+            if self._interrupted():
+                raise KeyboardInterrupt
+            if not answer.passing:
+                self._keep(commit, answer)
+        self.counted += 1
+        self.kept += answer.kept
+        self._answers[commit.hash] = answer
+        return answer
+
+    def predict_instead(self) -> None:
+        """Predict what the tests would take of a GPU: none of them measures its own memory."""
+        self.measures = False
+        self._answers.clear()
+
+    def _command(self, subject: Subject) -> tuple[str, ...]:
+        """The command with its program found, so that it is the same from every folder."""
+        if not subject.command:
+            return ()
+        first = subject.command[0]
+        found = None
+        if "/" not in first:
+            found = shutil.which(first)
+        own = subject.folder / first
+        if "/" in first and own.exists() and not self._is_in_commits(own):
+            # An environment in the tree, as .venv/bin/python, is in no commit. Its links are part of what it is.
+            found = str(own.absolute())
+        if found is None and "/" not in first:
+            raise BisectError(f"There is no program {first!r}.", "Write for example: -- python -m pytest tests")
+        for word in subject.command[1:]:
+            self._check_word(word, subject.folder)
+        return (found or first, *subject.command[1:])
+
+    def _check_word(self, word: str, folder: Path) -> None:
+        """Refuse a file of the tree that no commit has: beside it Python would find the tree's modules."""
+        path = folder / word.partition("::")[0]
+        if not _is_file(path) or not self._is_within(path):
+            return
+        in_commits = self._is_in_commits(path)
+        if word.endswith(".py") and not in_commits:
+            raise BisectError(
+                f"{word} is not in the commit {self._newest.short}.",
+                "Commit it, move it out of the repository, or name a function of it by --callable.",
+            )
+        if Path(word).is_absolute() and in_commits:
+            raise BisectError(
+                f"{word} is the file of your own tree, which stays the same at every commit.", f"Name it from {folder}."
+            )
+
+    def _callable(self, subject: Subject) -> str:
+        """The callable, with a file that the newest commit lacks by its whole path."""
+        file, _, function = subject.callable.rpartition(":")
+        if not file.endswith(".py"):
+            return subject.callable
+        path = (subject.folder / file).absolute()
+        if self._is_within(path) and self._is_in_commits(path):
+            return f"{os.path.relpath(path, subject.folder)}:{function}"
+        if not path.is_file():
+            raise BisectError(f"There is no file {file}.", "Write --callable folder/file.py:function.")
+        return f"{path}:{function}"
+
+    def _is_within(self, path: Path) -> bool:
+        return path.resolve().is_relative_to(self._repository.root.resolve())
+
+    def _is_in_commits(self, path: Path) -> bool:
+        if not self._is_within(path):
+            return False
+        inside = os.path.relpath(path.resolve(), self._repository.root.resolve())
+        return self._repository.has_file(self._newest, inside)
+
+    def _interpreter(self) -> str:
+        """The Python that runs the subject, as far as that is known; else ""."""
+        if self._subject.callable:
+            return self._subject.python
+        program = Path(self._subject.command[0])
+        if program.name.startswith("python"):
+            return str(program)
+        # Programs of an environment lie beside its Python.
+        beside = program.with_name("python")
+        if beside.exists():
+            return str(beside)
+        return ""
+
+    def _predicted(self) -> Answer:
+        tree = self._checkout.folder
+        subject = self._subject
+        command = list(subject.command)
+        if subject.callable:
+            command = [subject.python, str(callable_program.__file__), subject.callable, str(subject.steps)]
+        folder = tree / self._inside
+        if not folder.is_dir():
+            return Answer(problem=f"It has no folder {self._inside}.")
+        question = ProgramQuestion(
+            command=command,
+            target=subject.target,
+            steps=subject.steps,
+            time_limit_s=subject.time_limit_s,
+            alternatives=False,
+            folder=folder,
+            environment=self._environment(tree),
+            is_quiet=True,
+        )
+        try:
+            found = predict_program(question, self._interrupted, logger.info)
+        except ValueError as error:
+            # Such as a script that an old commit has not got.
+            return Answer(problem=str(error).replace(str(tree), "it"))
+        if found.estimate is None or found.estimate.peak_allocated_bytes is None:
+            problem = found.problem
+            if problem is None:
+                return Answer(problem="Nothing could be predicted.")
+            text = f"{problem.message} {problem.remedy}".strip()
+            return Answer(problem=text.replace(str(tree) + "/", ""), passing=problem.kind in LATER)
+        lines = {self._place(place, folder, tree): size for place, size in found.estimate.by_line.items()}
+        return Answer({"": Peak(found.estimate.peak_allocated_bytes, lines)})
+
+    def _measured(self) -> Answer:
+        """What the plug-in of pytest tells of the tests that have a budget or measure."""
+        tree = self._checkout.folder
+        report = tree.parent / "gpu-memory.json"
+        report.unlink(missing_ok=True)
+        command = [*self._subject.command, f"--gpu-memory-report={report}"]
+        output = tree.parent / "output"
+        code = self._run(command, output)
+        printed = read_regular(output, MOST_FILE_BYTES).decode("utf-8", "replace")
+        last = next((line.strip() for line in reversed(printed.splitlines()) if line.strip()), "nothing")
+        if "unrecognized arguments: --gpu-memory-report" in printed:
+            raise BisectError(
+                "The pytest of this command does not know gpudash.",
+                "Install gpudash in its Python: pip install gpudash",
+            )
+        if not report.exists():
+            return Answer(problem=f"pytest ended with exit code {code}, and the last that it said is: {last}")
+        try:
+            tests = json.loads(read_regular_text(report, MOST_FILE_BYTES))["tests"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return Answer(problem="What its tests took cannot be read.")
+        peaks = {}
+        for test in tests:
+            # One that failed for another reason may have failed before it came to its peak.
+            if test["outcome"] != "failed":
+                peaks[test["name"]] = Peak(test["peak_bytes"], test["lines"], test["outcome"] == "ran out")
+        if tests and not peaks:
+            return Answer(problem=f"{tests[0]['name']} failed: {tests[0]['message'].partition(chr(10))[0]}")
+        if not tests and code not in (0, 5):
+            return Answer(problem=f"pytest ended with exit code {code}, and the last that it said is: {last}")
+        return Answer(peaks)
+
+    def _run(self, command: Sequence[str], output: Path) -> int:
+        tree = self._checkout.folder
+        folder = tree / self._inside
+        with output.open("wb") as printed:
+            process = subprocess.Popen(
+                command,
+                cwd=folder,
+                env=self._environment(tree),
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            try:
+                while True:
+                    with suppress(subprocess.TimeoutExpired):
+                        return process.wait(POLL_S)
+                    if self._interrupted():
+                        raise KeyboardInterrupt
+            finally:
+                end_group(process)
+
+    def _environment(self, tree: Path) -> dict[str, str]:
+        """Modules come from the commit, also where the user's tree is installed."""
+        environment = dict(os.environ)
+        root = self._repository.root
+        entries = [str(tree / self._inside), str(tree), *(str(one) for one in [tree / "src"] if one.is_dir())]
+        for entry in filter(None, environment.get("PYTHONPATH", "").split(os.pathsep)):
+            if self._is_within(Path(entry)):
+                entry = str(tree / os.path.relpath(Path(entry).resolve(), root.resolve()))
+            entries.append(entry)
+        environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(entries))
+        # Files of one commit may be as large and as old as those of another: Python would run what it compiled of that.
+        environment["PYTHONDONTWRITEBYTECODE"] = "1"
+        return environment
+
+    def _place(self, place: str, folder: Path, tree: Path) -> str:
+        """A line as seen from the repository's top; those elsewhere as they are."""
+        file, separator, rest = place.partition(":")
+        path = Path(os.path.normpath(folder / file))
+        if file and path.is_relative_to(tree):
+            return f"{path.relative_to(tree)}{separator}{rest}"
+        return place
+
+    def _file(self, commit: Commit) -> Path:
+        subject = self._subject
+        own = ""
+        file = subject.callable.rpartition(":")[0]
+        if Path(file).is_absolute():
+            own = hashlib.sha256(read_regular(file, MOST_FILE_BYTES)).hexdigest()
+        parts = [
+            *(FORMAT, __version__, commit.tree, str(self._inside), subject.command, subject.callable, own),
+            *(card_text(subject.card), repr(subject.target.settings), subject.steps, self.measures, self._versions),
+        ]
+        key = hashlib.sha256(json.dumps(parts).encode("utf-8", "surrogateescape")).hexdigest()
+        return data_folder() / "bisected" / f"{key}.json"
+
+    def _kept_answer(self, commit: Commit) -> Answer | None:
+        try:
+            document = json.loads(read_regular_text(self._file(commit), MOST_ANSWER_BYTES))
+            peaks = {}
+            for name, one in document["peaks"].items():
+                peaks[name] = Peak(int(one["bytes"]), one["lines"], bool(one["ran_out"]))
+            return Answer(peaks, str(document["problem"]), kept=True)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+    def _keep(self, commit: Commit, answer: Answer) -> None:
+        file = self._file(commit)
+        document: dict[str, Any] = {
+            "peaks": {name: asdict(peak) for name, peak in answer.peaks.items()},
+            "problem": answer.problem,
+        }
+        try:
+            make_private_folder(file.parent)
+            with written_whole(file, private=True) as part:
+                part.write_text(json.dumps(document), encoding="utf-8", errors="surrogateescape")
+            oldest_first = sorted(file.parent.glob("*.json"), key=lambda one: one.stat().st_mtime)
+            for old in oldest_first[:-MOST_KEPT]:
+                old.unlink()
+        except OSError as error:
+            # A search goes on without: the next one takes longer.
+            logger.warning("an answer was not kept: %s", error)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        return False  # a word of a command may be too long for a name
+
+
+def _versions(python: str) -> str:
+    """A digest of a Python and of all that is installed in it: another torch may take another amount."""
+    if not python:
+        return ""
+    try:
+        done = subprocess.run(
+            [python, "-c", ASK_VERSIONS], cwd="/", stdin=subprocess.DEVNULL, capture_output=True, check=False
+        )
+    except OSError as error:
+        raise BisectError(f"{python} could not be started: {error.strerror}.", "Name a Python.") from None
+    return hashlib.sha256(done.stdout).hexdigest()
