@@ -57,6 +57,7 @@ class Ghost:
         capacity: bytes of the device; ``None`` where that is not known.
         limit: bytes beyond which the run does not fit; ``None`` where that is not known.
         stage_seconds: how long a step is predicted to be in the stages of each name; empty where that is not known.
+        unknown: bytes that convolutions may take at a time beside all that is drawn.
     """
 
     names: tuple[str, ...]
@@ -66,6 +67,7 @@ class Ghost:
     capacity: float | None = None
     limit: float | None = None
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
+    unknown: float = 0.0
 
     @classmethod
     def of(
@@ -117,6 +119,7 @@ class Ghost:
             "capacity": self.capacity,
             "limit": self.limit,
             "stage_seconds": dict(self.stage_seconds),
+            "unknown": self.unknown,
             "predicted": True,
         }
 
@@ -138,7 +141,10 @@ class Ghost:
         seconds = {str(name): float(time) for name, time in written.get("stage_seconds", {}).items()}
         if any(not 0 <= time < np.inf for time in seconds.values()):
             raise ValueError("no times in it")
-        return cls(names, edges, marks, top, written.get("capacity"), written.get("limit"), seconds)
+        unknown = float(written.get("unknown", 0.0))
+        if not 0 <= unknown < np.inf:
+            raise ValueError("no size in it")
+        return cls(names, edges, marks, top, written.get("capacity"), written.get("limit"), seconds, unknown)
 
     def above(self, name: str, size: float) -> Ghost:
         """The same upon a level ribbon of ``size`` bytes, which is called ``name``."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpudash.specs.base import DTYPE_BYTES, Spec
 from gpudash.specs.matmul import MatmulSpec
-from gpudash.specs.model import ModelSpec
+from gpudash.specs.model import LEARNS, RECIPES, ModelSpec
 from gpudash.specs.pipeline import PipelineSpec
 from gpudash.specs.pressure import PressureSpec
 from gpudash.specs.training import TrainingSpec
@@ -43,6 +43,42 @@ class SpecChange:
             pydantic.ValidationError: when the result is no valid spec.
         """
         return type(spec).model_validate({**spec.model_dump(exclude_defaults=True), **self.fields})
+
+
+CHECKPOINTING = SpecChange("activation checkpointing", {"checkpointing": True})
+
+FUSED_LOSS = SpecChange(
+    "fused cross entropy", {"loss": "fused"}, note="no logits are kept: Liger's or Unsloth's kernel"
+)
+
+IN_16_BITS = SpecChange(
+    "16 bits for what is not packed",
+    {"keep_16_bits": True},
+    changes_training=True,
+    note="as torchtune and Unsloth keep it; peft makes it float32",
+)
+
+IN_BACKWARD = SpecChange(
+    "optimizer in backward",
+    {"optimizer_in_backward": True},
+    note="each weight is updated as soon as its gradient is there",
+)
+
+FUSED_ADAMW = SpecChange("fused AdamW", {"optimizer": "adamw_fused"}, note="the same update in one kernel")
+
+ACTIVATIONS_ON_HOST = SpecChange("activations on the host (save_on_cpu)", {"offload": "activations"})
+
+RECIPE_NAMES = {"torchtune": "torchtune's recipe", "unsloth": "Unsloth's recipe"}
+
+RECIPE_TEXTS: dict[tuple[str, object], str] = {
+    ("checkpointing", True): "checkpointing",
+    ("loss", "chunked"): "cross entropy in chunks",
+    ("loss", "fused"): "fused cross entropy",
+    ("keep_16_bits", True): "16 bits for what is not packed",
+    ("optimizer", "adamw_fused"): "fused AdamW",
+    ("optimizer", "adamw8bit"): "8-bit AdamW",
+}
+"""What a recipe sets, in words."""
 
 
 def changes(spec: Spec) -> list[SpecChange]:
@@ -115,6 +151,46 @@ def batch_text(spec: TrainingSpec | ModelSpec, size: int) -> str:
     return f"batch {size}"
 
 
+def recipe_changes(spec: ModelSpec) -> list[SpecChange]:
+    """What recipes do and ``spec`` does not: the libraries' recipes as a whole, then each of their parts by itself.
+
+    None of a task that does not learn. Some may not go with what ``spec`` has: `SpecChange.applied` says so.
+    """
+    if spec.task not in LEARNS:
+        return []
+    return [*_recipes(spec), *_parts(spec)]
+
+
+def _recipes(spec: ModelSpec) -> Iterator[SpecChange]:
+    for name, values in RECIPES.items():
+        fields = {key: value for key, value in values.items() if getattr(spec, key) != value}
+        if spec.task != "qlora":
+            fields.pop("keep_16_bits", None)
+        if not fields:
+            continue
+        sets = ", ".join(RECIPE_TEXTS[key, value] for key, value in fields.items())
+        rounds = fields.get("optimizer") == "adamw8bit"
+        yield SpecChange(RECIPE_NAMES[name], fields, changes_training=rounds, note=f"--recipe {name}: {sets}")
+
+
+def _parts(spec: ModelSpec) -> Iterator[SpecChange]:
+    if not spec.checkpointing:
+        yield CHECKPOINTING
+    if spec.loss == "full":
+        yield FUSED_LOSS
+    if spec.task == "qlora" and not spec.keep_16_bits:
+        yield IN_16_BITS
+    if spec.task == "train" and not spec.optimizer_in_backward:
+        yield IN_BACKWARD
+    if spec.optimizer in ("adamw", "adamw_fused"):
+        note = "its state is rounded to 8 bits"
+        yield SpecChange("8-bit AdamW", {"optimizer": "adamw8bit"}, changes_training=True, note=note)
+    if spec.optimizer == "adamw":
+        yield FUSED_ADAMW
+    if spec.offload == "none":
+        yield ACTIVATIONS_ON_HOST
+
+
 def _of_training(spec: TrainingSpec) -> Iterator[SpecChange]:
     if spec.mode == "train":
         if spec.keep_intermediates:
@@ -154,20 +230,20 @@ def _of_model(spec: ModelSpec) -> Iterator[SpecChange]:
         note = "each block's weights are gathered before they are used"
         yield SpecChange("FSDP2 instead of DDP", {"parallel": "fsdp"}, note=note)
     if learns and not spec.checkpointing:
-        yield SpecChange("activation checkpointing", {"checkpointing": True})
+        yield CHECKPOINTING
     if learns and spec.loss == "full":
-        yield SpecChange(
-            "fused cross entropy", {"loss": "fused"}, note="no logits are kept: Liger's or Unsloth's kernel"
-        )
+        yield FUSED_LOSS
     if spec.task == "qlora" and not spec.keep_16_bits:
-        note = "as torchtune and Unsloth keep it; peft makes it float32"
-        text = "16 bits for what is not packed"
-        yield SpecChange(text, {"keep_16_bits": True}, changes_training=True, note=note)
+        yield IN_16_BITS
+    if spec.task == "train" and not spec.optimizer_in_backward:
+        yield IN_BACKWARD
+    if learns:
+        yield from _recipes(spec)
     if learns and spec.batch > 1:
         fields = {"batch": 1, "accumulation": spec.accumulation * spec.batch}
         yield SpecChange(f"{batch_text(spec, 1)}, accumulated over {fields['accumulation']}", fields)
     if spec.task == "train" and spec.optimizer == "adamw":
-        yield SpecChange("fused AdamW", {"optimizer": "adamw_fused"}, note="the same update in one kernel")
+        yield FUSED_ADAMW
     if learns and spec.offload == "none":
         yield from _offloads(spec)
     if spec.attention == "eager":
@@ -212,7 +288,7 @@ def _smaller_states(spec: ModelSpec) -> Iterator[SpecChange]:
 
 def _offloads(spec: ModelSpec) -> Iterator[SpecChange]:
     """What may lie on the host instead."""
-    yield SpecChange("activations on the host (save_on_cpu)", {"offload": "activations"})
+    yield ACTIVATIONS_ON_HOST
     if spec.task == "train" and spec.optimizer not in ("adamw8bit", "adamw_fused"):
         text, note = "weights and optimizer on the host (FSDP2)", "the CPU updates the weights"
         fields: dict[str, Any] = {"offload": "weights"} | ({"parallel": "fsdp"} if spec.device_names else {})

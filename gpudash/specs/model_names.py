@@ -1,6 +1,6 @@
 """Models by their names: the usual ones, whose configs come with gpudash, and those in Hugging Face's cache here.
 
-Nothing is fetched: a name is one of these two, or there is no such model.
+Nothing is fetched here: a name is one of these two, or there is no such model.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CONFIGS = ("config.json", "unet/config.json", "transformer/config.json")
 
 NAME_IT = "Choose the folder of a model, or its config.json."
 
-FETCH_IT = "Fetch it with: hf download {name} config.json"
+FETCH_IT = "Fetch it with: hf download {name} config.json; gpudash estimate --download-config does the same"
 
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
@@ -138,6 +138,14 @@ def _adapted(text: str, path: Path) -> Path:
     raise ValueError(f"{text} is an adapter of {base}, whose config is not here. {FETCH_IT.format(name=base)}")
 
 
+def has_name(text: str) -> bool:
+    """Whether a path or a name means something that is here."""
+    try:
+        return find_model(text).exists()
+    except ValueError:
+        return Path(text).expanduser().exists()
+
+
 def has_config(path: Path) -> bool:
     """Whether a config is there, or a folder that holds one."""
     if path.name == CONFIGS[0]:
@@ -175,7 +183,7 @@ def _short(name: str) -> str:
     return name.rpartition("/")[2]
 
 
-def _cache_folder() -> Path:
+def cache_folder() -> Path:
     """Where huggingface_hub keeps models (its constants.py): the variables in their order, else the default."""
     for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         given = os.environ.get(name)
@@ -191,7 +199,7 @@ def _cache_folder() -> Path:
 def _cache_folders() -> list[tuple[str, Path]]:
     """Hub name and snapshot of every model in the cache that has a config, the newest first."""
     try:
-        listed = [entry for entry in _cache_folder().iterdir() if entry.name.startswith("models--")]
+        listed = [entry for entry in cache_folder().iterdir() if entry.name.startswith("models--")]
         listed.sort(key=lambda entry: -entry.stat().st_mtime)
     except OSError:
         return []

@@ -22,6 +22,7 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.drawing.ghost import Ghost
+from gpudash.memory.allocator.trace import ConvolutionScratch
 from gpudash.memory.predicting.estimate import RankEstimate
 from gpudash.session import Answer
 from gpudash.session.predicting.estimator import Problem
@@ -397,6 +398,32 @@ def test_within_the_margin_the_error_is_a_band_about_the_total_and_nothing_is_ha
     assert seen.alphaF() == pytest.approx(0.22, abs=0.02)
     assert abs(seen.hue() - warn.hue()) <= 6
     assert image.pixelColor(x, round(geometry.y_of(total + 1.3 * GIB))).alpha() == 0
+
+
+OF_CONVOLUTIONS = replace(
+    FITTING, workload="training", convolutions=ConvolutionScratch(unknown_bytes=GIB), spare_bytes=4 * GIB
+)
+
+
+def test_what_convolutions_may_take_is_hatched_upon_the_total_and_said(
+    window: MainWindow, session: FakeSession
+) -> None:
+    session.estimates.report(OF_CONVOLUTIONS, ghost=replace(ghost(4 * GIB), unknown=float(GIB)))
+    settle(window)
+    plot = memory(window)
+    geometry = plot.geometry_now
+    assert geometry is not None and geometry.y_high > 5 * GIB
+    assert "hatched: up to 1.00 GiB more for convolutions" in words(plot)
+    _, place, columns = plot.canvas.ghost.drawn[0]
+    column = columns.edges.shape[1] // 5
+    x = round(place.left() + column * place.width() / columns.edges.shape[1])
+    total = float(columns.edges[-1, column])
+    image = picture(plot)
+    below, above = (round(geometry.y_of(total + share * GIB)) for share in (0.3, 0.9))
+    drawn = [image.pixelColor(x + right, y).alpha() > 0 for right in range(7) for y in range(above, below)]
+    assert 0.1 < sum(drawn) / len(drawn) < 0.8, "lines with gaps between"
+    assert image.pixelColor(x, round(geometry.y_of(total + 1.2 * GIB))).alpha() == 0
+    assert window.workspace.dashboard.panel.fit.bar.unknown() is not None
 
 
 def test_a_new_answer_is_gone_to_within_120_milliseconds_the_line_of_all_first(

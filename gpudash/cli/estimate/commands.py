@@ -9,6 +9,8 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from gpudash.cli.estimate.answer import EstimateOptions, draws_curve, execute
+from gpudash.cli.estimate.download import SAY_A_NAME
+from gpudash.cli.estimate.download import download_config as fetch_config
 from gpudash.cli.estimate.serving import estimate_serving, is_serving, task_of
 from gpudash.cli.terminal.output import (
     DEVICES,
@@ -56,6 +58,7 @@ def _estimate_callable(
     as_cuda: Annotated[bool, Parameter(negative="")] = False,
     python: str | None = None,
     let_it_write: Annotated[bool, Parameter(negative="")] = False,
+    download_config: Annotated[bool, Parameter(negative="")] = False,
     options: EstimateOptions | None = None,
 ) -> int:
     """Predict the memory of a workload, of a model by its config, of your own function, or of any program:
@@ -84,12 +87,19 @@ def _estimate_callable(
         the one that gpudash runs in.
     let_it_write
         Let a program write its files, instead of into a folder that is removed. Checkpoints are never written.
+    download_config
+        Where --model names a model of the Hugging Face Hub that is not here, fetch its config.json, and nothing else,
+        into Hugging Face's cache. Without this the network is never used.
     """
     if let_it_write:
         raise RequestError("--let-it-write is for a program, and none is given.", PROGRAM_FORM)
     if as_cuda and callable is None:
         raise RequestError("--as-cuda is for your own code, and no --callable is given.", AS_CUDA_FORM)
+    if download_config and model is None:
+        raise RequestError("--download-config is for a model, and no --model is given.", SAY_A_NAME)
     if model is not None:
+        if download_config:
+            fetch_config(model)
         return _estimate_model(model, arguments, callable, python, options or EstimateOptions())
     known = workloads()
     there = [name for name, spec in known.items() if not has_fields(spec)]

@@ -57,6 +57,7 @@ class Trace:
         marks: where steps and phases begin, in order.
         followed: steps that were dry-run; 0 for a run that was not, or that has none.
         streams: block → stream it was asked on; those that are not here were on the default one, 0.
+        emptied: places in `events` before which the allocator gives its cache back (``empty_cache``), in order.
         addresses_fall: of the torch that made it, see `device_memory.addresses_fall`.
         convolutions: what of their memory is known.
         count_work: says what one step does beside asking for memory, see `work`; ``None`` where that was not followed.
@@ -69,6 +70,7 @@ class Trace:
     followed: int = 0
     streams: dict[int, int] = field(default_factory=dict)
     addresses_fall: bool = False
+    emptied: array[int] = field(default_factory=lambda: array("q"))
     convolutions: ConvolutionScratch = field(default_factory=ConvolutionScratch)
     count_work: Callable[[], StepWork | None] | None = field(default=None, compare=False, repr=False)
 
@@ -121,6 +123,7 @@ class Trace:
             "streams": [list(item) for item in self.streams.items()],
             "addresses_fall": self.addresses_fall,
             "convolutions": asdict(self.convolutions),
+            "emptied": self.emptied.tolist(),
         }
 
     @classmethod
@@ -138,6 +141,7 @@ class Trace:
             written["followed"],
             dict(written["streams"]),
             written["addresses_fall"],
+            array("q", written.get("emptied", ())),
             ConvolutionScratch(**written.get("convolutions", {})),
             _reading(written.get("work")),
         )
@@ -170,6 +174,8 @@ def between(first: Trace, other: Trace, share: float) -> Trace | None:
     """
     if first.events != other.events or first.categories != other.categories or first.streams != other.streams:
         return None
+    if first.emptied != other.emptied:
+        return None
     sizes = array("q", (round(one + share * (two - one)) for one, two in zip(first.sizes, other.sizes, strict=True)))
     return replace(first, sizes=sizes, count_work=None)
 
@@ -199,12 +205,15 @@ def repeated(trace: Trace, steps: int) -> Trace:
     categories = list(trace.categories)
     marks = list(trace.marks)
     streams = dict(trace.streams)
+    emptied = array("q", trace.emptied)
     inner = [mark for mark in trace.marks if mark.step == last]
+    inner_emptied = [at for at in trace.emptied if first <= at < behind]
     # of every step from the last recorded one on, the blocks it made, in order
     blocks_of = [made]
     for step in range(last + 1, steps + 1):
         offset = len(events) - first
         marks += [TraceMark(mark.at + offset, step, mark.phase) for mark in inner]
+        emptied.extend(at + offset for at in inner_emptied)
         fresh: list[int] = []
         for event in template:
             if event > 0:
@@ -220,4 +229,6 @@ def repeated(trace: Trace, steps: int) -> Trace:
             elif -event in previous and previous[-event] < len(blocks_of[-1]):
                 events.append(-blocks_of[-1][previous[-event]])
         blocks_of.append(fresh)
-    return replace(trace, events=events, sizes=sizes, categories=categories, marks=marks, streams=streams)
+    return replace(
+        trace, events=events, sizes=sizes, categories=categories, marks=marks, streams=streams, emptied=emptied
+    )

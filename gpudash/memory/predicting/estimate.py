@@ -128,6 +128,7 @@ class Alternative(RunChange):
         needed_bytes, free_bytes: of the changed run, where that would take place; as of `Estimate`.
         host_bytes: what the changed run keeps in the host's memory; ``None`` for nothing.
         bus_seconds: the least time that copying it takes in a step; ``None`` for none.
+        saved_bytes: how much less it needs than the run as it is; ``None`` where it is no saving (`Estimate.savings`).
     """
 
     card_bytes: int | None = None
@@ -138,6 +139,7 @@ class Alternative(RunChange):
     free_bytes: int | None = None
     host_bytes: int | None = None
     bus_seconds: float | None = None
+    saved_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -275,6 +277,8 @@ class Estimate(DeviceEstimate):
         communication_bytes: how much of `overhead_bytes` is assumed for what connects the ranks; never measured.
         late_bytes: how much more than `peak_allocated_bytes` a rank of DDP may hold: its buckets of gradients go back
             to the allocator only once NCCL's stream is done with them. `peak_reserved_bytes` was the same either way.
+        savings: what recipes do and the run does not, by what each was predicted to save, most first; of a training by
+            a model's config, whether it fits or not.
         assumptions: what the prediction of a user's code takes for granted where the code asks for numbers that a dry
             run does not have; each after the line that asks.
         model: what is known of a model that is predicted by its config.
@@ -313,6 +317,7 @@ class Estimate(DeviceEstimate):
     model: ModelFacts | None = None
     largest_sequence: int | None = None
     untried: tuple[str, ...] = ()
+    savings: tuple[Alternative, ...] = ()
     torch: str = ""
     by_line: Mapping[str, int] = field(default_factory=dict)
     keeps: Mapping[str, float] = field(default_factory=dict)

@@ -84,10 +84,13 @@ def peaks(
     coming = next(marks)
     key = (0, "")
     allocated = 0
+    emptied = set(trace.emptied)
     for index, event in enumerate(trace.events):
         while coming is not None and coming.at <= index:
             key = (coming.step, coming.phase)
             coming = next(marks)
+        if index in emptied:
+            allocator.empty_cache()
         block = abs(event)
         category = trace.categories[block - 1]
         if event > 0:
@@ -176,9 +179,12 @@ def run_on(trace: Trace, room: int, settings: AllocatorSettings | None = None, a
     streams = trace.streams
     malloc = allocator.malloc
     free = allocator.free
+    emptied = set(trace.emptied)
     index = 0
     try:
-        for index, event in enumerate(trace.events):  # noqa: B007 - where it failed
+        for index, event in enumerate(trace.events):
+            if index in emptied:
+                allocator.empty_cache()
             if event < 0:
                 free(held.pop(-event))
             elif streams:

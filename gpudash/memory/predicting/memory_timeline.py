@@ -93,7 +93,10 @@ def timeline_of(trace: Trace, target: Target, found: Estimate) -> MemoryTimeline
     held: dict[int, tuple[int, int]] = {}
     changes, reserved = array("q"), array("q")
     allocated = 0
-    for event in trace.events:
+    emptied = set(trace.emptied)
+    for index, event in enumerate(trace.events):
+        if index in emptied:
+            allocator.empty_cache()
         if event > 0:
             address = allocator.malloc(trace.sizes[event - 1], trace.streams.get(event, 0))
             size = allocator.allocated_bytes - allocated

@@ -276,6 +276,11 @@ class Prediction:
         return tuple(self._alternative(alternative) for alternative in self.estimate.alternatives)
 
     @property
+    def savings(self) -> tuple[WayOut, ...]:
+        """What recipes do and the run does not, what saves most first."""
+        return tuple(self._alternative(saving) for saving in self.estimate.savings)
+
+    @property
     def rank_lines(self) -> list[str]:
         """The ranks beside the one that decides, each in a line, and why that does; none for a run on one device."""
         estimate = self.estimate

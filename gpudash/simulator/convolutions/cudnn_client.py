@@ -52,10 +52,12 @@ class CudnnAnswer:
     Attributes:
         workspace: bytes.
         clusters: whether by a kernel with clusters of thread blocks, which may take more: it looks at the card.
+        tried: bytes in which all plans are timed once, with ``torch.backends.cudnn.benchmark``; 0 without.
     """
 
     workspace: int
     clusters: bool
+    tried: int = 0
 
 
 class CudnnClient:
@@ -99,8 +101,9 @@ class CudnnClient:
         found = self._exchange(question.encode() + b"\n", ANSWER_S)
         workspace = found.get("workspace")
         clusters = found.get("clusters")
-        if type(workspace) is int and type(clusters) is bool:
-            return CudnnAnswer(workspace, clusters)
+        tried = found.get("tried")
+        if type(workspace) is int and type(clusters) is bool and type(tried) is int:
+            return CudnnAnswer(workspace, clusters, tried)
         if "refused" in found:
             logger.info("cuDNN does not answer %s: %s", question, found["refused"])
         return None

@@ -6,7 +6,7 @@ ANSWERS a folder in which answers are kept. It reads one JSON object a line and 
 
 * first, unasked: ``{"version": 91900}``, or ``{"problem": sentence}`` and it ends;
 * asked ``{"part", "dtype", "x", "w", "y", "last", "padding", "stride", "dilation", "benchmark", "deterministic",
-  "tf32"}``: ``{"workspace": bytes, "clusters": bool}``, or ``{"refused": words}``.
+  "tf32"}``: ``{"workspace": bytes, "clusters": bool, "tried": bytes}``, or ``{"refused": words}``.
 
 One process serves one card, for cuDNN keeps what it has learnt of its first: after a Turing card it answers for a
 Hopper one without tensor cores. It has 512 MiB beside the files that it maps, 300 s of processor time and no
@@ -210,10 +210,11 @@ class DevicelessCard:
         self._device.finalize()
 
     def workspace(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        """The workspace of the plan that torch would take, in bytes; of all the largest where it tries them.
+        """The workspace of the plan that torch would take first, in bytes, and that in which it tries all of them.
 
         The order is torch's (``run_single_conv``, aten/src/ATen/native/cudnn/Conv_v8.cpp): the heuristics' plans, then
-        those to fall back on; with ``benchmark`` room for the largest of both, in which each is timed.
+        those to fall back on; with ``benchmark`` room for the largest of both, in which each is timed. Which of them
+        wins, nobody knows without a card.
 
         Raises:
             CudnnRefusedError: when there is none.
@@ -233,7 +234,10 @@ class DevicelessCard:
         del parts
         if not found:
             raise CudnnRefusedError("no engine")
-        return max(found, key=lambda one: int(one["workspace"]))
+        tried = 0
+        if question["benchmark"]:
+            tried = max(int(one["workspace"]) for one in found)
+        return {**found[0], "tried": tried}
 
     def _configs(self, graph: Descriptor, question: Mapping[str, Any]) -> Iterator[Descriptor]:
         for mode in (INSTANT, FALLBACK):
@@ -376,8 +380,11 @@ class AnswerFile:
                 found = json.loads(line)
                 workspace = found["workspace"]
                 clusters = found["clusters"]
-                if type(workspace) is int and 0 <= workspace < MOST_WORKSPACE and type(clusters) is bool:
-                    self._known[str(found["of"])] = {"workspace": workspace, "clusters": clusters}
+                tried = found["tried"]
+                sizes = (workspace, tried)
+                are_sizes = all(type(size) is int and 0 <= size < MOST_WORKSPACE for size in sizes)
+                if are_sizes and type(clusters) is bool:
+                    self._known[str(found["of"])] = {"workspace": workspace, "clusters": clusters, "tried": tried}
         if written and not written.endswith(b"\n"):
             # What was cut off must not spoil the next line.
             os.write(self._file, b"\n")

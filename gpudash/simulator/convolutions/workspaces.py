@@ -15,7 +15,7 @@ import torch
 from gpudash.memory.allocator.trace import ConvolutionScratch
 from gpudash.memory.predicting.architecture import Architecture
 from gpudash.simulator.convolutions.cudnn_client import CudnnClient, may_ask
-from gpudash.simulator.operations.scripts import HALVES, Arguments, Script
+from gpudash.simulator.operations.scripts import EMPTY_CACHE, HALVES, Arguments, Script
 
 FORWARD, OF_INPUT, OF_WEIGHT = "forward", "of_input", "of_weight"
 
@@ -52,6 +52,7 @@ class Scratch:
         self._version = ""
         self._problem = ""
         self._unknown = 0
+        self._timed: set[str] = set()
 
     def found(self) -> ConvolutionScratch:
         """What has been noted since."""
@@ -63,8 +64,13 @@ class Scratch:
             card.close()
         self._cards.clear()
 
-    def ask(self, question: dict[str, Any], capability: tuple[int, int]) -> int | None:
-        """What cuDNN says, in bytes; ``None`` where it does not."""
+    def ask(self, question: dict[str, Any], capability: tuple[int, int]) -> Script | None:
+        """What cuDNN says it takes; ``None`` where it does not.
+
+        With ``benchmark`` torch times all plans of a convolution that it has not met, in a workspace for the largest,
+        and then empties its cache (``run_single_conv``, aten/src/ATen/native/cudnn/Conv_v8.cpp: "clear cached blocks as
+        benchmark incurs significant memory consumption"). Its table of the winners is the process's.
+        """
         if not may_ask():
             return None
         card = self._cards.setdefault(capability, CudnnClient(capability))
@@ -75,7 +81,17 @@ class Scratch:
         self._version = card.version
         if answer.clusters:
             self.note_unknown(int(answer.workspace * WITH_CLUSTERS[question["part"]]))
-        return answer.workspace
+        # Another plan than the first may win; it takes no more than there was room for.
+        self.note_unknown(max(0, answer.tried - answer.workspace))
+        # In a script 0 is where the results are made.
+        taken = tuple(size for size in (answer.workspace,) if size)
+        key = f"{capability} {question}"
+        if not question["benchmark"] or key in self._timed:
+            return taken
+        self._timed.add(key)
+        if not answer.tried:
+            return (EMPTY_CACHE, *taken)
+        return (answer.tried, -1, EMPTY_CACHE, *taken)
 
     def note_unknown(self, size: int) -> None:
         """A convolution may take ``size`` bytes more; they are given back before the next one."""
@@ -111,8 +127,7 @@ def workspace(given: Arguments, part: str, layout: torch.memory_format, architec
         return ()
     answer = scratch.ask(question_of(given, part, made, layout), architecture.capability)
     if answer is not None:
-        # In a script 0 is where the results are made.
-        return (answer,) if answer else ()
+        return answer
     converted = _conversions(given, part, made, layout, architecture)
     if converted is not None:
         scratch.note_unknown(PARTIAL_SUMS)

@@ -112,6 +112,7 @@ class SimulatedGpu:
         self._freed: deque[int] = deque()
         self._opened = False
         self._observers: list[Observer] = []
+        self.on_emptied: list[Callable[[], object]] = []
         self._labels: dict[int, str] = {}
         if table is not None:
             call_in_children(self._forked)
@@ -195,6 +196,8 @@ class SimulatedGpu:
         with self._lock:
             self._settle()
             self._allocator.empty_cache()
+            for emptied in self.on_emptied:
+                emptied()
 
     def set_fraction(self, fraction: float) -> None:
         """Limit what the allocator may reserve to a part of the capacity.

@@ -87,10 +87,12 @@ class RequestRecorder:
         """Begin to record."""
         scratch.begin()
         self._card.observe(self._happened)
+        self._card.on_emptied.append(self._emptied)
 
     def stop(self) -> None:
         """End `start`, and say what each block was for."""
         self._card.unobserve(self._happened)
+        self._card.on_emptied.remove(self._emptied)
         # roots are known while they are alive: a last look before the blocks are sorted
         # At the end of a run its last gradients and its state are still there.
         self.classify()
@@ -134,6 +136,10 @@ class RequestRecorder:
             self._note_label(block, address)
             self._freed[block] = self._tracker.phase
             self.trace.events.append(-block)
+
+    def _emptied(self) -> None:
+        if not self._tracker.finished:
+            self.trace.emptied.append(len(self.trace.events))
 
     def _note_label(self, block: int, address: int) -> None:
         label = self._card.label_of(address)

@@ -31,7 +31,7 @@ from gpudash.simulator.dry_run.missing_numbers import DataDependentError, KnownI
 from gpudash.simulator.faults import UnsupportedError, hands_on
 from gpudash.simulator.operations import batch_norm, temporaries
 from gpudash.simulator.operations.outcomes import Fresh, Outcomes, adds_bias_by_lt
-from gpudash.simulator.operations.scripts import HALVES
+from gpudash.simulator.operations.scripts import EMPTY_CACHE, HALVES
 from gpudash.simulator.step_work.work_log import WAITS, Exchange, WorkLog
 
 _set = torch.ops.aten.set_.source_Storage_storage_offset
@@ -429,6 +429,8 @@ class Engine:
         for step in plan.script_of(given, card.architecture):
             if step > 0:
                 taken.append(self.room(step, card.index))
+            elif step == EMPTY_CACHE:
+                card.empty_cache()
             elif step < 0:
                 taken[-step - 1] = None
             else:

@@ -12,9 +12,23 @@ from gpudash.memory.predicting.architecture import Architecture
 RESULT = 0
 """In a script: where the results are allocated."""
 
+EMPTY_CACHE = -(2**62)
+"""In a script: the allocator gives back to the card what is wholly free."""
+
 Script = tuple[int, ...]
-"""What a kernel does, in order: a size in bytes is taken, ``-n`` gives the n-th block taken back, and `RESULT`. What
-has not been given back at the end is then, the last one first."""
+"""What a kernel does, in order: a size in bytes is taken, ``-n`` gives the n-th block taken back, `RESULT` and
+`EMPTY_CACHE`. What has not been given back at the end is then, the last one first."""
+
+
+def after_blocks(count: int, steps: Script) -> Script:
+    """``steps`` of a script before which ``count`` blocks are taken: its frees count from the first of all."""
+    moved = []
+    for step in steps:
+        if EMPTY_CACHE < step < 0:
+            step -= count
+        moved.append(step)
+    return tuple(moved)
+
 
 Arguments = Mapping[str, Any]
 Writer = Callable[[Arguments, Architecture], Script]

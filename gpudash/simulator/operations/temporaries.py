@@ -25,6 +25,7 @@ from gpudash.simulator.operations.scripts import (
     Script,
     Writer,
     accumulating_bytes,
+    after_blocks,
     bytes_of,
     copied_bytes,
     suggested_layout,
@@ -199,19 +200,9 @@ def _in_order(*behind: str, first: str | None = None, as_images: bool = False, i
         if first is not None:
             before = copied_bytes([given[first]], layout)
         later = copied_bytes([given[name] for name in behind], layout)
-        return (*before, RESULT, *later, *_behind(len(before) + len(later), inner(given, architecture)[1:]))
+        return (*before, RESULT, *later, *after_blocks(len(before) + len(later), inner(given, architecture)[1:]))
 
     return written
-
-
-def _behind(count: int, steps: Script) -> Script:
-    """``steps`` of a script before which ``count`` blocks are taken: its frees count from the first of all."""
-    moved = []
-    for step in steps:
-        if step < 0:
-            step -= count
-        moved.append(step)
-    return tuple(moved)
 
 
 def _has_channels_last(tensor: torch.Tensor) -> bool:
@@ -269,7 +260,7 @@ def _embedding_backward(given: Arguments, architecture: Architecture) -> Script:
     """What does not lie densely is copied first (`embedding_dense_backward_cuda`)."""
     both = (given["indices"], given["grad_output"])
     copies = [one.numel() * one.dtype.itemsize for one in both if not one.is_contiguous()]
-    return (*copies, *_behind(len(copies), _embedding_sums(given, architecture)))
+    return (*copies, *after_blocks(len(copies), _embedding_sums(given, architecture)))
 
 
 def _embedding_sums(given: Arguments, architecture: Architecture) -> Script:
@@ -285,7 +276,7 @@ def _bag_backward(given: Arguments, architecture: Architecture) -> Script:
     if int(given["mode"]) == LARGEST_OF_BAG:
         return (*copies, RESULT)
     script = _sums_of_rows(given["grad"], given["indices"], int(given["num_weights"]), architecture)
-    return (*copies, *_behind(len(copies), script))
+    return (*copies, *after_blocks(len(copies), script))
 
 
 LARGEST_OF_BAG = 2
@@ -432,7 +423,8 @@ def _convolution(given: Arguments, architecture: Architecture) -> Script:
     else:
         inputs = _dense_copies(values)
     work = workspaces.workspace(given, workspaces.FORWARD, layout, architecture)
-    return (*inputs, RESULT, *copied_bytes([weight], layout), *work)
+    copies = [*inputs, *copied_bytes([weight], layout)]
+    return (*inputs, RESULT, *copies[len(inputs) :], *after_blocks(len(copies), work))
 
 
 def _convolution_backward(given: Arguments, architecture: Architecture) -> Script:
@@ -459,7 +451,7 @@ def _convolution_backward(given: Arguments, architecture: Architecture) -> Scrip
             read = (grad, values)
         before = copied_bytes(read, layout)
     work = workspaces.workspace(given, part, layout, architecture)
-    return (*before, RESULT, *behind, *work)
+    return (*before, RESULT, *behind, *after_blocks(len(before) + len(behind), work))
 
 
 def layout_of_convolution(values: torch.Tensor, weight: torch.Tensor) -> torch.memory_format:
@@ -532,7 +524,7 @@ def _median(given: Arguments, architecture: Architecture) -> Script:
     if not values.numel():
         return PLAIN
     _result, *taken = _sorting({"self": torch.empty(values.numel(), dtype=values.dtype, device="meta")}, architecture)
-    steps = _behind(2, tuple(taken))
+    steps = after_blocks(2, tuple(taken))
     held = 2 + sum(step > 0 for step in steps)
     # what the sorting has not given back goes when it returns, the last one first
     kept = [place for place in range(held, 1, -1) if -place not in steps]

@@ -513,6 +513,9 @@ def _ghost_view(answer: Answer, spec: Spec | None) -> GhostView | None:
     peak_remark, margin = prediction.release and AFTER_RELEASE, 0.0
     if prediction.verdict in ("short", "uncertain"):
         peak_remark = prediction.need
+    unknown = estimate.convolutions.unknown_bytes
+    if unknown and not peak_remark:
+        peak_remark = f"hatched: up to {format_bytes(unknown)} more for convolutions"
     if prediction.verdict == "uncertain":
         margin = estimate.margin_bytes
     return GhostView(

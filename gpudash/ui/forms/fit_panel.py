@@ -400,7 +400,7 @@ class FitPanel(QWidget):
         _say(self._time, [] if prediction is None else self._time_lines)
         _say(self._granted, [] if prediction is None else [prediction.alone, *untried, *prediction.assumption_lines])
         old, self._rows = self._rows, []
-        for place, way in enumerate(sorted(() if prediction is None else prediction.remedies, key=_order)):
+        for place, way in enumerate(sorted(_ways(prediction), key=_order)):
             row = next((row for row in old if row.way == way), None)
             if row is None:
                 row = AlternativeRow(way)
@@ -467,6 +467,13 @@ def _say(label: PlainLabel, lines: Sequence[str]) -> None:
     label.setVisible(bool(label.text()))
 
 
+def _ways(prediction: Prediction | None) -> tuple[WayOut, ...]:
+    """The rows: what would fit, else what recipes would save."""
+    if prediction is None:
+        return ()
+    return prediction.remedies or prediction.savings
+
+
 def _order(way: WayOut) -> int:
     """What fits comes first; otherwise the order, the least harmful first, is kept."""
     return {True: 0, None: 1, False: 2}[way.alternative.fits]
@@ -476,8 +483,10 @@ def _toggle_text(prediction: Prediction | None, *, whole: bool) -> str:
     left = ""
     if prediction is not None and whole and prediction.untried:
         left = ", search stopped early"
-    if prediction is None or not prediction.remedies:
+    if prediction is None or not _ways(prediction):
         return f"Details{left}"
+    if not prediction.remedies:
+        return f"What recipes would save ({len(prediction.savings)}){left}"
     return f"What would fit ({sum(way.alternative.fits is True for way in prediction.remedies)}){left}"
 
 
@@ -584,7 +593,10 @@ def _costs(way: WayOut) -> str:
     start = ""
     if way.alternative.allocator:
         start = "gpudash has to be started with it"
-    return " · ".join(part for part in (needs, way.price, start) if part)
+    saves = ""
+    if way.alternative.saved_bytes is not None:
+        saves = f"saves {format_bytes(way.alternative.saved_bytes)}"
+    return " · ".join(part for part in (saves, needs, way.price, start) if part)
 
 
 def _apply_text(alternative: Alternative) -> str:
@@ -641,13 +653,16 @@ class FitBar(QWidget):
         free = None
         if prediction is not None:
             free = prediction.estimate.free_bytes
-        if prediction is None or free is None or prediction.bar_bytes <= free:
+        if prediction is None or free is None:
+            return None
+        if prediction.bar_bytes + prediction.estimate.convolutions.unknown_bytes <= free:
             return None
         return free * self._pixels_per_byte(prediction)
 
     def _pixels_per_byte(self, prediction: Prediction) -> float:
         # What is needed may be more than there is: both fit into the bar.
-        return self.width() / max(prediction.bar_bytes, prediction.estimate.free_bytes or 0, 1)
+        most = prediction.bar_bytes + prediction.estimate.convolutions.unknown_bytes
+        return self.width() / max(most, prediction.estimate.free_bytes or 0, 1)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
@@ -662,6 +677,7 @@ class FitBar(QWidget):
             if place.width() > SMALLEST:
                 gap = GAP
             painter.fillRect(place.adjusted(0, 0, -gap, 0), colour)
+        self._mark_unknown(painter)
         end = self.free_end()
         if end is not None:
             self._mark_overhang(painter, end)
@@ -669,17 +685,34 @@ class FitBar(QWidget):
             at = self._reached * self._pixels_per_byte(self._prediction)
             painter.fillRect(QRectF(min(at, self.width()) - 1.5, 0, 3, BAR_HEIGHT), QColor(self._palette.text))
 
+    def unknown(self) -> QRectF | None:
+        """Where is drawn what convolutions may take beside all parts; ``None`` where nothing of them is unknown."""
+        prediction = self._prediction
+        if prediction is None or not prediction.estimate.convolutions.unknown_bytes:
+            return None
+        scale = self._pixels_per_byte(prediction)
+        width = prediction.estimate.convolutions.unknown_bytes * scale
+        return QRectF(prediction.bar_bytes * scale, 1, width, BAR_HEIGHT - 2)
+
+    def _mark_unknown(self, painter: QPainter) -> None:
+        place = self.unknown()
+        if place is not None:
+            self._hatch(painter, place, QColor(self._palette.muted))
+
     def _mark_overhang(self, painter: QPainter, end: float) -> None:
         critical = QColor(self._palette.critical)
         beyond = QRectF(end, 1, self.width() - end, BAR_HEIGHT - 2)
         painter.fillRect(beyond, QColor(self._palette.banner_critical))
+        self._hatch(painter, beyond, critical)
+        painter.fillRect(QRectF(end - 1, 0, 2, BAR_HEIGHT), critical)
+
+    def _hatch(self, painter: QPainter, place: QRectF, colour: QColor) -> None:
         painter.setBrush(Qt.BrushStyle.NoBrush)
-        painter.setClipRect(beyond)
-        painter.setPen(QPen(critical, 1.5))
-        for left in range(int(end) - BAR_HEIGHT, self.width() + BAR_HEIGHT, 6):
+        painter.setClipRect(place)
+        painter.setPen(QPen(colour, 1.5))
+        for left in range(int(place.left()) - BAR_HEIGHT, int(place.right()) + BAR_HEIGHT, 6):
             painter.drawLine(left, BAR_HEIGHT, left + BAR_HEIGHT, 0)
         painter.setClipping(False)
-        painter.fillRect(QRectF(end - 1, 0, 2, BAR_HEIGHT), critical)
 
     def event(self, event: QEvent) -> bool:
         if event.type() is QEvent.Type.ToolTip and isinstance(event, QHelpEvent):
@@ -699,5 +732,9 @@ class FitBar(QWidget):
         for name, size, place in self.parts():
             if place.left() <= x <= place.right():
                 return f"{name}: {format_bytes(size)}{beyond}"
+        unknown = self.unknown()
+        if unknown is not None and unknown.left() <= x <= unknown.right():
+            more = format_bytes(prediction.estimate.convolutions.unknown_bytes)
+            return f"convolutions may take up to {more} more on this card{beyond}"
         left = prediction.scale.apart(prediction.bar_bytes, prediction.estimate.free_bytes or 0)
         return f"left over at the peak: {left}"

@@ -21,7 +21,7 @@ from gpudash.memory.predicting.architecture import Architecture
 from gpudash.memory.predicting.estimate import Alternative, Estimate, ModelFacts, Target, judge
 from gpudash.memory.predicting.rank_estimates import deciding, of_ranks
 from gpudash.specs import Spec
-from gpudash.specs.changes import SpecChange, batch_text, changes
+from gpudash.specs.changes import SpecChange, batch_text, changes, recipe_changes
 from gpudash.specs.model import ModelSpec
 from gpudash.system.folders import log_file
 from gpudash.system.log import VARIABLE as LOG_VARIABLE
@@ -35,11 +35,15 @@ from gpudash.workloads.predicting.device_fit import (
     largest,
     unchanged,
 )
+from gpudash.workloads.predicting.savings import promising, with_savings
 from gpudash.workloads.predicting.spreading import spread_over
 
 SEARCHED_S = 30.0
 """Processor time in seconds after which no other batch or sequence is tried: the answer for a large model is to come
 within a minute, what would fit included."""
+
+SAVINGS_S = 10.0
+"""Processor time in seconds after which nothing more is tried that recipes do and this training does not."""
 
 LARGEST, LONGEST = "the largest batch", "the longest sequence"
 SEVERAL_GPUS, ANOTHER_CARD = "several GPUs", "another card"
@@ -137,9 +141,8 @@ class _ModelEstimation:
         found = replace(self._judged(spec), assumptions=followed.assumptions, model=followed.model, work=work)
         if self._report_followed is not None:
             self._report_followed(followed.trace, target, found)
-        # Without a reading of free memory there is nothing to look for.
         searched: Iterable[Estimate] = (found,)
-        if alternatives and target.room_bytes is not None:
+        if alternatives:
             searched = self._beyond(found, followed)
         first = self._cards.report_first()
         for grown in searched:
@@ -152,6 +155,29 @@ class _ModelEstimation:
             yield found
 
     def _beyond(self, found: Estimate, followed: FollowedCode) -> Iterator[Estimate]:
+        """``found`` with what recipes would save, with the largest sizes, and with what would fit where it does not."""
+        # Where it does not fit, what recipes do is among what is tried for that.
+        if found.has_room or self._target.room_bytes is None:
+            for grown in self._saving(found, followed):
+                found = grown
+                yield found
+        # Without a reading of free memory there is nothing to look for.
+        if self._target.room_bytes is not None:
+            yield from self._fitting(found, followed)
+
+    def _saving(self, found: Estimate, followed: FollowedCode) -> Iterator[Estimate]:
+        """``found`` with what recipes would save, as far as there is time for it."""
+        began = self._worked_s()
+        coming = promising(self._spec, found)
+        tried: list[Alternative] = []
+        while coming and self._worked_s() <= began + SAVINGS_S:
+            alternative = self._changed(followed, coming.pop(0))
+            tried += [] if alternative is None else [alternative]
+            yield replace(with_savings(found, tried), untried=tuple(change.label for change in coming))
+        # The search for the largest sizes has as much time as without.
+        self._until += self._worked_s() - began
+
+    def _fitting(self, found: Estimate, followed: FollowedCode) -> Iterator[Estimate]:
         """``found`` with the largest sizes, and with what would fit where it does not."""
         sequence = None
         if followed.model is not None:
@@ -159,18 +185,20 @@ class _ModelEstimation:
         coming = [LARGEST, *([] if sequence is None else [LONGEST])]
         if not found.has_room:
             coming += [*(change.label for change in changes(self._spec)), SEVERAL_GPUS, ANOTHER_CARD]
-        yield replace(found, untried=tuple(coming))
-        late: list[str] = []
+        late = list(found.untried)
+        yield replace(found, untried=(*late, *coming))
         for grown in self._largest_ones(followed, found, late):
             found = grown
             coming.pop(0)
             yield replace(found, untried=(*late, *coming))
         if found.has_room:
             return
+        recipes = {change.label for change in recipe_changes(self._spec)}
         known: list[Alternative] = []
         for text, alternative in self._alternatives(followed, found):
             known += [] if alternative is None else [alternative]
             coming = [other for other in coming if other != text]
+            found = with_savings(found, [way for way in known if way.change in recipes])
             yield replace(found, alternatives=tuple(known), untried=(*late, *coming))
         yield replace(found, alternatives=tuple(known), untried=tuple(late))
 

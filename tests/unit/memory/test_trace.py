@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudash.memory.allocator.trace import ACTIVATIONS, WEIGHTS, Trace, TraceMark, repeated
+from gpudash.memory.allocator.trace import ACTIVATIONS, WEIGHTS, Trace, TraceMark, between, repeated
 from gpudash.memory.predicting.fit import peaks, run_on
 from gpudash.units import MIB
 
@@ -118,3 +118,19 @@ def test_steps_that_are_gone_on_with_keep_their_streams() -> None:
     events, sizes = array("q", [1, 2]), array("q", [SIZE, SIZE])
     trace = Trace(events, sizes, [WEIGHTS] * 2, [TraceMark(0, 1, ""), TraceMark(1, 2, "")], 2, {1: 1, 2: 1})
     assert repeated(trace, 4).streams == {1: 1, 2: 1, 3: 1, 4: 1}
+
+
+def test_a_cache_that_is_emptied_on_the_way_is_reserved_no_more() -> None:
+    trace = Trace(array("q", [1, -1, 2]), array("q", [64 * MIB, 200 * MIB]), [ACTIVATIONS, ACTIVATIONS])
+    emptied = replace(trace, emptied=array("q", [2]))
+    assert (peaks(trace).reserved, peaks(emptied).reserved) == (264 * MIB, 200 * MIB)
+    assert run_on(emptied, 210 * MIB).retries == 0 and run_on(trace, 210 * MIB).retries == 1
+    assert Trace.from_json(emptied.to_json()).emptied == emptied.emptied
+    assert between(emptied, trace, 0.5) is None
+
+
+def test_a_step_that_empties_the_cache_does_so_when_it_is_repeated() -> None:
+    trace = stepping(3, 1)
+    starts = [mark.at for mark in trace.marks if mark.phase == "forward"]
+    longer = repeated(replace(trace, emptied=array("q", starts)), 5)
+    assert longer.emptied.tolist() == [mark.at for mark in longer.marks if mark.phase == "forward"]

@@ -20,6 +20,7 @@ from gpudash.memory.predicting.architecture import Architecture
 from gpudash.simulator.convolutions import cublaslt, workspaces
 from gpudash.simulator.convolutions.cudnn_client import ASK_VARIABLE, LIBRARY_VARIABLE, CudnnAnswer, CudnnClient
 from gpudash.simulator.convolutions.workspaces import BEYOND_OPERANDS, PARTIAL_SUMS, Scratch
+from gpudash.simulator.operations.scripts import EMPTY_CACHE, after_blocks
 from tests.gpu.cudnn import questions
 
 PROCESS = Path(gpudash.simulator.convolutions.__file__).with_name("cudnn_process.py")
@@ -94,7 +95,7 @@ def test_the_settings_of_torch_reach_cudnn(asked: None) -> None:
     }
     question |= {"last": False, "padding": [1, 1], "stride": [1, 1], "dilation": [1, 1]}
     usual = {"benchmark": False, "deterministic": False, "tf32": True}
-    sizes = {}
+    sizes, tried = {}, {}
     for name, changed in (
         ("", {}),
         ("benchmark", {"benchmark": True}),
@@ -105,9 +106,10 @@ def test_the_settings_of_torch_reach_cudnn(asked: None) -> None:
         answer = card.ask({**question, **usual, **changed})
         assert answer is not None
         sizes[name] = answer.workspace
-    card.close()
-    assert sizes["benchmark"] > max(sizes[""], sizes["plain"])
+        tried[name] = answer.tried
+    assert tried["benchmark"] > max(sizes[""], sizes["plain"]) and sizes["benchmark"] == sizes[""]
     assert sizes["last"] < sizes["halves"]
+    card.close()
 
 
 @needs_cudnn
@@ -200,10 +202,27 @@ def test_a_kernel_with_clusters_may_take_more_than_it_says(monkeypatch: pytest.M
     found = Scratch()
     card = CudnnClient((9, 0))
     card.version = "9.20"
-    card._known[json.dumps({"part": "of_weight"})] = CudnnAnswer(1000, clusters=True)
+    card._known[json.dumps({"part": "of_weight", "benchmark": False})] = CudnnAnswer(1000, clusters=True)
     found._cards[(9, 0)] = card
-    assert found.ask({"part": "of_weight"}, (9, 0)) == 1000
+    assert found.ask({"part": "of_weight", "benchmark": False}, (9, 0)) == (1000,)
     assert (found.found().cudnn, found.found().unknown_bytes) == ("9.20", 170)
+
+
+def test_plans_are_timed_once_in_the_largest_workspace_and_the_cache_is_emptied_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(ASK_VARIABLE, "1")
+    found = Scratch()
+    card = CudnnClient((8, 0))
+    question = {"part": "forward", "benchmark": True}
+    card._known[json.dumps(question)] = CudnnAnswer(1000, clusters=False, tried=5000)
+    found._cards[(8, 0)] = card
+    assert found.ask(question, (8, 0)) == (5000, -1, EMPTY_CACHE, 1000)
+    assert found.ask(question, (8, 0)) == (1000,)
+    assert found.found().unknown_bytes == 4000, "another plan may win"
+    found.begin()
+    assert found.ask(question, (8, 0)) == (5000, -1, EMPTY_CACHE, 1000), "another run has a table of its own"
+    assert after_blocks(2, (5000, -1, EMPTY_CACHE, 1000)) == (5000, -3, EMPTY_CACHE, 1000)
 
 
 @pytest.mark.skipif(os.uname().machine != cublaslt.SOLVES, reason=f"made for {cublaslt.SOLVES}")

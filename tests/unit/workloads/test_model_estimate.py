@@ -14,7 +14,8 @@ from gpudash.memory.predicting.prediction import price
 from gpudash.specs import ModelSpec
 from gpudash.specs.changes import changes
 from gpudash.units import GIB, MIB
-from gpudash.workloads.predicting.model_estimate import SEARCHED_S, FollowedCode, estimates
+from gpudash.workloads.predicting.model_estimate import SAVINGS_S, SEARCHED_S, FollowedCode, estimates
+from gpudash.workloads.predicting.savings import promising
 
 CARD = Target("sim:0", 2 * GIB, 2 * GIB)
 FORWARD = 100
@@ -122,6 +123,38 @@ def test_processor_time_that_is_used_up_ends_the_search_and_what_it_left_out_is_
     assert (found.largest_batch_size, found.largest_sequence) == (None, None)
     assert found.untried == ("the largest batch", "the longest sequence")
     assert found.alternatives, "what would fit is tried all the same"
+
+
+def test_what_recipes_would_save_is_said_though_it_fits_and_what_saves_nothing_is_left_out() -> None:
+    found = predicted(Follower(), batch=1)[-1]
+    assert found.has_room and not found.alternatives
+    named = [saving.change for saving in found.savings]
+    assert named == ["torchtune's recipe", "Unsloth's recipe", "activation checkpointing"]
+    assert {saving.saved_bytes for saving in found.savings} == {448 * MIB}
+    assert [saving.fields.get("keep_16_bits") for saving in found.savings] == [None] * 3, "of QLoRA alone"
+    assert "--recipe torchtune: checkpointing, cross entropy in chunks" in price(found.savings[0])
+
+
+def test_a_change_of_what_has_little_memory_at_the_peak_is_not_followed() -> None:
+    parts = {"weights": GIB, "optimizer state": 2 * GIB, "activations": MIB}
+    found = Estimate(workload="model", device="sim:0", peak_allocated_bytes=3 * GIB, by_category=parts)
+    labels = [change.label for change in promising(ModelSpec(path="/"), found)]
+    assert "8-bit AdamW" in labels and "activation checkpointing" not in labels
+    assert predicted(Follower(), batch=1, task="infer")[-1].savings == ()
+
+
+def test_savings_end_with_their_time_and_what_was_not_tried_of_them_is_named() -> None:
+    found = predicted(Follower(costs=SAVINGS_S), batch=1)[-1]
+    assert [saving.change for saving in found.savings] == ["torchtune's recipe"]
+    assert "activation checkpointing" in found.untried
+
+
+def test_where_it_does_not_fit_the_savings_are_those_of_what_was_tried_for_it() -> None:
+    found = predicted(Follower())[-1]
+    tried = {way.change: way.needed_bytes for way in found.alternatives}
+    assert found.savings and not found.has_room and found.needed_bytes is not None
+    for saving in found.savings:
+        assert saving.saved_bytes == found.needed_bytes - (tried[saving.change] or 0)
 
 
 def on_two(*, rooms: tuple[int, int] = (2 * GIB, 2 * GIB), **fields: Any) -> Estimate:

@@ -72,7 +72,8 @@ class _Part(NamedTuple):
 
 
 def print_estimate(estimate: Estimate, memory_cap: str | None = None, ghost: Ghost | None = None) -> None:
-    """The verdict, a bar against free memory, the figures, the step's curve where there is room, the alternatives.
+    """The verdict, a bar against free memory, the figures, the step's curve where there is room, the alternatives, what
+    recipes would save.
 
     Args:
         estimate: what was predicted.
@@ -95,6 +96,9 @@ def print_estimate(estimate: Estimate, memory_cap: str | None = None, ghost: Gho
     if estimate.alternatives:
         console.print()
         print_table(_alternatives(prediction), console)
+    if estimate.savings:
+        console.print()
+        print_table(_savings(prediction), console)
 
 
 def _devices(estimate: Estimate) -> str:
@@ -205,6 +209,15 @@ def _alternatives(prediction: Prediction) -> Table:
     for way in prediction.remedies:
         style = {True: "green", False: "red", None: "yellow"}[way.alternative.fits]
         table.add_row(way.change, way.needs, Text(way.fit, style=style), way.price)
+    return table
+
+
+def _savings(prediction: Prediction) -> Table:
+    table = plain_table(
+        Column("recipes do", overflow="fold"), *numbers("saves", "needs"), Column("price", overflow="fold")
+    )
+    for way in prediction.savings:
+        table.add_row(way.change, format_bytes(way.alternative.saved_bytes), way.needs, way.price)
     return table
 
 

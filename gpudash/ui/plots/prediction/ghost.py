@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from pyqtgraph import functions
 from PySide6.QtCore import QLineF, QObject, QPointF, QRectF, Qt
-from PySide6.QtGui import QColor, QFont, QFontMetricsF, QImage, QPaintEngine, QPainter, QPen
+from PySide6.QtGui import QColor, QFont, QFontMetricsF, QImage, QPaintEngine, QPainter, QPainterPath, QPen
 from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
 
 from gpudash.drawing.ghost import Floats, Ghost, GhostPanel, Indices, RibbonColumns, RunningGhost, Stretch
@@ -92,7 +92,7 @@ class GhostView:
         """How high the axis has to be, bytes."""
         if self.ghost is None:
             return 0.0
-        highest = self.ghost.highest + self.margin
+        highest = self.ghost.highest + max(self.margin, self.ghost.unknown)
         limit = self.ghost.limit
         # A limit far above would press the ribbons flat: it is then named in the corner and not drawn (`NEAR`).
         if limit is not None and highest >= NEAR * limit:
@@ -412,7 +412,11 @@ class _Ribbons:
             # What is held cannot be less than nothing.
             low = outline(np.maximum(below - self._margin, 0.0), firsts, geometry)
             paint_area(painter, Area((x, high), (x, low), warn))
-        self._paint_total(painter, x, outline(below, firsts, geometry), place, rough=rough)
+        held = outline(below, firsts, geometry)
+        # Of a run in its time the readings lie there: what convolutions take shows by itself.
+        if ghost.unknown and evenly_spaced:
+            self._paint_unknown(painter, x, held, outline(below + ghost.unknown, firsts, geometry), place)
+        self._paint_total(painter, x, held, place, rough=rough)
 
     def _colour(self, row: int, name: str) -> QColor:
         colour = QColor(self._palette.curves[COLOURS.get(name, name)])
@@ -466,15 +470,25 @@ class _Ribbons:
         x = np.concatenate((x[:1], x, x[-1:]))
         y = np.concatenate(([level], np.minimum(y, level), [level]))
         beyond = functions.arrayToQPath(x, y, connect="all")
-        painter.save()
-        painter.setClipPath(beyond, Qt.ClipOperation.IntersectClip)
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        painter.setPen(QPen(QColor(self._palette.critical), HATCH_WIDTH_PX))
-        height = level - place.top()
-        # Lines of 45°, so that one begins its height to the left of where it ends.
-        for left in np.arange(place.left() - height, place.right(), HATCH_PX).tolist():
-            painter.drawLine(QLineF(left, level, left + height, level - height))
-        painter.restore()
+        _hatch(painter, beyond, QColor(self._palette.critical), place, level)
+
+    def _paint_unknown(self, painter: QPainter, x: Floats, held: Floats, most: Floats, place: QRectF) -> None:
+        """What convolutions may take beside all that is held: it may be less, and is theirs one at a time."""
+        band = functions.arrayToQPath(np.concatenate((x, x[::-1])), np.concatenate((most, held[::-1])), connect="all")
+        _hatch(painter, band, QColor(self._palette.muted), place, place.bottom())
+
+
+def _hatch(painter: QPainter, shape: QPainterPath, colour: QColor, place: QRectF, bottom: float) -> None:
+    """Hatch a shape that lies between the top of ``place`` and ``bottom``."""
+    painter.save()
+    painter.setClipPath(shape, Qt.ClipOperation.IntersectClip)
+    painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+    painter.setPen(QPen(colour, HATCH_WIDTH_PX))
+    height = bottom - place.top()
+    # Lines of 45°, so that one begins its height to the left of where it ends.
+    for left in np.arange(place.left() - height, place.right(), HATCH_PX).tolist():
+        painter.drawLine(QLineF(left, bottom, left + height, bottom - height))
+    painter.restore()
 
 
 COLOURS = {"in use already": "other", "idle in the allocator": "idle"}
