@@ -162,12 +162,9 @@ class Collected:
         if size is None:
             return
         memory = self.memory
-        kind = DEVICE_TYPES.get(arguments.get("Device Type", 0), "device")
-        if kind != "cpu":
-            kind = f"{kind}:{arguments.get('Device Id', 0)}"
         memory.thread.append(self._thread(event))
         memory.time.append(start)
-        memory.device.append(self.devices.number(kind))
+        memory.device.append(self.devices.number(device_of(arguments)))
         memory.bytes.append(int(size))
         memory.address.append(int(number_of(arguments.get("Addr"), LARGEST_BYTES) or 0))
         memory.allocated.append(number_of(arguments.get("Total Allocated"), LARGEST_BYTES) or 0.0)
@@ -177,7 +174,7 @@ class Collected:
         return self.threads.number(f"{event.get('pid')} {event.get('tid')}")
 
 
-DEVICE_TYPES: Mapping[object, str] = {
+DEVICE_TYPES: Mapping[int, str] = {
     0: "cpu",
     1: "cuda",
     6: "hip",
@@ -187,6 +184,17 @@ DEVICE_TYPES: Mapping[object, str] = {
     20: "privateuseone",
 }
 """Those of c10/core/DeviceType.h, of which the profiler writes the number."""
+
+
+def device_of(arguments: Mapping[str, Any]) -> str:
+    """The device of a memory event, as "cpu" or "cuda:0"."""
+    number = arguments.get("Device Type", 0)
+    kind = "device"
+    if isinstance(number, int):
+        kind = DEVICE_TYPES.get(number, kind)
+    if kind == "cpu":
+        return kind
+    return readable(f"{kind}:{arguments.get('Device Id', 0)}"[:LONGEST_NAME])
 
 
 def _id(arguments: Mapping[str, Any], *keys: str) -> int:

@@ -33,6 +33,8 @@ LONGEST_VALUE = 4 * MIB
 LONGEST_WORD = len("-Infinity")
 """Characters of the longest value that the parser takes or refuses as a whole, an escape of a character included."""
 
+KEPT_FACTS = frozenset(("schemaVersion", "deviceProperties", "distributedInfo", "baseTimeNanoseconds", "traceName"))
+
 RECORD_AGAIN = "export it again with prof.export_chrome_trace"
 
 Progress = Callable[[int, int], None]
@@ -70,7 +72,7 @@ class TraceFile:
         OSError: it cannot be read.
 
     Attributes:
-        facts: what the file says beside its events, as far as it has been read.
+        facts: what the file says beside its events, as far as it has been read: `KEPT_FACTS`.
         cut_off: whether it ended before its end; known behind the last event.
     """
 
@@ -123,7 +125,9 @@ class TraceFile:
             if key == "traceEvents":
                 yield from self._of_list(text)
             else:
-                self.facts[str(key)] = text.value()
+                value = text.value()
+                if key in KEPT_FACTS:
+                    self.facts[key] = value
             if text.next() == ",":
                 text.skip(",")
 
