@@ -9,6 +9,7 @@
     gpudash.explain()                                    # why memory ran out
     gpudash.watch_this_process()                         # lets the window come in
     gpudash.read_recording(path)                         # a recording as an Arrow table
+    gpudash.log_to(writer)                               # this process's memory into TensorBoard, W&B, MLflow
 
 In a notebook, ``%load_ext gpudash``. Nothing is imported before it is used: neither torch nor numpy nor Qt.
 """
@@ -25,6 +26,7 @@ _MODULES = {
     "estimate": "estimating",
     "fits": "estimating",
     "explain": "memory",
+    "log_to": "tracking",
     "measure": "memory",
     "load_ipython_extension": "notebook",
     "unload_ipython_extension": "notebook",
@@ -34,7 +36,17 @@ _MODULES = {
 }
 """Where the public functions are."""
 
-__all__ = ["__version__", "estimate", "explain", "fits", "measure", "read_recording", "simulate", "watch_this_process"]
+__all__ = [
+    "__version__",
+    "estimate",
+    "explain",
+    "fits",
+    "log_to",
+    "measure",
+    "read_recording",
+    "simulate",
+    "watch_this_process",
+]
 
 # whoever wants the log configures it; nobody else is shown anything
 logging.getLogger(__name__).addHandler(logging.NullHandler())

@@ -7,5 +7,6 @@ from gpudash.session.api.notebook import unload_ipython_extension as unload_ipyt
 from gpudash.session.api.recordings import read_recording as read_recording
 from gpudash.session.api.simulating import simulate as simulate
 from gpudash.session.api.simulating import watch_this_process as watch_this_process
+from gpudash.session.api.tracking import log_to as log_to
 
 __version__: str

@@ -66,6 +66,8 @@ def keys_of(value: Any, keys: dict[str, Key], where: str) -> list[str]:
 def undescribed(arguments: Sequence[str], document: dict[str, Any]) -> list[str]:
     """What of the document that ``gpudash`` printed for these arguments is not as the page says."""
     section = f"gpudash {arguments[0]}"
+    if arguments[0] == "open":
+        section += " TRACE"
     if "--known" in arguments:
         section += " --known"
     if "machines" in document:

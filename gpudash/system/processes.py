@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import queue
+import resource
 import signal
 import sys
 import threading
@@ -83,6 +84,35 @@ def end_group(process: subprocess.Popen[Any], *, patience_s: float = 0.0, dying_
             process.wait(dying_s)
     logger.info("process %d %s", process.pid, "was killed" if code is None else f"ended with code {code}")
     return code
+
+
+def limit(memory_bytes: int, cpu_s: int) -> None:
+    """Bound what this process may take from now on, in bytes of address space above its own now, and in CPU time.
+
+    It also leaves no core file behind.
+    """
+    for kind, wanted in (
+        (resource.RLIMIT_AS, _address_space() + memory_bytes),
+        (resource.RLIMIT_CPU, int(resource.getrusage(resource.RUSAGE_SELF).ru_utime) + cpu_s),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        _soft, hard = resource.getrlimit(kind)
+        with suppress(ValueError, OSError):  # a system that does not keep such a limit
+            resource.setrlimit(kind, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
+
+
+def lift_cpu_limit() -> None:
+    """Take back the bound on CPU time: what comes now is no longer in the hands of a file."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (hard, hard))
+
+
+def _address_space() -> int:
+    try:
+        pages = int(STATM.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return pages * resource.getpagesize()
 
 
 class Conversation:

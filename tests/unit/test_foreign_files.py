@@ -63,6 +63,7 @@ EXCEPTIONS = {
     "memory/serving/engines.py _engines": SHIPPED,
     "speed/constants.py _document": SHIPPED,
     "system/log.py _open": OURS,
+    "system/processes.py _address_space": KERNEL,
     "system/processes.py resident_bytes": KERNEL,
     "system/processes.py waited_seconds": KERNEL,
     "system/sandbox.py _located": "a place (O_PATH), of which nothing is opened",

@@ -18,21 +18,23 @@ SMALLEST, LARGEST = 320, 8000
 MOST_DIGITS = 9
 """Digits of a number of pixels; Python itself reads no number of thousands of them."""
 
-Format = Literal["csv", "parquet", "json", "png", "svg", "trace", "html"]
+Format = Literal["csv", "parquet", "json", "png", "svg", "trace", "perfetto", "html", "tensorboard", "wandb"]
 
 
 def export(
     file: Path,
     /,
     *,
-    to: Format,
+    to: Annotated[Format, Parameter(name=["--to", "--format"])],
     out: Annotated[Path, Parameter(name=["--out", "-o"])],
     force: Annotated[bool, Parameter(negative="")] = False,
     theme: Literal["light", "dark"] = "light",
     size: str | None = None,
+    profile: Path | None = None,
 ) -> int:
     """Write a recording in another format: data (csv, parquet, json), a trace of stages and steps for
-    ui.perfetto.dev (trace), the plots as a picture (png, svg), or a report in one page that opens offline (html).
+    ui.perfetto.dev (trace, also called perfetto), the plots as a picture (png, svg), a report in one page that opens
+    offline (html), or a folder for a tracker of experiments (tensorboard, wandb).
 
     Parameters
     ----------
@@ -41,32 +43,45 @@ def export(
     to
         What to write.
     out
-        Where to write it.
+        Where to write it; for a tracker a folder that is new or empty.
     force
         Replace a file that is there.
     theme
         Colours of a picture.
     size
         Width and height of a picture in pixels, such as 1280x900.
+    profile
+        For ui.perfetto.dev: a trace that torch.profiler exported meanwhile, to lay the recording's memory beside.
     """
     from gpudash.telemetry.recording.recorder import RecordingError
 
     if size is not None and to not in ("png", "svg"):
         raise RequestError(f"--size is for pictures, and {to} is none.", "Leave it out, or choose --to png or svg.")
+    if profile is not None and to not in ("trace", "perfetto"):
+        raise RequestError(f"--profile is for a trace, and {to} is none.", "Leave it out, or choose --to perfetto.")
     if size is None:
         pixels = SIZE
     else:
         pixels = _pixels(size)
+    after = ""
     try:
         if to == "png" or to == "svg":
             _draw(file, out, pixels, theme, force)
         elif to == "html":
             _report(file, out, force)
+        elif to == "tensorboard" or to == "wandb":
+            after = _for_tracker(file, to, out)
+        elif profile is not None:
+            _merged(file, profile, out, force)
+        elif to == "perfetto":
+            _data(file, "trace", out, force)
         else:
             _data(file, to, out, force)
     except RecordingError as error:
         raise RequestError(str(error)) from None
     print_notice(f"Wrote {out}")
+    if after:
+        print_notice(after)
     return Exit.FINISHED
 
 
@@ -78,6 +93,27 @@ def _data(file: Path, to: Literal["csv", "parquet", "json", "trace"], out: Path,
         write(recording, to, out, force)
         for text in recording.notices:
             print_notice(text)  # damage shows only in reading
+
+
+def _merged(file: Path, profile: Path, out: Path, force: bool) -> None:
+    from gpudash.session.trackers.merged_trace import export_merged
+    from gpudash.telemetry.recording.reading import open_recording
+
+    with open_recording(file) as recording:
+        export_merged(recording, profile, out, force)
+        for text in recording.notices:
+            print_notice(text)  # damage shows only in reading
+
+
+def _for_tracker(file: Path, to: Literal["tensorboard", "wandb"], out: Path) -> str:
+    from gpudash.telemetry.export.trackers import export_to_tracker
+    from gpudash.telemetry.recording.reading import open_recording
+
+    with open_recording(file) as recording:
+        sentence = export_to_tracker(recording, to, out)
+        for text in recording.notices:
+            print_notice(text)  # damage shows only in reading
+    return sentence
 
 
 def _report(file: Path, out: Path, force: bool) -> None:

@@ -1,4 +1,4 @@
-"""``gpudash open``: a memory snapshot, a recording or the readings of another machine in the window."""
+"""``gpudash open``: a memory snapshot, a trace, a recording or the readings of another machine in the window."""
 
 import sys
 from collections.abc import Sequence
@@ -18,8 +18,18 @@ def _address(_type: Any, tokens: Any) -> Address:
 Opened = Annotated[Address, Parameter(converter=_address, n_tokens=1, accepts_keys=False, allow_leading_hyphen=True)]
 
 
-def open_address(address: Opened, /, *others: Opened) -> int:
-    """Open a memory snapshot, the folder of an out-of-memory report, or a recording in the window.
+def open_address(
+    address: Opened,
+    /,
+    *others: Opened,
+    table: Annotated[bool, Parameter(negative="")] = False,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> int:
+    """Open a memory snapshot, the folder of an out-of-memory report, a trace of torch.profiler, or a recording in the
+    window.
+
+    A trace is what prof.export_chrome_trace("trace.json.gz") writes: its operators and its memory are shown. Without a
+    display they are printed.
 
     Recordings of one torchrun job, each made by gpudash watch on a node of its own, open together as one. Two of
     machines on which nothing was run, such as two over ssh, are laid over one another.
@@ -36,12 +46,21 @@ def open_address(address: Opened, /, *others: Opened) -> int:
     Parameters
     ----------
     address
-        A snapshot as torch.cuda.memory writes it, a folder that `gpudash watch` left behind, a recording, - for the
+        A snapshot as torch.cuda.memory writes it, a folder that `gpudash watch` left behind, a trace as torch.profiler
+        exports it, a recording, - for the
         JSON lines of `gpudash monitor` on standard input, ssh://[user@]host[:port], or prometheus: and the address of
         a Prometheus server.
     others
         The recordings of the other nodes, or more machines.
+    table
+        Print the operators of a trace here in place of opening the window.
+    json
+        Print them as one JSON document.
     """
+    if table or json:
+        if others or not isinstance(address, Path):
+            raise RequestError("--table and --json print one trace of torch.profiler.", "Name its file alone.")
+        return _print_trace(address, as_json=json)
     addresses = (address, *others)
     hosts = [each for each in addresses if isinstance(each, SshHost)]
     if hosts:
@@ -74,6 +93,8 @@ def _open_file(path: Path) -> int:
             open_recording(found.path).close()  # what is no recording is told here, before a window opens
     except (ValueError, RecordingError) as error:
         raise RequestError(str(error)) from None
+    if found.kind == "trace" and not has_display():
+        return _print_trace(path, as_json=False)
     if not has_display():
         there = "export"
         if found.kind == "snapshot":
@@ -85,6 +106,27 @@ def _open_file(path: Path) -> int:
     return leave(*run(path=found.path))
 
 
+def _print_trace(path: Path, *, as_json: bool) -> int:
+    from gpudash.cli.recordings.profiler_trace import print_trace
+    from gpudash.session.recordings.file_kinds import find_file
+
+    try:
+        found = find_file(path)
+    except ValueError as error:
+        raise RequestError(str(error)) from None
+    if found.kind != "trace":
+        raise RequestError(
+            f"{found.title} is a {found.kind}, not a trace of torch.profiler.", _OTHER_TABLES[found.kind]
+        )
+    return print_trace(found.path, as_json=as_json)
+
+
+_OTHER_TABLES = {
+    "recording": "gpudash export --help says how its readings become a table.",
+    "snapshot": "gpudash snapshot prints what is in it.",
+}
+
+
 def _open_joined(paths: Sequence[Path]) -> int:
     from gpudash.cli.qt import has_display, require_qt
     from gpudash.session import Replay
@@ -94,8 +136,8 @@ def _open_joined(paths: Sequence[Path]) -> int:
 
     try:
         found = [find_file(path) for path in paths]
-        if snapshot := next((one for one in found if one.kind != "recording"), None):
-            raise ValueError(f"{snapshot.title} is a memory snapshot; only recordings can be opened together.")
+        if other := next((one for one in found if one.kind != "recording"), None):
+            raise ValueError(f"{other.title} is a {other.kind}; only recordings can be opened together.")
         paths = [one.path for one in found]
         replays = []
         if len(paths) == 2 and not any(map(_has_runs, paths)):

@@ -67,7 +67,8 @@ COMMANDS = {
     "monitor": ListedCommand("gpudash.cli.monitor:monitor", "Watch the machine without running anything."),
     "open": ListedCommand(
         "gpudash.cli.recordings.open:open_address",
-        "Open a memory snapshot, the folder of an out-of-memory report, or a recording in the window.",
+        "Open a memory snapshot, the folder of an out-of-memory report, a trace of torch.profiler, or a recording in "
+        "the window.",
     ),
     "run": ListedCommand("", "Run a workload in the terminal."),
     "snapshot": ListedCommand(

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import os
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from gpudash.system.foreign_files import open_regular
 
-Kind = Literal["recording", "snapshot"]
+Kind = Literal["recording", "snapshot", "trace"]
 
 SNAPSHOT_NAME = "snapshot.pickle"
 """The snapshot in the folder that an out-of-memory leaves behind."""
 
-HEAD_BYTES = 64
+HEAD_BYTES = 4096
 """Bytes from the beginning of a file that tell what it is."""
+
+OF_TRACES = (
+    b'"schemaVersion"',
+    b'"traceEvents"',
+    b'"displayTimeUnit"',
+    b'"baseTimeNanoseconds"',
+    b'"deviceProperties"',
+)
+"""Keys with which a trace of torch.profiler begins, of which a snapshot in JSON has none."""
 
 SQLITE = b"SQLite format 3\x00"
 """How every SQLite file begins (https://www.sqlite.org/fileformat.html, 1.3)."""
@@ -48,13 +58,26 @@ class FoundFile:
 
 
 def kind_of(head: bytes) -> Kind | None:
-    """What a file holds that begins with ``head``; ``None`` when it can be neither recording nor snapshot."""
+    """What a file holds that begins with ``head``; ``None`` when it can be none of them."""
     if head.startswith(SQLITE):
         return "recording"
-    text = head.removeprefix(MARK).lstrip()
+    text = _expanded(head).removeprefix(MARK).lstrip()
+    if text.startswith(b"{") and any(key in text for key in OF_TRACES):
+        return "trace"
     if head.startswith((PICKLE, GZIP)) or text.startswith((*OLD_PICKLES, *JSON)):
         return "snapshot"
     return None
+
+
+def _expanded(head: bytes) -> bytes:
+    """The first bytes of what is compressed; what is not stays as it is."""
+    if not head.startswith(GZIP):
+        return head
+    try:
+        # 31: a header and an end as gzip has them (zlib.h, inflateInit2)
+        return zlib.decompressobj(31).decompress(head, HEAD_BYTES)
+    except zlib.error:
+        return b""
 
 
 def find_file(path: Path) -> FoundFile:
@@ -82,6 +105,7 @@ def find_file(path: Path) -> FoundFile:
     kind = kind_of(head)
     if kind is None:
         raise ValueError(
-            f"{path.name} is neither a memory snapshot of PyTorch nor a recording of gpudash; it was not opened."
+            f"{path.name} is neither a memory snapshot of PyTorch nor a recording of gpudash nor a trace of PyTorch's "
+            "profiler; it was not opened."
         )
     return FoundFile(target, kind, path.name)

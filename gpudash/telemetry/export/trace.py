@@ -62,8 +62,13 @@ def write(recording: Recording, file: TextIO, passing: Passing) -> None:
     file.write('{"displayTimeUnit": "ms",\n"otherData": ')
     json.dump({"recorded with": "gpudash", **recording.meta}, file)
     file.write(',\n"traceEvents": ')
-    write_list(_Trace(_taken_back(recording)).entries(passing(recording.records())), file)
+    write_list(entries(recording, passing), file)
     file.write("}\n")
+
+
+def entries(recording: Recording, passing: Passing) -> Iterator[Entry]:
+    """The events of the trace of a recording."""
+    return _Trace(_taken_back(recording)).entries(passing(recording.records()))
 
 
 def _taken_back(recording: Recording) -> Counter[_Key]:

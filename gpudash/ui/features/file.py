@@ -23,7 +23,7 @@ from gpudash.ui.window.workspace import Workspace
 
 RECENT_MENU = "File/Open Recent"
 
-KINDS = "Snapshots and recordings (*.pickle *.pkl *.snapshot *.json *.gz *.gpudash);;All files (*)"
+KINDS = "Snapshots, traces and recordings (*.pickle *.pkl *.snapshot *.json *.gz *.gpudash);;All files (*)"
 
 STREAM, STREAM_TITLE = "-", "standard input"
 """Key and title of the tab that shows what is piped in."""
@@ -35,10 +35,11 @@ JOIN_S = 0.5
 
 
 def commands(workspace: Workspace) -> list[Command]:
-    """Teach the workspace to open recordings and snapshots; the commands around files."""
+    """Teach the workspace to open recordings, snapshots and traces; the commands around files."""
     recordings = _Recordings(workspace)
     workspace.openers["recording"] = recordings.read
     workspace.openers["snapshot"] = partial(_snapshot, workspace)
+    workspace.openers["trace"] = partial(_trace, workspace)
     workspace.at_close(recordings.close)
     save = Command(
         "File",
@@ -55,7 +56,7 @@ def commands(workspace: Workspace) -> list[Command]:
         Command(
             "File",
             "Open…",
-            "Open a memory snapshot or a recording",
+            "Open a memory snapshot, a trace of torch.profiler or a recording",
             partial(ask_for_file, workspace),
             ("Ctrl+O",),
             id="file.open",
@@ -177,6 +178,14 @@ def _snapshot(workspace: Workspace, found: FoundFile) -> Document:
     from gpudash.ui.snapshot.document import SnapshotDocument
 
     return SnapshotDocument(OpenedSnapshot(found.path), workspace.colours)
+
+
+def _trace(workspace: Workspace, found: FoundFile) -> Document:
+    """A document that reads a trace of torch.profiler in a process of its own."""
+    from gpudash.session.trackers.trace_opener import OpenedTrace
+    from gpudash.ui.snapshot.trace_document import TraceDocument
+
+    return TraceDocument(OpenedTrace(found.path), workspace.colours)
 
 
 def _why_no_saving(workspace: Workspace) -> str:

@@ -24,15 +24,28 @@ WIDTH = 560
 class OpeningPage(QWidget):
     """Progress with numbers and Cancel, then nothing or a sentence.
 
+    Args:
+        name: of the file.
+        advice: what is said while it is read.
+        refused_advice: what is said below the sentence.
+
     Signals:
         cancelled: the file shall not be opened, or the sentence was read.
     """
 
     cancelled = Signal()
 
-    def __init__(self, name: str, advice: str = READ_ADVICE, parent: QWidget | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        advice: str = READ_ADVICE,
+        parent: QWidget | None = None,
+        *,
+        refused_advice: str = REFUSED_TIP,
+    ) -> None:
         super().__init__(parent)
         self._name = name
+        self._refused_advice = refused_advice
         self.title = PlainLabel(f"Opening {name}", role="figure-small")
         self.label = PlainLabel("Starting the reader…", role="muted", wraps=True, selectable=True)
         self.advice = PlainLabel(advice, role="muted", wraps=True, selectable=True)
@@ -78,7 +91,7 @@ class OpeningPage(QWidget):
         self.label.setProperty("role", "error")
         self.label.style().unpolish(self.label)
         self.label.style().polish(self.label)
-        _write(self.advice, REFUSED_TIP)
+        _write(self.advice, self._refused_advice)
         self.bar.hide()
         self.button.setText("Close   Esc")
         self.button.setToolTip("Close this tab (Esc)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import pickle
 import sys
 from pathlib import Path
@@ -18,6 +19,8 @@ from gpudash.session import Replay
 from gpudash.session.addresses import parse_address
 from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.ui.features import file, fleet
+from tests.json_page import undescribed
+from tests.unit.memory.profiler_trace.traces import document, written
 
 
 class FakeApp(ModuleType):
@@ -190,3 +193,40 @@ def test_without_a_display_it_says_so_and_where_else_to_look(monkeypatch: pytest
     with pytest.raises(RequestError, match="no display") as refused:
         open_address(parse_address("prometheus:http://host:9090"))
     assert refused.value.remedy == "http://host:9090/graph draws what the server knows."
+
+
+def test_a_trace_opens_in_the_window(app: FakeApp, tmp_path: Path) -> None:
+    path = written(tmp_path, document(), "trace.json.gz")
+    assert run(["open", str(path)]) == 0
+    assert app.given == [("file", path)]
+
+
+@pytest.mark.process
+def test_a_trace_is_printed_where_it_is_asked_for_or_there_is_no_display(
+    app: FakeApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    path = written(tmp_path, document(), "trace.json.gz")
+    assert run(["open", str(path), "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert undescribed(("open",), printed) == []
+    assert printed["memory"][0]["held"] == [["aten::mm", 900]] and "timeline" not in printed
+    for name in ("QT_QPA_PLATFORM", "DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    assert run(["open", str(path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "900 B were allocated at most" in lines[0] and any(line.startswith("aten::mm") for line in lines)
+    assert app.given == []
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [("a.pickle", b"\x80\x04}.", "is a snapshot, not a trace"), ("notes", b"notes", "neither a memory snapshot")],
+)
+def test_a_table_of_anything_else_is_refused(
+    app: FakeApp, tmp_path: Path, capsys: Any, name: str, content: bytes, words: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert run(["open", str(tmp_path / name), "--table"]) == 2
+    assert words in capsys.readouterr().err and app.given == []
+    assert run(["open", "ssh://host", "--table"]) == 2
+    assert "print one trace" in capsys.readouterr().err

@@ -32,6 +32,16 @@ ROOT = Path(__file__).resolve().parents[3]
 RECORDINGS = [found for found in samples() if found.path.suffix == ".gpudash"]
 
 
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_trace_of_the_profiler_is_told_from_a_snapshot_in_json(compressed: bool) -> None:
+    trace = b' {\n  "schemaVersion": 1,\n  "deviceProperties": [],\n' + b" " * 3 * HEAD_BYTES
+    other = b'{"segments": [], "device_traces": []}'
+    if compressed:
+        trace, other = gzip.compress(trace, mtime=0), gzip.compress(other, mtime=0)
+    assert kind_of(trace[:HEAD_BYTES]) == "trace"
+    assert kind_of(other[:HEAD_BYTES]) == "snapshot"
+
+
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 @pytest.mark.parametrize("value", [{"segments": []}, [[]], {}])
 def test_a_dict_or_a_list_in_any_pickle_may_be_a_snapshot(protocol: int, value: object) -> None:

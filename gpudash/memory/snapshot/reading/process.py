@@ -10,11 +10,9 @@ The file may be hostile: before it is read the process limits its own memory and
 
 from __future__ import annotations
 
-import resource
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +20,7 @@ from gpudash.memory.snapshot.history.model import DeviceSnapshot, Snapshot, Snap
 from gpudash.memory.snapshot.reading.reader import read_snapshot
 from gpudash.memory.snapshot.reading.source import ReadLimits, name_of
 from gpudash.memory.snapshot.reading.stored import store
-from gpudash.system.processes import Conversation, die_with
+from gpudash.system.processes import Conversation, die_with, lift_cpu_limit, limit
 from gpudash.units import MIB
 
 if TYPE_CHECKING:
@@ -53,27 +51,6 @@ def main() -> int:
     if snapshot is not None:
         _answer(snapshot, conversation)
     return 0
-
-
-def limit(memory_bytes: int, cpu_s: int) -> None:
-    """Bound what this process may take from now on, in bytes of address space above its own now, and in CPU time.
-
-    It also leaves no core file behind.
-    """
-    for kind, wanted in (
-        (resource.RLIMIT_AS, _address_space() + memory_bytes),
-        (resource.RLIMIT_CPU, int(resource.getrusage(resource.RUSAGE_SELF).ru_utime) + cpu_s),
-        (resource.RLIMIT_CORE, 0),
-    ):
-        _soft, hard = resource.getrlimit(kind)
-        with suppress(ValueError, OSError):  # a system that does not keep such a limit
-            resource.setrlimit(kind, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
-
-
-def lift_cpu_limit() -> None:
-    """Take back the bound on CPU time: what comes now is no longer in the hands of a file."""
-    _soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
-    resource.setrlimit(resource.RLIMIT_CPU, (hard, hard))
 
 
 def _read(request: Mapping[str, Any], report: Report) -> Snapshot | None:
@@ -155,14 +132,6 @@ def _answering(snapshot: Snapshot, device: DeviceSnapshot) -> WhatIf:
     from gpudash.memory.snapshot.replay.rest_of_step import what_if_of
 
     return what_if_of(device, lambda: History(device, snapshot.annotations))
-
-
-def _address_space() -> int:
-    try:
-        pages = int(Path("/proc/self/statm").read_text("ascii").split()[0])
-    except (OSError, ValueError, IndexError):
-        return 0
-    return pages * resource.getpagesize()
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from gpudash.memory.profiler_trace.operators import figure_text
 from gpudash.session.live.running import trace_of
 from gpudash.system.foreign_files import copy_regular
 from gpudash.system.spreadsheet_cells import tab_separated
@@ -44,7 +45,7 @@ from gpudash.ui.widgets.labels import search_field, worded_button, worded_label
 from gpudash.ui.widgets.layouts import in_column, in_halves
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.tables import Column, RowsModel
-from gpudash.units import format_bytes, format_count, format_duration
+from gpudash.units import format_count, format_duration
 
 Row = Mapping[str, Any]
 
@@ -111,30 +112,13 @@ class OperatorsModel(RowsModel[Row]):
 
     def label(self, row: Row, column: int) -> str:
         field = COLUMNS[column][0]
-        return cell_text(field, row[field])
+        return figure_text(field, row[field])
 
     def tip(self, row: Row, column: int) -> str:
         field = COLUMNS[column][0]
         if field.endswith("bytes"):
             return f"{row[field]} B"
         return str(row[field])
-
-
-def cell_text(field: str, value: Any) -> str:
-    """A figure in words; nothing where there was none, which makes what there was stand out."""
-    if field.endswith("seconds"):
-        if value:
-            return format_duration(value)
-        return ""
-    if field.endswith("bytes"):
-        if value:
-            if value < 0:
-                return f"−{format_bytes(-value)}"
-            return format_bytes(value)
-        return ""
-    if field == "calls":
-        return format_count(value)
-    return str(value)
 
 
 def _searched(row: Row) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 import gpudash
 
-NAMES = ("estimate", "explain", "fits", "measure", "read_recording", "simulate", "watch_this_process")
+NAMES = ("estimate", "explain", "fits", "log_to", "measure", "read_recording", "simulate", "watch_this_process")
 
 HEAVY = ("torch", "numpy", "PySide6", "pyqtgraph", "pydantic", "jinja2", "rich")
 
@@ -36,7 +36,7 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("module", ["estimating", "memory", "simulating"])
+@pytest.mark.parametrize("module", ["estimating", "memory", "simulating", "tracking"])
 def test_examples_in_the_docstrings_are_true(module: str) -> None:
     # in a process of its own: they give it a GPU
     code = f"import doctest, gpudash.session.api.{module} as m, sys; sys.exit(doctest.testmod(m).failed)"

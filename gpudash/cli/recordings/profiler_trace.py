@@ -1,0 +1,94 @@
+"""A trace of torch.profiler in the terminal: its operators as a table, or as one JSON document."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpudash.cli.terminal.output import (
+    Exit,
+    RequestError,
+    numbers,
+    one_line,
+    plain_table,
+    print_json,
+    print_notice,
+    print_table,
+    stderr,
+    stdout,
+)
+
+if TYPE_CHECKING:
+    from gpudash.memory.profiler_trace.profile import TraceProfile
+
+POLL_S = 0.1
+"""How often the progress is shown, and Ctrl+C noticed."""
+
+MOST_ROWS = 30
+"""Operators in the table; --json has all that are kept."""
+
+
+def print_trace(path: Path, *, as_json: bool) -> int:
+    """Print what a trace says.
+
+    Raises:
+        RequestError: it cannot be read.
+    """
+    profile = _read(path)
+    if as_json:
+        document = profile.to_json()
+        del document["timeline"]  # for the window's picture
+        print_json({"file": str(path), "sentence": profile.sentence, **document})
+        return Exit.FINISHED
+    for text in profile.warnings:
+        print_notice(text)
+    _print(profile)
+    return Exit.FINISHED
+
+
+def _read(path: Path) -> TraceProfile:
+    from rich.text import Text
+
+    from gpudash.memory.profiler_trace.trace_file import TraceError
+    from gpudash.session.trackers.trace_opener import OpenedTrace
+
+    opened = OpenedTrace(path)
+    opened.start()
+    name = one_line(path.name)
+    try:
+        with stderr().status(Text(f"reading {name}")) as status:
+            while (found := opened.wait(POLL_S)) is None:
+                done, total = opened.progress
+                if total:
+                    status.update(Text(f"reading {name}: {done / 2**20:.0f} of {total / 2**20:.0f} MiB"))
+    except TraceError as error:
+        raise RequestError(str(error), "gpudash open reads what prof.export_chrome_trace writes.") from None
+    finally:
+        opened.close()
+    return found
+
+
+def _print(profile: TraceProfile) -> None:
+    from gpudash.memory.profiler_trace.operators import figure_text
+    from gpudash.units import format_count
+
+    console = stdout()
+    console.print(f"{one_line(profile.name)}: {one_line(profile.sentence)}", soft_wrap=True)
+    titles = {
+        "calls": "calls",
+        "cpu_self_seconds": "own CPU",
+        "cpu_total_seconds": "total CPU",
+        "device_self_seconds": "own GPU",
+        "device_total_seconds": "total GPU",
+        "cpu_self_bytes": "own memory",
+        "cpu_total_bytes": "total memory",
+        "device_self_bytes": "own GPU memory",
+        "device_total_bytes": "total GPU memory",
+    }
+    table = plain_table("operator", *numbers(*titles.values()))
+    for row in profile.operators[:MOST_ROWS]:
+        table.add_row(one_line(row["name"]), *(figure_text(field, row[field]) for field in titles))
+    print_table(table, console, ("total memory", "total GPU memory", "total GPU"), ("operator",))
+    more = len(profile.operators) - MOST_ROWS + profile.operators_left_out
+    if more > 0:
+        console.print(f"and {format_count(more)} more; --json has {format_count(len(profile.operators))}.")

@@ -1,0 +1,202 @@
+"""A trace of torch.profiler in a tab: its operators as a table and over time, and the memory of every device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QKeySequence, QShortcut
+from PySide6.QtWidgets import QScrollArea, QStackedWidget, QWidget
+
+from gpudash.memory.profiler_trace.profile import PROFILE_MEMORY, TraceProfile, peak_sentence
+from gpudash.memory.profiler_trace.trace_file import TraceError
+from gpudash.session.trackers.trace_opener import OpenedTrace
+from gpudash.ui.colours import Palette
+from gpudash.ui.dashboard.document import Document
+from gpudash.ui.dashboard.tabs.operators_tab import LEAST_TIMELINE_HEIGHT, OperatorsTable, OperatorsTimeline
+from gpudash.ui.snapshot.trace_plot import LEFT_PX, RIGHT_PX, TraceMemoryPlot
+from gpudash.ui.widgets.fields import ChoiceField
+from gpudash.ui.widgets.labels import search_field, worded_label
+from gpudash.ui.widgets.layouts import in_column, in_halves, in_row
+from gpudash.ui.widgets.opening_page import OpeningPage
+from gpudash.ui.widgets.plain_text import PlainLabel
+from gpudash.ui.widgets.text_size import scaled
+from gpudash.units import format_count
+
+REFUSED_ADVICE = (
+    'A trace is written by prof.export_chrome_trace("trace.json.gz") behind '
+    "torch.profiler.profile(profile_memory=True, record_shapes=True)."
+)
+
+
+class TraceDocument(Document):
+    """One file.
+
+    Args:
+        opened: the file; it is started here when nobody has.
+        palette: of the window.
+    """
+
+    def __init__(self, opened: OpenedTrace, palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.title = opened.path.name
+        self.setAccessibleName(f"Trace {self.title}")
+        self._opened = opened
+        self._is_settled = False
+        self.opening = OpeningPage(self.title, refused_advice=REFUSED_ADVICE)
+        self.opening.cancelled.connect(self.closed)
+        self.page = TracePage(palette)
+        self._stack = QStackedWidget()
+        self._stack.addWidget(self.opening)
+        self._stack.addWidget(self.page)
+        in_column(self._stack, parent=self, margins=(0, 0, 0, 0))
+        self.setFocusProxy(self._stack)
+        self._key("Esc", self.leave)
+        self._key("Ctrl+C", self.copy_values)
+        self._key("/", lambda: self.page.search.setFocus(Qt.FocusReason.ShortcutFocusReason))
+        opened.start()
+
+    def _key(self, key: str, act: Any) -> None:
+        shortcut = QShortcut(QKeySequence(key), self)
+        shortcut.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
+        shortcut.activated.connect(act)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the trace is shown."""
+        return self._stack.currentWidget() is self.page
+
+    def refresh(self) -> None:
+        """Go on with opening; the window's timer calls it."""
+        if self._is_settled:
+            return
+        try:
+            profile = self._opened.poll()
+        except TraceError as error:
+            self._is_settled = True
+            self.opening.show_refusal(str(error))
+            self.said.emit(str(error))
+            return
+        if profile is None:
+            self.opening.show_progress(*self._opened.progress)
+            return
+        self._is_settled = True
+        self.page.show_profile(profile)
+        self._stack.setCurrentWidget(self.page)
+        self.page.table.setFocus()
+        for text in profile.warnings:
+            self.said.emit(text)
+
+    def leave(self) -> None:
+        """Empty the search; while opening, give it up."""
+        if not self.ready:
+            self.closed.emit()
+        elif self.page.search.text():
+            self.page.search.clear()
+        else:
+            self.said.emit("Everything is shown. Ctrl+W closes the tab.")
+
+    def copy_values(self) -> None:
+        """Copy the operators as tab-separated text."""
+        if self.ready:
+            self.page.table.copy()
+            self.said.emit("Copied the table.")
+
+    def set_palette(self, palette: Palette) -> None:
+        """Draw in other colours."""
+        self.page.set_palette(palette)
+
+    def close_document(self) -> None:
+        """End the process that reads."""
+        self._is_settled = True
+        self._opened.close()
+
+
+class TracePage(QWidget):
+    """What a trace says.
+
+    Attributes:
+        table: the operators.
+        timeline: when the longest of them ran.
+        plot: the memory of the device that is chosen.
+    """
+
+    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._profile: TraceProfile | None = None
+        self.device = ChoiceField()
+        self.device.setAccessibleName("Device")
+        self.device.setToolTip("Whose memory is drawn")
+        self.device.currentIndexChanged.connect(self._show_memory)
+        self.peak = worded_label("muted")
+        self.plot = TraceMemoryPlot(palette)
+        self.no_memory = PlainLabel(f"The trace has no memory: {PROFILE_MEMORY}.", role="muted", wraps=True)
+        self.search = search_field("Find", "Find an operator", "Words of an operator's name or its shapes")
+        self.search.setMaximumWidth(220)
+        self.counts = worded_label("muted", wraps=False)
+        self.timeline = OperatorsTimeline()
+        self.timeline.set_palette(palette)
+        self.timeline.setAccessibleName("Timeline of the trace")
+        self.table = OperatorsTable()
+        self.search.textChanged.connect(self.table.operators.search)
+        self.table.chosen.connect(self._select)
+        self.timeline.chosen.connect(self.table.select)
+        self._arrange()
+
+    def _arrange(self) -> None:
+        scroll = QScrollArea()
+        scroll.setWidgetResizable(True)
+        scroll.setMinimumHeight(LEAST_TIMELINE_HEIGHT)
+        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        scroll.setFrameShape(QScrollArea.Shape.NoFrame)
+        scroll.setWidget(self.timeline)
+        above, between, below = QWidget(), QWidget(), QWidget()
+        # below the plot's axis: what stands at one place is of one time
+        in_column(scroll, parent=between, margins=(8 + round(scaled(LEFT_PX)), 0, 8 + round(scaled(RIGHT_PX)), 0))
+        head = in_row(PlainLabel("MEMORY", role="title"), self.device, (self.peak, 1), spacing=8)
+        in_column(head, self.no_memory, (self.plot, 1), parent=above, margins=(8, 6, 8, 4), spacing=4)
+        line = in_row(PlainLabel("OPERATORS", role="title"), self.search, (self.counts, 1), spacing=8)
+        in_column(line, (self.table, 1), parent=below, margins=(8, 4, 8, 6), spacing=4)
+        halves = in_halves((above, 2), (between, 1), (below, 3), across=False)
+        in_column(halves, parent=self, margins=(0, 0, 0, 0))
+
+    def show_profile(self, profile: TraceProfile) -> None:
+        """Show a trace that has been read."""
+        self._profile = profile
+        self.table.show_rows(profile.operators)
+        self.timeline.show_timeline(profile.timeline)
+        self.counts.setText(_counts_text(profile))
+        self.device.clear()
+        self.device.addItems([memory.device for memory in profile.memory])
+        self.device.setVisible(len(profile.memory) > 1)
+        self.plot.setVisible(bool(profile.memory))
+        self.no_memory.setVisible(not profile.memory)
+        self._show_memory()
+
+    def set_palette(self, palette: Palette) -> None:
+        """Draw in other colours."""
+        self.timeline.set_palette(palette)
+        self.plot.set_palette(palette)
+
+    def _show_memory(self) -> None:
+        place = max(0, self.device.currentIndex())
+        if self._profile is None or place >= len(self._profile.memory):
+            return
+        memory = self._profile.memory[place]
+        self.peak.setText(peak_sentence(memory))
+        self.plot.show_memory(memory, self._profile.seconds)
+
+    def _select(self, row: Mapping[str, Any] | None) -> None:
+        if row is None:
+            self.timeline.select(None)
+        else:
+            self.timeline.select(str(row["name"]))
+
+
+def _counts_text(profile: TraceProfile) -> str:
+    calls = sum(row["calls"] for row in profile.operators)
+    text = f"{format_count(calls)} calls of {format_count(len(profile.operators))} operators"
+    if profile.operators_left_out:
+        text += f"; {format_count(profile.operators_left_out)} short ones are left out"
+    return text

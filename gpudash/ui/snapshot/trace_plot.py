@@ -1,0 +1,155 @@
+"""The memory of one device over the time of a profiler's trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from PySide6.QtCore import QSize
+from PySide6.QtGui import QFont, QPainter, QPaintEvent
+from PySide6.QtWidgets import QSizePolicy, QWidget
+
+from gpudash.drawing.axes import value_ticks
+from gpudash.drawing.scene import (
+    Floats,
+    Item,
+    PlotScene,
+    SceneArea,
+    SceneAxis,
+    SceneCurve,
+    SceneDot,
+    SceneFrame,
+    SceneNote,
+)
+from gpudash.memory.profiler_trace.operators import DeviceMemory
+from gpudash.ui.colours import Palette
+from gpudash.ui.plots.painting.scenes import ItemStyle, paint_scene
+from gpudash.ui.widgets.text_size import scaled
+from gpudash.units import format_bytes
+
+LEFT_PX, RIGHT_PX, ABOVE_PX, BELOW_PX = 64, 12, 10, 20
+"""Logical pixels around the plot."""
+
+HEADROOM = 1.15
+"""What the axis reaches to, as a multiple of the highest value."""
+
+TICK_PX = 90.0
+"""Logical pixels between numbers of the axis across."""
+
+LINE_PX = 36.0
+"""Logical pixels between those of the axis at the left."""
+
+FILL_ALPHA = 0.62
+
+RIGHT_HALF = 0.5
+"""Part of the axis across from which on the peak is named at its left."""
+
+MILLISECONDS_UP_TO_S = 2.0
+
+
+class TraceMemoryPlot(QWidget):
+    """The curve, with a ring at the peak."""
+
+    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._palette = palette
+        self._memory: DeviceMemory | None = None
+        self._seconds = 0.0
+        self.setMinimumHeight(100)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
+
+    def show_memory(self, memory: DeviceMemory, seconds: float) -> None:
+        """Draw the memory of a device over so many seconds."""
+        self._memory, self._seconds = memory, seconds
+        self.setAccessibleName(f"Memory of {memory.device}")
+        self.setAccessibleDescription(f"peak {format_bytes(memory.peak_bytes)}")
+        self.update()
+
+    def set_palette(self, palette: Palette) -> None:
+        """Redraw in other colours."""
+        self._palette = palette
+        self.update()
+
+    def sizeHint(self) -> QSize:
+        return QSize(400, 170)
+
+    @property
+    def scene(self) -> PlotScene | None:
+        """What is painted; ``None`` before there is anything."""
+        if self._memory is None:
+            return None
+        frame = SceneFrame(
+            self.width(), self.height(), scaled(LEFT_PX), scaled(RIGHT_PX), scaled(ABOVE_PX), scaled(BELOW_PX)
+        )
+        return memory_scene(self._memory, self._seconds, frame, scaled)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        scene = self.scene
+        if scene is None:
+            return
+        painter = QPainter(self)
+        font = QFont(self.font())
+        font.setPixelSize(scaled(11))
+        painter.setFont(font)
+        paint_scene(painter, scene, _styles(self._palette), self._palette)
+        painter.end()
+
+
+def memory_scene(
+    memory: DeviceMemory, seconds: float, frame: SceneFrame, scale: Callable[[float], float] = float
+) -> PlotScene:
+    """The plot of a device's memory.
+
+    Args:
+        memory: of the device.
+        seconds: how long the trace is.
+        frame: logical pixels.
+        scale: pixels of the screen's text size.
+    """
+    times = np.array(memory.times_s)
+    end = max(seconds, float(times[-1]), 1e-6)
+    allocated, reserved = np.array(memory.allocated), np.array(memory.reserved)
+    highest = HEADROOM * max(float(allocated.max()), float(reserved.max()), 1.0)
+    x = _stair_times(times, end)
+    items: list[Item] = [SceneArea(x, np.repeat(allocated, 2), "allocated")]
+    if reserved.any():
+        items.append(SceneCurve(x, np.repeat(reserved, 2), "reserved"))
+    peak = float(memory.peak_bytes)
+    items.append(SceneDot(memory.peak_s, peak, "peak", scale(4)))
+    text = f"peak {format_bytes(memory.peak_bytes)}"
+    if memory.peak_s > RIGHT_HALF * end:
+        items.append(SceneNote(memory.peak_s, peak, text, anchor="end", right=-scale(8), down=scale(4)))
+    else:
+        items.append(SceneNote(memory.peak_s, peak, text, right=scale(8), down=scale(4)))
+    height = frame.height - frame.top - frame.bottom
+    found = value_ticks("bytes", 0.0, highest, max(2, int(height / scale(LINE_PX))))
+    sizes = [*found.marks]
+    if sizes:
+        sizes[-1] = sizes[-1][0], f"{sizes[-1][1]} {found.name}"
+    width = frame.width - frame.left - frame.right
+    across = SceneAxis(0.0, end, _time_marks(end, max(2, int(width / scale(TICK_PX)))))
+    return PlotScene(f"memory of {memory.device}, {text}", across, SceneAxis(0.0, highest, sizes), items, frame=frame)
+
+
+def _stair_times(times: Floats, end: float) -> Floats:
+    """Every value holds until the next: each time twice, and the last one until the end."""
+    return np.append(np.repeat(times, 2)[1:], end)
+
+
+def _time_marks(end: float, count: int) -> list[tuple[float, str]]:
+    """Seconds, or milliseconds of a short trace; the last mark has the unit."""
+    unit_s, name = 1.0, "s"
+    if end < MILLISECONDS_UP_TO_S:
+        unit_s, name = 1e-3, "ms"
+    marks = [(value * unit_s, text) for value, text in value_ticks("number", 0.0, end / unit_s, count).marks]
+    if marks:
+        marks[-1] = marks[-1][0], f"{marks[-1][1]} {name}"
+    return marks
+
+
+def _styles(palette: Palette) -> Mapping[str, ItemStyle]:
+    return {
+        "allocated": ItemStyle(palette.curves["allocated"], 1.5, fill=FILL_ALPHA),
+        "reserved": ItemStyle(palette.curves["allocated"], 1.5, (3, 2)),
+        "peak": ItemStyle(palette.warn, 1.5),
+    }
