@@ -92,7 +92,7 @@ def _list(sheet: Sheet) -> None:
     for one in lessons():
         kept = sheet.of(one).values()
         right = sum(guess.right is True for guess in kept)
-        guesses = f"{right} of {len(kept)} came out" if kept else "–"
+        guesses = f"{len(kept)}, {right} right" if kept else "–"
         end = "" if one.title.endswith("?") else "."
         table.add_row(one.name, str(one.minutes), f"{one.title}{end} {one.about}.", guesses)
     console = stdout()

@@ -160,4 +160,5 @@ def _counted(rows: list[GuessRow]) -> str:
     if not guessed:
         return "No guess yet: the lesson can be played again."
     right = sum(row.right is True for row in guessed)
-    return f"{right} of {len(guessed)} guesses came out."
+    kept = "1 guess is" if len(guessed) == 1 else f"{len(guessed)} guesses are"
+    return f"{kept} kept, {right} of them right." if right else f"{kept} kept, beside what came."

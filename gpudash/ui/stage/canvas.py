@@ -110,7 +110,7 @@ class StageCanvas(StagePainting):
         """Guesses beside what came, a row each under their titles."""
         colours = self._colours
         place = QRectF(self.code_place.topLeft(), self._plot_place.bottomRight())
-        step = min(place.height() / (len(rows) + 1), self._line(FIGURE) * 2.4)
+        step = min(place.height() / (len(rows) + 1), self._line(FIGURE) * 3)
         shares = (0.3, 0.31, 0.31, 0.08)
         titles = ("", "your guess", "what came", "")
         small, plain = self._font(AXIS), self._font(FIGURE)
@@ -268,8 +268,10 @@ class StageCanvas(StagePainting):
         for column, header, boxes, top in zip(chart.columns, placed.headers, placed.columns, placed.tops, strict=True):
             self._header(painter, column, _rect(header))
             for block, box in zip(column.blocks, boxes, strict=True):
-                self._block_label(painter, _rect(box), block, chart)
+                self._block_label(painter, self._beside_guess(_rect(box), placed.guess), block, chart)
             taken.append(self._figure(painter, column, _rect(header), top))
+        if placed.guess is not None:
+            taken.append(QRectF(placed.plot.x, placed.guess - 2, placed.plot.width, 4))
         self._limit(painter, chart, placed, taken)
 
     def _piles(self, painter: QPainter, chart: StageChart, placed: PlacedChart) -> list[QRectF]:
@@ -389,6 +391,16 @@ class StageCanvas(StagePainting):
             return
         painter.setPen(QPen(QColor(self._colours.accent), max(2.0, 4 * self._scale)))
         painter.drawLine(QPointF(placed.plot.x, placed.guess), QPointF(placed.plot.right, placed.guess))
+
+    def _beside_guess(self, box: QRectF, guess: float | None) -> QRectF:
+        """The part of a block for its label, so that the line of a guess does not strike it through."""
+        line = self._line(AXIS)
+        if guess is None or abs(box.center().y() - guess) > line * 0.7:
+            return box
+        below = QRectF(box.left(), guess, box.width(), box.bottom() - guess)
+        above = QRectF(box.left(), box.top(), box.width(), guess - box.top())
+        larger = max(below, above, key=QRectF.height)
+        return larger if larger.height() > line * 1.2 else QRectF()
 
     def _limit(self, painter: QPainter, chart: StageChart, placed: PlacedChart, taken: Sequence[QRectF]) -> None:
         if chart.limit is None:
