@@ -101,6 +101,7 @@ class PlacedChart:
         tops: the upper edge of each pile.
         ticks: heights and texts of the axis.
         limit: height of the limit; ``None`` where it lies beyond or there is none.
+        guess: height of the guess, likewise.
     """
 
     plot: StageBox
@@ -109,6 +110,7 @@ class PlacedChart:
     tops: tuple[float, ...]
     ticks: tuple[tuple[float, str], ...]
     limit: float | None
+    guess: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +122,14 @@ class StageChart:
         columns: in order.
         limit: bytes that there are; ``None`` without a limit.
         remark: a few words on its right.
+        guess: bytes that somebody guessed for the highest column; ``None`` without a guess.
     """
 
     title: str
     columns: tuple[StageColumn, ...]
     limit: float | None = None
     remark: str = "each stage has the same width, however long it took"
+    guess: float | None = None
 
     @property
     def highest(self) -> float:
@@ -186,7 +190,10 @@ class StageChart:
         limit = None
         if self.shows_limit and self.limit is not None:
             limit = plot.bottom - self.limit * scale
-        return PlacedChart(plot, tuple(headers), tuple(columns), tuple(tops), tuple(ticks), limit)
+        guess = None
+        if self.guess is not None and self.guess * scale <= plot.height:
+            guess = plot.bottom - self.guess * scale
+        return PlacedChart(plot, tuple(headers), tuple(columns), tuple(tops), tuple(ticks), limit, guess)
 
 
 def unit_for(size: float) -> tuple[float, str]:

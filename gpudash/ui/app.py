@@ -39,6 +39,7 @@ from gpudash.ui.features import (
     first_screen,
     fleet,
     help,
+    lessons,
     palette,
     recordings,
     view,
@@ -90,6 +91,7 @@ FEATURES: tuple[Feature, ...] = (
     recordings.commands,
     palette.commands,
     help.commands,
+    lessons.commands,
     first_minute.commands,
     first_screen.commands,
 )
@@ -169,7 +171,7 @@ def run_demo(simulation: Simulation | None, scene: int | None, *, auto: bool) ->
     Returns:
         The exit code, and whether every thread could be joined.
     """
-    from gpudash.session.demo import SCENES
+    from gpudash.session.demo.demo_scenes import SCENES
     from gpudash.ui.stage import StageWindow
 
     stages: list[StageWindow] = []
@@ -178,7 +180,7 @@ def run_demo(simulation: Simulation | None, scene: int | None, *, auto: bool) ->
         stage = StageWindow(
             workspace,
             auto=auto,
-            simulate=simulation is not None and bool(simulation.sizes),
+            simulate=_simulates(simulation),
             scenes=SCENES if scene is None else SCENES[scene - 1 : scene],
             first=scene or 1,
         )
@@ -190,6 +192,28 @@ def run_demo(simulation: Simulation | None, scene: int | None, *, auto: bool) ->
     code, joined = run(simulation, begin=begin, record=False)
     failed = any(stage.play.failures for stage in stages)
     return code or int(auto and failed), joined
+
+
+def run_lesson(simulation: Simulation | None, lesson: str) -> tuple[int, bool]:
+    """Show the window and play a lesson over it.
+
+    Args:
+        simulation: GPUs to simulate.
+        lesson: its name.
+
+    Returns:
+        The exit code, and whether every thread could be joined.
+    """
+    from gpudash.ui.features.lessons import play_lesson
+
+    def begin(workspace: Workspace) -> None:
+        play_lesson(workspace, lesson, simulate=_simulates(simulation))
+
+    return run(simulation, begin=begin, record=False)
+
+
+def _simulates(simulation: Simulation | None) -> bool:
+    return simulation is not None and bool(simulation.sizes)
 
 
 def _served(session: Session, address: str) -> Serving | None:

@@ -10,7 +10,9 @@ import numpy as np
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QImage, QImageWriter
 
-from gpudash.session.demo import SCENES, Scene, Show, ShowPace
+from gpudash.session.demo.demo_scenes import SCENES
+from gpudash.session.demo.scenes import Scene
+from gpudash.session.demo.show import Show, ShowPace
 from gpudash.ui.stage import StageWindow
 from tests.end_to_end.player import Player, Steps
 

@@ -14,9 +14,10 @@ from pytestqt.qtbot import QtBot
 
 from gpudash.devices.names import simulated_gpu
 from gpudash.session import Replay
-from gpudash.session.demo import SCENES, Scene, Show, ShowPace
+from gpudash.session.demo.demo_scenes import SCENES
 from gpudash.session.demo.ladder import RungResult, ladder
-from gpudash.session.demo.scenes import LinesAct, PlayedScene
+from gpudash.session.demo.scenes import LinesAct, PlayedScene, Scene
+from gpudash.session.demo.show import Show, ShowPace
 from gpudash.session.recordings.samples import samples
 from gpudash.ui.colours import LIGHT
 from gpudash.ui.features.help import play_demo

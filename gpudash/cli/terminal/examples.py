@@ -46,6 +46,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "gpudash open prometheus:http://host:9090",
     ),
     "demo": ("gpudash demo", "gpudash demo --scene 5", "gpudash demo --auto --simulate h100"),
+    "lesson": ("gpudash lesson", "gpudash lesson precision", "gpudash lesson --export sheet.ipynb"),
     "doctor": ("gpudash doctor", "gpudash doctor --json", "gpudash doctor --report"),
     "run": (
         "gpudash run training --preset MLP --batch 64",

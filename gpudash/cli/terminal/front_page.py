@@ -64,6 +64,10 @@ COMMANDS = {
         "ui.perfetto.dev (trace), the plots as a picture (png, svg), or a report in one page that opens offline "
         "(html).",
     ),
+    "lesson": ListedCommand(
+        "gpudash.cli.lesson:lesson",
+        "Learn what takes GPU memory: guess first, then see it, on the whole screen.",
+    ),
     "monitor": ListedCommand("gpudash.cli.monitor:monitor", "Watch the machine without running anything."),
     "open": ListedCommand(
         "gpudash.cli.recordings.open:open_address",

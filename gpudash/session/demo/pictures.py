@@ -76,6 +76,23 @@ class StagePanel:
 
 
 @dataclass(frozen=True, slots=True)
+class GuessRow:
+    """A guess beside what came.
+
+    Attributes:
+        question: in a few words.
+        guess: as it was made; "" without one.
+        came: the answer; "" where there was none.
+        right: whether both agree; ``None`` where one is missing.
+    """
+
+    question: str
+    guess: str = ""
+    came: str = ""
+    right: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StagePicture:
     """One step of a scene.
 
@@ -92,6 +109,9 @@ class StagePicture:
         remark: a figure at the end of the sentence.
         tone: of the sentence.
         choices: guesses that may be made now.
+        unit: of the number that may be guessed now; "" where none may.
+        verdict: what became of the guess; "" before that is known.
+        rows: guesses beside what came, in place of code and chart.
     """
 
     title: str
@@ -106,13 +126,17 @@ class StagePicture:
     remark: str = ""
     tone: Tone = "plain"
     choices: tuple[str, ...] = ()
+    unit: str = ""
+    verdict: str = ""
+    rows: tuple[GuessRow, ...] = ()
 
     @property
     def description(self) -> str:
         """All of it in words, for those who do not see it."""
-        parts = [f"{self.title}. {self.question}", self.sentence, self.remark]
+        parts = [f"{self.title}. {self.question}", self.verdict, self.sentence, self.remark]
         parts += [f"Now line {line.number}: {line.text}." for line in self.code if line.state in ("now", "wrong")]
         parts += [f"{block.name} {format_bytes(block.bytes)}." for block in self.blocks]
+        parts += [f"{row.question}: guessed {row.guess}, came {row.came or 'nothing yet'}." for row in self.rows]
         return " ".join(part for part in parts if part.strip())
 
 

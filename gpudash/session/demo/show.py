@@ -7,16 +7,17 @@ does and the end of a scene; other steps follow by themselves unless the show is
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gpudash.devices.names import kind_of
+from gpudash.session.demo.demo_scenes import SCENES
 from gpudash.session.demo.ladder import CARD_BYTES, RungResult, ladder
 from gpudash.session.demo.lines import LinesProcess
-from gpudash.session.demo.pictures import StagePicture
+from gpudash.session.demo.pictures import StagePicture, Tone
 from gpudash.session.demo.scenes import (
-    SCENES,
     LinesAct,
     PlayedScene,
     Result,
@@ -27,6 +28,7 @@ from gpudash.session.demo.scenes import (
 )
 from gpudash.telemetry.records import Note, Topic
 from gpudash.telemetry.runs import RunView, run_of
+from gpudash.units import MIB
 from gpudash.workloads.lines.trace import ENDED, LinesTrace
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 
 GPU_PATIENCE_S = 3.0
 """How long a GPU is waited for once torch is there; a simulated one is offered only then."""
+
+OnGuess = Callable[[Scene, SceneQuestion, float, float | None], None]
 
 LOADING = "PyTorch is loading; then it begins."
 
@@ -58,6 +62,10 @@ class ShowPace:
     end: float = 5.0
 
 
+HELD = ShowPace(step=math.inf, wrong=math.inf, end=math.inf)
+"""No step follows by itself."""
+
+
 class Show:
     """The demo, from its first scene to its last.
 
@@ -71,13 +79,15 @@ class Show:
         scenes: what is played.
         lines: runs the acts that are lines.
         estimates: makes what predicts the acts that are rungs; called when the first is asked for.
+        on_guess: is called with the scene, its question, the guess, and the answer, ``None`` where that is not known:
+            as a guess is taken, and once it is answered.
 
     Attributes:
         position: of the scene.
         step: of the scene, from 0: the picture that is shown.
         paused: no step follows by itself.
         ended: whether the demo is over.
-        guess: the choice that was taken; ``None``: none.
+        guess: that was taken, the place of a choice or a number; ``None``: none.
         asking: whether a guess is awaited.
         busy: whether a run of the user's is in the way.
         failures: acts that did not come to the end that they should, in sentences, of all scenes.
@@ -95,6 +105,7 @@ class Show:
         scenes: Sequence[Scene] = SCENES,
         lines: LinesProcess | None = None,
         estimates: Callable[[], Estimates] | None = None,
+        on_guess: OnGuess | None = None,
     ) -> None:
         self.scenes = list(scenes)
         self.auto, self.guesses = auto, guesses
@@ -102,13 +113,14 @@ class Show:
         self.step = 0
         self.paused = False
         self.ended = False
-        self.guess: int | None = None
+        self.guess: float | None = None
         self.asking = False
         self.busy = False
         self.failures: list[str] = []
         self._session, self._simulate, self._isolate, self._pace = session, simulate, isolate, pace or ShowPace()
         self._lines = lines or LinesProcess()
         self._make_estimates = estimates or self._own_estimates
+        self._on_guess = on_guess
         self._estimates: Estimates | None = None
         self._results: list[Result] = []
         self._run_id: int | None = None
@@ -148,10 +160,15 @@ class Show:
         question = self.question
         if self.asking and question is not None:
             hidden = _hidden(self._pictures[0])
-            return replace(hidden, choices=question.choices, sentence=question.text)
-        if self.at_end and self.verdict:
-            return replace(shown, question=self.verdict)
+            return replace(hidden, choices=question.choices, unit=question.unit, sentence=question.text)
+        if self.at_end:
+            return replace(shown, verdict=self.verdict)
         return shown
+
+    @property
+    def complete(self) -> bool:
+        """Whether all acts of the scene are over."""
+        return not self._pending
 
     @property
     def at_end(self) -> bool:
@@ -160,16 +177,26 @@ class Show:
 
     @property
     def verdict(self) -> str:
-        """Whether the guess was right; "" without a guess or where the results do not tell."""
-        question = self.question
-        if self.guess is None or question is None or self._pending:
+        """The guess beside what came; "" where nothing was asked or the results do not tell."""
+        question, answer = self.question, self.answer
+        if question is None or answer is None:
             return ""
-        answer = self.scene.answer(self._results)
-        if answer is None:
-            return ""
-        if self.guess == answer:
-            return f"Right: {question.choices[answer]}."
-        return f"Not quite: {question.choices[answer]}."
+        came = question.label(answer)
+        if self.guess is None:
+            return f"What came: {came}."
+        guess = question.label(self.guess)
+        if guess == came:
+            return f"Right: {came}."
+        if question.is_right(self.guess, answer):
+            return f"Right: guessed {guess}, and {came} came."
+        return f"Guessed: {guess}. What came: {came}."
+
+    @property
+    def answer(self) -> float | None:
+        """Which guess is right; ``None`` where nothing is asked, or not known, or not yet."""
+        if self.question is None or self._pending:
+            return None
+        return self.scene.answer(self._results)
 
     @property
     def waits(self) -> bool:
@@ -189,27 +216,28 @@ class Show:
     @property
     def source(self) -> str:
         """The lines of a scene that is the presenter's to change; "" of any other."""
-        act = self.scene.acts[0]
-        if self.scene.editable and isinstance(act, LinesAct):
-            return act.source
-        return ""
+        act = self.scene.editable_lines
+        return "" if act is None else act.source
 
     @property
     def limit(self) -> int:
         """Bytes of the card of such a scene; 0 of any other."""
-        act = self.scene.acts[0]
-        if self.scene.editable and isinstance(act, LinesAct):
-            return act.limit
-        return 0
+        act = self.scene.editable_lines
+        return 0 if act is None else act.limit
 
     def start(self, position: int = 0) -> None:
         """Begin with a scene."""
         self._begin(position)
 
-    def take_guess(self, choice: int | None) -> None:
+    def take_guess(self, guess: float | None) -> None:
         """Take a guess, or none, and go on; ignored when nothing is requested."""
-        if self.asking:
-            self.guess, self.asking, self._since = choice, False, None
+        if not self.asking:
+            return
+        self.guess = guess
+        self.asking = False
+        self._since = None
+        self._report_guess()
+        self._draw()
 
     def pause(self) -> None:
         """Let no step follow by itself until `resume`."""
@@ -252,8 +280,8 @@ class Show:
 
     def edit(self, source: str, limit: int) -> None:
         """Run other lines in this scene, on a card of ``limit`` bytes."""
-        act = self.scene.acts[0]
-        if self.scene.editable and isinstance(act, LinesAct):
+        act = self.scene.editable_lines
+        if act is not None:
             changed = replace(act, source=source, limit=limit)
             self.scenes[self.position] = replace(self.scene, acts=(changed,))
             self._begin(self.position)
@@ -335,12 +363,29 @@ class Show:
     def _draw(self) -> None:
         """The pictures of what is known by now."""
         played = PlayedScene(tuple(self._results), self._running(), self._device("best") or "cpu", self._waiting)
-        made_of = (self.position, len(self._results), self._waiting, _progress(played.running), played.device)
+        progress = _progress(played.running)
+        made_of = (self.position, len(self._results), self._waiting, progress, played.device, self.guess)
         if made_of == self._made_of:
             return
         self._made_of = made_of
-        self._pictures = self.scene.pictures(self.scene, played)
+        self._pictures = [*self.scene.pictures(self.scene, played), *self._closing(played)]
+        if self.guess is not None and self.question is not None and self.question.unit == "MiB":
+            self._pictures = [_with_guess(picture, self.guess * MIB) for picture in self._pictures]
         self.step = min(self.step, max(0, len(self._pictures) - 1))
+
+    def _closing(self, played: PlayedScene) -> list[StagePicture]:
+        """The step that says why it came out so, once all acts are over; none where the question has no reason."""
+        question = self.question
+        if question is None or not question.why or self.answer is None:
+            return []
+        last = self.scene.pictures(self.scene, played)[-1]
+        tone: Tone = "good"
+        return [replace(last, sentence=question.why, remark="", tone=tone)]
+
+    def _report_guess(self) -> None:
+        question = self.question
+        if self._on_guess is not None and self.guess is not None and question is not None:
+            self._on_guess(self.scene, question, self.guess, self.answer)
 
     def _play(self, now_s: float) -> None:
         act = self.scene.acts[len(self._results)]
@@ -434,6 +479,8 @@ class Show:
         self._waiting = ""
         newest = self.step >= len(self._pictures) - 1 and not isinstance(result, LinesTrace)
         self._results.append(result)
+        if not self._pending and self.answer is not None:
+            self._report_guess()
         self._draw()
         if newest and not self.asking and not self.paused:
             self._since = None
@@ -506,6 +553,13 @@ def _progress(run: Mapping[str, Any] | None) -> object:
     if run is None:
         return None
     return run["status"], run["steps"]
+
+
+def _with_guess(picture: StagePicture, guess: float) -> StagePicture:
+    """A step with what was guessed beside its columns."""
+    if picture.chart is None:
+        return picture
+    return replace(picture, chart=replace(picture.chart, guess=guess))
 
 
 def _hidden(picture: StagePicture) -> StagePicture:

@@ -1,91 +1,39 @@
-"""Paints a picture of the stage: code, blocks, columns, curves and the sentence, as large as the screen allows."""
+"""Paints a picture of the stage, as large as the screen allows: code, blocks, columns, curves, guesses, a sentence."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from PySide6.QtCore import QPointF, QRectF, Qt
-from PySide6.QtGui import (
-    QBrush,
-    QColor,
-    QFont,
-    QFontDatabase,
-    QFontMetricsF,
-    QPainter,
-    QPainterPath,
-    QPaintEvent,
-    QPen,
-    QPolygonF,
-)
-from PySide6.QtWidgets import QSizePolicy, QWidget
+from PySide6.QtGui import QBrush, QColor, QFont, QFontMetricsF, QPainter, QPainterPath, QPaintEvent, QPen, QPolygonF
+from PySide6.QtWidgets import QWidget
 
 from gpudash.drawing.scene import PlotScene, SceneCurve, SceneFrame
 from gpudash.drawing.stages import PlacedChart, StageBlock, StageBox, StageChart, StageColumn, curve_scene
-from gpudash.session.demo.pictures import REFUSED, CodeLine, StagePanel, StagePicture
+from gpudash.session.demo.pictures import REFUSED, CodeLine, GuessRow, StagePanel, StagePicture
 from gpudash.ui.colours import Palette, mixed
 from gpudash.ui.explanation.source_view.highlighting import Span, colours_of, spans_of
+from gpudash.ui.stage.painting import AXIS, CODE, FIGURE, HIGH, LEAST, PEAK, WIDE, StagePainting
 from gpudash.units import format_bytes
-
-CODE, PEAK, FIGURE, AXIS = 56, 44, 36, 28
-"""Sizes of type on a screen of `WIDE` by `HIGH` pixels: code, the peak, figures and names, axes and remarks."""
-
-SMALLEST = 24
-"""Size down to which a text is drawn that is too long: 18 pt."""
-
-WIDE, HIGH = 2560, 1440
-
-LEAST = {CODE: 18, PEAK: 18, FIGURE: 15, AXIS: 13}
-"""Pixels below which no type goes, on however small a screen."""
-
-HATCH_PX = 7
-"""From line to line of the hatch that says: does not fit."""
 
 CODE_SHARE = 0.28
 """Of the height for the code and the blocks."""
 
-FILL, FILL_COMING = 0.38, 0.78
-"""Share of the ground in a block's colour: of one that is there, and of one that is still to come."""
 
-
-@dataclass(frozen=True, slots=True)
-class DrawnText:
-    """A text as it was painted.
-
-    Attributes:
-        text: whole.
-        place: what it takes.
-        room: what it may take.
-        cut: whether it was shortened.
-    """
-
-    text: str
-    place: QRectF
-    room: QRectF
-    cut: bool
-
-
-class StageCanvas(QWidget):
+class StageCanvas(StagePainting):
     """Shows one picture.
 
     Args:
         palette: colours.
 
     Attributes:
-        drawn: the texts of the newest painting.
         code_place: where the code is, for an editor that takes its place.
     """
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
-        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        self._colours = palette
+        super().__init__(palette, parent)
         self._picture = StagePicture("")
-        self._scale = 1.0
-        self.drawn: list[DrawnText] = []
         self.code_place = QRectF()
-        self._mono = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont).family()
 
     def show_picture(self, picture: StagePicture) -> None:
         """Show another step."""
@@ -95,25 +43,11 @@ class StageCanvas(QWidget):
             self.setAccessibleDescription(picture.description)
             self.update()
 
-    def set_palette(self, palette: Palette) -> None:
-        """Draw in other colours."""
-        self._colours = palette
-        self.update()
-
     def set_screen(self, width: int, height: int) -> None:
         """Size the type for a whole screen of so many pixels."""
         self._scale = min(width / WIDE, height / HIGH)
         self._lay_out()
         self.update()
-
-    @property
-    def edge(self) -> float:
-        """Pixels between the screen's edge and what is on it."""
-        return 72 * self._scale
-
-    def px(self, size: int) -> int:
-        """Pixels of a size of type on this screen."""
-        return max(LEAST.get(size, 1), round(size * self._scale))
 
     def paintEvent(self, event: QPaintEvent) -> None:
         self._lay_out()
@@ -123,10 +57,13 @@ class StageCanvas(QWidget):
         painter.fillRect(self.rect(), QColor(self._colours.field if self._colours.dark else self._colours.window))
         picture = self._picture
         self._head(painter, picture)
-        self._code(painter, picture.code)
-        if picture.panels:
+        if picture.rows:
+            self._rows(painter, picture.rows)
+        elif picture.panels:
+            self._code(painter, picture.code)
             self._panels(painter, picture.panels)
         else:
+            self._code(painter, picture.code)
             self._blocks(painter, picture)
             if picture.chart is not None:
                 self._chart(painter, picture.chart)
@@ -152,55 +89,6 @@ class StageCanvas(QWidget):
         begin = self.code_place.bottom() + self._gap * 1.1
         self._plot_place = QRectF(edge, begin, whole, self._sentence_place.top() - self._gap - begin)
 
-    @property
-    def _smallest(self) -> int:
-        """Pixels of the smallest type on this screen: 18 pt on one of full size."""
-        return max(LEAST[AXIS], round(SMALLEST * self._scale))
-
-    def _font(self, size: int, *, bold: bool = False, mono: bool = False) -> QFont:
-        font = QFont(self.font())
-        if mono:
-            font.setFamily(self._mono)
-        font.setPixelSize(self.px(size))
-        font.setBold(bold)
-        return font
-
-    def _line(self, size: int) -> float:
-        return QFontMetricsF(self._font(size)).height()
-
-    def _write(
-        self,
-        painter: QPainter,
-        room: QRectF,
-        text: str,
-        font: QFont,
-        colour: QColor | str,
-        align: Qt.AlignmentFlag = Qt.AlignmentFlag.AlignLeft,
-    ) -> QRectF:
-        """Write a line of text within ``room``: smaller, by a quarter at most, where it is too long, and then cut."""
-        if not text.strip():
-            return QRectF()
-        used = QFont(font)
-        least = max(self._smallest, round(font.pixelSize() * 0.72))
-        while QFontMetricsF(used).horizontalAdvance(text) > room.width() and used.pixelSize() > least:
-            used.setPixelSize(used.pixelSize() - 1)
-        metrics = QFontMetricsF(used)
-        shown = text
-        if metrics.horizontalAdvance(text) > room.width() + 0.5:
-            shown = metrics.elidedText(text, Qt.TextElideMode.ElideRight, room.width())
-        taken = metrics.horizontalAdvance(shown)
-        left = room.left()
-        if align == Qt.AlignmentFlag.AlignRight:
-            left = room.right() - taken
-        elif align == Qt.AlignmentFlag.AlignHCenter:
-            left = room.center().x() - taken / 2
-        place = QRectF(left, room.center().y() - metrics.height() / 2, taken, metrics.height())
-        painter.setFont(used)
-        painter.setPen(QColor(colour))
-        painter.drawText(QPointF(place.left(), place.top() + metrics.ascent()), shown)
-        self.drawn.append(DrawnText(text, place, room, shown != text))
-        return place
-
     def _head(self, painter: QPainter, picture: StagePicture) -> None:
         colours, place = self._colours, self._head_place
         corner_font = self._font(AXIS)
@@ -213,9 +101,40 @@ class StageCanvas(QWidget):
         self._write(painter, title, picture.title, title_font, colours.text)
         left = title.right() + 2 * self._gap
         room = QRectF(left, place.top(), corner.left() - self._gap - left, place.height())
-        guessed = picture.choices or picture.question.startswith(("Right", "Not quite"))
-        ink = colours.accent if guessed else colours.muted
-        self._write(painter, room, picture.question, self._font(FIGURE), ink)
+        text, ink = picture.question, colours.muted
+        if picture.verdict:
+            text, ink = picture.verdict, colours.accent
+        self._write(painter, room, text, self._font(FIGURE), ink)
+
+    def _rows(self, painter: QPainter, rows: Sequence[GuessRow]) -> None:
+        """Guesses beside what came, a row each under their titles."""
+        colours = self._colours
+        place = QRectF(self.code_place.topLeft(), self._plot_place.bottomRight())
+        step = min(place.height() / (len(rows) + 1), self._line(FIGURE) * 3)
+        shares = (0.3, 0.31, 0.31, 0.08)
+        titles = ("", "your guess", "what came", "")
+        small, plain = self._font(AXIS), self._font(FIGURE)
+        bold = self._font(FIGURE, bold=True)
+        pen = QPen(QColor(colours.grid), max(1.0, 1.5 * self._scale))
+        for number, row in enumerate((None, *rows)):
+            top = place.top() + number * step
+            texts = titles
+            if row is not None:
+                texts = (row.question, row.guess or "–", row.came or "–", "right" if row.right else "")
+                painter.setPen(pen)
+                painter.drawLine(QPointF(place.left(), top), QPointF(place.right(), top))
+            left = place.left()
+            for column, text in enumerate(texts):
+                room = QRectF(left, top, place.width() * shares[column] - self._gap, step)
+                font, ink = plain, colours.text
+                if row is None:
+                    font, ink = small, colours.muted
+                elif column == 0:
+                    font = bold
+                elif row.right and column >= 2:
+                    ink = colours.good
+                self._write(painter, room, text, font, ink)
+                left += place.width() * shares[column]
 
     def _code(self, painter: QPainter, lines: Sequence[CodeLine]) -> None:
         colours, place = self._colours, self.code_place
@@ -320,53 +239,6 @@ class StageCanvas(QWidget):
         size = format_bytes(block.bytes)
         self._write(painter, lower, f"{size}, {block.remark}" if block.remark else size, self._font(AXIS), text)
 
-    def _colour(self, kind: str) -> QColor:
-        curves = self._colours.curves
-        if kind == REFUSED:
-            return QColor(self._colours.critical)
-        if kind == "host":
-            return QColor(curves["reference"])
-        return QColor(curves.get(kind, curves["reference"]))
-
-    def _fill(self, painter: QPainter, box: QRectF, block: StageBlock, *, coming: bool, radius: float = 0) -> None:
-        """A block: solid where it is there, a dashed edge where it is to come, a warning's where nobody named it."""
-        ground = QColor(self._colours.window if self._colours.dark else self._colours.panel)
-        colour = self._colour(block.kind)
-        share = FILL_COMING if coming else FILL
-        if radius:
-            share = 0.68 if block.kind != "host" else 0.88
-        edge, width = colour, max(1.0, 2.5 * self._scale)
-        style = Qt.PenStyle.SolidLine
-        if not block.named:
-            edge, width = QColor(self._colours.warn), max(2.0, 5 * self._scale)
-        if coming or block.kind == "host":
-            style = Qt.PenStyle.DashLine
-        if block.kind == REFUSED:
-            painter.fillRect(box, mixed(colour, ground, 0.8))
-            self._hatch(painter, box)
-        else:
-            painter.setPen(Qt.PenStyle.NoPen)
-            painter.setBrush(mixed(colour, ground, share))
-            painter.drawRoundedRect(box, radius, radius)
-        edged = radius or coming or not block.named or block.kind == REFUSED
-        if edged and box.height() > 2 * width:
-            painter.setPen(QPen(edge, width, style))
-            painter.setBrush(Qt.BrushStyle.NoBrush)
-            inset = width / 2
-            painter.drawRoundedRect(box.adjusted(inset, inset, -inset, -inset), radius, radius)
-
-    def _hatch(self, painter: QPainter, box: QRectF) -> None:
-        """What does not fit, and nothing else."""
-        painter.save()
-        painter.setClipRect(box)
-        painter.setPen(QPen(QColor(self._colours.critical), max(1.0, 2 * self._scale)))
-        step = max(HATCH_PX, 2 * HATCH_PX * self._scale)
-        at = box.left() - box.height()
-        while at < box.right():
-            painter.drawLine(QPointF(at, box.bottom()), QPointF(at + box.height(), box.top()))
-            at += step
-        painter.restore()
-
     def _chart(self, painter: QPainter, chart: StageChart) -> None:
         colours, place = self._colours, self._plot_place
         axis_font = self._font(AXIS)
@@ -379,7 +251,10 @@ class StageCanvas(QWidget):
         rest = QRectF(
             head.left() + name_width + self._gap, head.top(), head.width() - name_width - self._gap, head.height()
         )
-        self._write(painter, rest, chart.remark, axis_font, colours.muted, Qt.AlignmentFlag.AlignRight)
+        remark, ink = chart.remark, colours.muted
+        if chart.guess is not None:
+            remark, ink = f"the line is your guess, {chart.figure(chart.guess)} {chart.unit[1]}", colours.accent
+        self._write(painter, rest, remark, axis_font, ink, Qt.AlignmentFlag.AlignRight)
         widest = QFontMetricsF(axis_font).horizontalAdvance(
             chart.figure(max(chart.highest, chart.limit or 0.0)) + "0,0"
         )
@@ -389,11 +264,14 @@ class StageCanvas(QWidget):
         self._axis(painter, placed, axis_font)
         taken = self._piles(painter, chart, placed)
         self._limit_line(painter, placed)
+        self._guess_line(painter, placed)
         for column, header, boxes, top in zip(chart.columns, placed.headers, placed.columns, placed.tops, strict=True):
             self._header(painter, column, _rect(header))
             for block, box in zip(column.blocks, boxes, strict=True):
-                self._block_label(painter, _rect(box), block, chart)
+                self._block_label(painter, self._beside_guess(_rect(box), placed.guess), block, chart)
             taken.append(self._figure(painter, column, _rect(header), top))
+        if placed.guess is not None:
+            taken.append(QRectF(placed.plot.x, placed.guess - 2, placed.plot.width, 4))
         self._limit(painter, chart, placed, taken)
 
     def _piles(self, painter: QPainter, chart: StageChart, placed: PlacedChart) -> list[QRectF]:
@@ -508,6 +386,22 @@ class StageCanvas(QWidget):
         painter.setPen(pen)
         painter.drawLine(QPointF(placed.plot.x, placed.limit), QPointF(placed.plot.right, placed.limit))
 
+    def _guess_line(self, painter: QPainter, placed: PlacedChart) -> None:
+        if placed.guess is None:
+            return
+        painter.setPen(QPen(QColor(self._colours.accent), max(2.0, 4 * self._scale)))
+        painter.drawLine(QPointF(placed.plot.x, placed.guess), QPointF(placed.plot.right, placed.guess))
+
+    def _beside_guess(self, box: QRectF, guess: float | None) -> QRectF:
+        """The part of a block for its label, so that the line of a guess does not strike it through."""
+        line = self._line(AXIS)
+        if guess is None or abs(box.center().y() - guess) > line * 0.7:
+            return box
+        below = QRectF(box.left(), guess, box.width(), box.bottom() - guess)
+        above = QRectF(box.left(), box.top(), box.width(), guess - box.top())
+        larger = max(below, above, key=QRectF.height)
+        return larger if larger.height() > line * 1.2 else QRectF()
+
     def _limit(self, painter: QPainter, chart: StageChart, placed: PlacedChart, taken: Sequence[QRectF]) -> None:
         if chart.limit is None:
             return
@@ -579,6 +473,9 @@ class StageCanvas(QWidget):
         ink = colours.muted if panel.state == "coming" else colours.text
         title = QRectF(inner.left(), inner.top(), inner.width(), line * 1.2)
         self._write(painter, title, panel.title, self._font(FIGURE, bold=True), ink)
+        if not panel.steps:
+            self._figure_rows(painter, inner.adjusted(0, title.height(), 0, 0), panel)
+            return
         row = self._line(PEAK) + self._line(AXIS)
         figures = QRectF(inner.left(), inner.bottom() - row, inner.width(), row)
         self._panel_figures(painter, figures, panel)
@@ -599,6 +496,17 @@ class StageCanvas(QWidget):
             lower = QRectF(left, upper.bottom(), width - self._gap * 0.3, place.height() - value_line)
             self._write(painter, upper, value, self._font(PEAK, bold=True), colours.text)
             self._write(painter, lower, name, self._font(AXIS), colours.muted)
+
+    def _figure_rows(self, painter: QPainter, place: QRectF, panel: StagePanel) -> None:
+        """The figures of a panel without a curve, one under the other."""
+        colours = self._colours
+        step = place.height() / max(3, len(panel.figures))
+        for number, (name, value) in enumerate(panel.figures):
+            row = QRectF(place.left(), place.top() + number * step, place.width(), step)
+            right = row.adjusted(row.width() * 0.6, 0, 0, 0)
+            self._write(painter, row.adjusted(0, 0, -row.width() * 0.4, 0), name, self._font(FIGURE), colours.muted)
+            font = self._font(PEAK, bold=True)
+            self._write(painter, right, value, font, colours.text, Qt.AlignmentFlag.AlignRight)
 
     def _curve(self, painter: QPainter, place: QRectF, scene: PlotScene, known: bool) -> None:
         """A scene of the drawing layer with its axes and its curve."""

@@ -1,4 +1,4 @@
-"""The stage's own window, over the whole screen: the show, its keys, and the editor of its last scene."""
+"""The stage's own window, over the whole screen: the show, its keys, a field for guesses, and the editor of lines."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QCloseEvent, QColor, QKeyEvent, QPalette, QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
-from gpudash.session.demo import SCENES, Scene, Show, ShowPace
-from gpudash.ui.stage.canvas import AXIS, CODE, StageCanvas
+from gpudash.session.demo.demo_scenes import SCENES
+from gpudash.session.demo.scenes import Scene
+from gpudash.session.demo.show import OnGuess, Show, ShowPace
+from gpudash.ui.stage.canvas import StageCanvas
 from gpudash.ui.stage.editor import LinesEditor
+from gpudash.ui.stage.guess import GuessEntry
 from gpudash.ui.stage.keys import KeyButton
+from gpudash.ui.stage.painting import AXIS, CODE
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.window.workspace import Workspace
 
@@ -21,7 +25,7 @@ TICK_MS = 100
 
 
 class StageWindow(QWidget):
-    """One showing of the demo; it takes itself away when it is left, and the window is as it was.
+    """One showing of the demo or of a lesson; it takes itself away when it is left, and the window is as it was.
 
     Args:
         workspace: over a live session.
@@ -30,6 +34,8 @@ class StageWindow(QWidget):
         scenes: what is played.
         first: number of the first of them.
         pace: how long things stay.
+        name: of what is played, for the window's title.
+        on_guess: as `Show` takes it.
         show: what is played, in place of one that is made of the arguments above.
 
     Signals:
@@ -47,6 +53,8 @@ class StageWindow(QWidget):
         scenes: Sequence[Scene] = SCENES,
         first: int = 1,
         pace: ShowPace | None = None,
+        name: str = "Demo",
+        on_guess: OnGuess | None = None,
         show: Show | None = None,
     ) -> None:
         super().__init__(workspace.window(), Qt.WindowType.Window)
@@ -60,11 +68,12 @@ class StageWindow(QWidget):
             isolate=lambda: session.settings.isolate,
             pace=pace,
             scenes=scenes,
+            on_guess=on_guess,
         )
         self._first = first
         self._is_over = False
-        self.setWindowTitle("gpudash demo")
-        self.setAccessibleName("Demo")
+        self.setWindowTitle(f"{name} – gpudash")
+        self.setAccessibleName(name)
         self.canvas = StageCanvas(workspace.colours, self)
         self.editor = LinesEditor()
         self.editor.setParent(self)
@@ -74,6 +83,11 @@ class StageWindow(QWidget):
         self.step_label.setMinimumWidth(1)
         self.choices = [self._key(str(number + 1), "", self._guess(number)) for number in range(3)]
         self.skip = self._key("0", "just show me", self._guess(None))
+        self.entry = GuessEntry()
+        self.entry.guessed.connect(self._take_number)
+        self.entry.skipped.connect(self._skip_number)
+        self.enter = self._key("Enter", "guess", self.entry.accept)
+        self.show_me = self._key("Space", "just show me", self._guess(None), "Show it without a guess")
         self.next = self._key("Space", "next step", self._forward)
         self.back = self._key("←", "back", self._back)
         self.pause = self._key("P", "pause", self._pause, "Let no step follow by itself")
@@ -102,6 +116,8 @@ class StageWindow(QWidget):
         return [
             *self.choices,
             self.skip,
+            self.enter,
+            self.show_me,
             self.next,
             self.back,
             self.pause,
@@ -152,6 +168,7 @@ class StageWindow(QWidget):
 
     def _lay_out(self) -> None:
         self._row = QHBoxLayout()
+        self._row.addWidget(self.entry)
         for button in self.buttons:
             self._row.addWidget(button)
         self._row.addStretch(1)
@@ -175,11 +192,15 @@ class StageWindow(QWidget):
         self.canvas.show_picture(picture)
         if self.editor.isVisible():
             self._place_editor()
-        asking = bool(picture.choices)
+        asking = play.asking
+        by_number = asking and not picture.choices
         for button, text in zip(self.choices, picture.choices or ("", "", ""), strict=True):
             button.set_label(text)
-            button.setVisible(asking)
-        self.skip.setVisible(asking)
+            button.setVisible(bool(picture.choices))
+        self.skip.setVisible(bool(picture.choices))
+        self.enter.setVisible(by_number)
+        self.show_me.setVisible(by_number)
+        self._show_entry(by_number)
         for button in (self.next, self.back, self.pause):
             button.setVisible(not asking)
         last = play.position + 1 == len(play.scenes)
@@ -205,12 +226,31 @@ class StageWindow(QWidget):
         play = self.play
         scene = f"scene {self._first + play.position} of {self._first + len(play.scenes) - 1}"
         if play.asking:
-            return scene  # the guesses have the room
+            return self.entry.problem or scene  # the guesses have the room
         steps = max(1, len(play.pictures))
         return f"step {min(play.step + 1, steps)} of {steps} · {scene}"
 
     def _guess(self, choice: int | None) -> Callable[[], None]:
         return lambda: self.play.take_guess(choice)
+
+    def _show_entry(self, shown: bool) -> None:
+        """Ask for a number where none is asked for yet; give the focus back once it is there."""
+        question = self.play.question
+        if not shown or question is None:
+            if not self.entry.isHidden():
+                self.entry.problem = ""
+                self.entry.hide()
+                self.setFocus()
+        elif self.entry.isHidden():
+            self.entry.begin(question)
+
+    def _take_number(self, guess: float) -> None:
+        self.play.take_guess(guess)
+        self._present()
+
+    def _skip_number(self) -> None:
+        self.play.take_guess(None)
+        self._present()
 
     def _forward(self) -> None:
         self.play.forward()
@@ -287,7 +327,7 @@ class StageWindow(QWidget):
             self._present()
             return
         if key in (Qt.Key.Key_Space, Qt.Key.Key_Right) and self.play.asking:
-            button = self.skip
+            button = self.show_me if self.skip.isHidden() else self.skip
         if button is None:
             super().keyPressEvent(event)
         elif button.isEnabled() and not button.isHidden():
@@ -300,6 +340,7 @@ class StageWindow(QWidget):
         for button in self.buttons:
             button.set_pixels(small)
         self.step_label.setStyleSheet(f"font-size: {small}px;")
+        self.entry.set_pixels(small)
         edge = round(self.canvas.edge)
         self._row.setContentsMargins(edge, 0, edge, max(6, edge // 3))
         self._row.setSpacing(max(8, edge // 2))

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from gpudash.session.demo import SCENES, Scene
+from gpudash.session.demo.demo_scenes import SCENES
 from gpudash.session.demo.ladder import CARD_BYTES, MODEL_RUNGS, OWN_RUNGS, RungResult, ladder
 from gpudash.session.demo.pictures import StagePicture
-from gpudash.session.demo.scenes import LinesAct, PlayedScene, Result, RunAct
+from gpudash.session.demo.scenes import LinesAct, PlayedScene, Result, RunAct, Scene
 from gpudash.units import GIB, MIB
 from tests.unit.session.demo.summaries import estimate, placed, summary, trained
 from tests.unit.session.demo.traces import leak, three_lines

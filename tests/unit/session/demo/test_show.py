@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from gpudash.devices.names import Device
-from gpudash.session.demo import SCENES, Scene, Show, ShowPace
-from gpudash.session.demo.scenes import SceneQuestion
-from gpudash.session.demo.show import BUSY, LOADING, NO_GPU
+from gpudash.session.demo.demo_scenes import SCENES
+from gpudash.session.demo.scenes import Scene, SceneQuestion
+from gpudash.session.demo.show import BUSY, LOADING, NO_GPU, Show, ShowPace
 from gpudash.session.predicting.estimator import Problem
 from gpudash.workloads.lines.trace import ENDED, LineFailure, LinesTrace
 from tests.unit.session.demo.fake_playing import CPU, CUDA, SIM, FakeLines, FakePlaying, FakeRungs
@@ -131,7 +131,7 @@ def test_while_paused_no_step_follows_and_acts_go_on() -> None:
 
 def test_a_guess_is_awaited_hides_what_would_tell_and_is_judged_at_the_end() -> None:
     scene = replace(MINE, questions=(CHOICE,), answer=lambda _results: 1)
-    for guess, verdict in ((1, "Right: b."), (0, "Not quite: b."), (None, MINE.subject)):
+    for guess, verdict in ((1, "Right: b."), (0, "Guessed: a. What came: b."), (None, "What came: b.")):
         played = Played([scene], guesses=True).answer(three_lines())
         assert played.show.asking and played.show.picture.choices == CHOICE.choices
         assert played.show.picture.sentence == "Which?"
@@ -142,7 +142,7 @@ def test_a_guess_is_awaited_hides_what_would_tell_and_is_judged_at_the_end() -> 
         played.show.take_guess(guess)
         for _ in range(5):
             played.show.forward()
-        assert played.show.picture.question == verdict
+        assert played.show.picture.verdict == verdict
 
 
 def test_other_lines_are_run_in_place_of_the_ones_there_were() -> None:

@@ -1,0 +1,309 @@
+"""The steps of a scene as pictures, by what its acts are: lines, runs beside each other, copies, rungs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from gpudash.devices.names import shown_name
+from gpudash.drawing.stages import StageBlock, StageChart, StageColumn, in_unit, unit_for
+from gpudash.session.demo.answers import SAME_LOSS, copied_bytes, run_loss, run_speed, speed_ratio, speedup
+from gpudash.session.demo.ladder import RungResult, ladder, ladder_pictures, state_of
+from gpudash.session.demo.pictures import (
+    CodeLine,
+    LineScript,
+    LineState,
+    StagePanel,
+    StagePicture,
+    Tone,
+    code_of,
+    empty_chart,
+    pictures_of,
+)
+from gpudash.session.demo.scenes import LinesAct, PlayedScene, Result, Run, RunAct, Scene
+from gpudash.units import format_bytes, format_count, format_duration
+from gpudash.workloads.lines.trace import LinesTrace
+
+LEAST_DIFFERENCE = 0.0001
+"""Relative difference of losses below which it is only said to be below."""
+
+
+def line_pictures(scene: Scene, played: PlayedScene) -> list[StagePicture]:
+    """The steps of lines: those of each act after those of the one before."""
+    found: list[StagePicture] = []
+    for place, act in enumerate(scene.acts):
+        if not isinstance(act, LinesAct):
+            continue
+        script = replace(act.script, title=scene.title, question=scene.subject)
+        if place < len(played.results):
+            found += _of_lines(act, script, played.results[place])
+        elif place == len(played.results):
+            corner = f"limit {format_bytes(act.limit)} · simulated"
+            sentence = played.waiting or "The lines are running…"
+            code = code_of(act.source.splitlines())
+            titles = ("before", *(f"line {line.number}" for line in code), "after")
+            chart = empty_chart(float(act.limit), titles)
+            found.append(
+                StagePicture(script.title, script.question, corner, code, "IN MEMORY", chart=chart, sentence=sentence)
+            )
+    return found
+
+
+def _of_lines(act: LinesAct, script: LineScript, result: Result) -> list[StagePicture]:
+    if not isinstance(result, LinesTrace):
+        sentence = result if isinstance(result, str) else ""
+        return [StagePicture(script.title, script.question, code=code_of(act.source.splitlines()), sentence=sentence)]
+    found = pictures_of(result, script)
+    if act.is_mistake and result.failure is None and found:
+        found[-1] = replace(found[-1], tone="wrong", remark=script.mend)
+    return found
+
+
+def copy_pictures(scene: Scene, played: PlayedScene) -> list[StagePicture]:
+    """Bytes that crossed, a column a placement of the batches."""
+    runs = _runs(played)
+    acts = [act for act in scene.acts if isinstance(act, RunAct)]
+    pictures = []
+    for at in range(min(len(runs) + 1, len(acts))):
+        known = runs[: at + 1]
+        columns, code = [], []
+        for place, act in enumerate(acts):
+            size = 0
+            blocks: tuple[StageBlock, ...] = ()
+            figure = ""
+            if place < len(known) and known[place] is not None:
+                size = copied_bytes(known[place] or {})
+                blocks = (StageBlock("copied", float(size), "h2d" if place < 2 else "d2h"),)
+                figure = format_bytes(size)
+            state = state_of(place, at)
+            code.append(CodeLine(str(place + 1), act.code, figure, state, place == 2 and bool(figure)))
+            columns.append(StageColumn(act.label, blocks, state))
+        highest = max((column.bytes for column in columns), default=0.0)
+        unit = unit_for(highest)[0]
+        columns = [replace(column, figure=in_unit(column.bytes, unit) if column.blocks else " ") for column in columns]
+        chart = StageChart("COPIED IN 60 STEPS", tuple(columns), None, "the same training each time")
+        sentence, tone, remark = _copy_sentence(acts, known, at, played)
+        pictures.append(
+            StagePicture(
+                scene.title,
+                scene.subject,
+                _corner(played),
+                tuple(code),
+                "COPIED",
+                tuple(block for column in columns for block in (_labelled(column),) if block is not None),
+                chart,
+                sentence=sentence,
+                tone=tone,
+                remark=remark,
+            )
+        )
+    return pictures
+
+
+def _labelled(column: StageColumn) -> StageBlock | None:
+    if not column.blocks:
+        return None
+    return replace(column.blocks[0], name=column.title)
+
+
+def _copy_sentence(
+    acts: Sequence[RunAct], known: Sequence[Run | None], at: int, played: PlayedScene
+) -> tuple[str, Tone, str]:
+    if at >= len(known):
+        return played.waiting or f"Training, the batches copied {acts[at].label}…", "plain", ""
+    run = known[at]
+    if run is None:
+        return _problem(played, at), "wrong", ""
+    size, steps = format_bytes(copied_bytes(run)), format_count(run["steps"])
+    if at == 2 and known[1] is not None and copied_bytes(known[1]):
+        ratio = copied_bytes(run) / copied_bytes(known[1])
+        return f"{size} crossed, {ratio:.1f} times as much as one way: every batch comes back, every step.", "warn", ""
+    return f"{size} crossed in {steps} steps, three times through the data: {acts[at].label}.", "plain", ""
+
+
+def panel_pictures(scene: Scene, played: PlayedScene) -> list[StagePicture]:
+    """Runs beside each other: a panel a run, with its loss and its figures."""
+    runs = _runs(played)
+    acts = [act for act in scene.acts if isinstance(act, RunAct)]
+    pictures = []
+    for at in range(min(len(runs) + 1, len(acts))):
+        panels, code = [], []
+        for place, act in enumerate(acts):
+            run: Run | None = None
+            if place < len(runs) and place <= at:
+                run = runs[place]
+            elif place == at:
+                run = played.running
+            state = state_of(place, at)
+            panels.append(_panel(act, run, state))
+            code.append(CodeLine(str(place + 1), act.code, "", state))
+        sentence, tone, remark = _panel_sentence(acts, runs, at, played)
+        pictures.append(
+            StagePicture(
+                scene.title,
+                scene.subject,
+                _corner(played),
+                tuple(code),
+                panels=tuple(panels),
+                sentence=sentence,
+                tone=tone,
+                remark=remark,
+            )
+        )
+    return pictures
+
+
+def _panel(act: RunAct, run: Run | None, state: LineState) -> StagePanel:
+    steps = int(getattr(act.spec, "steps", 0))
+    if run is None:
+        return StagePanel(act.label, (), steps, (), state)
+    peak = run["memory"]["peak_allocated_bytes"]
+    loss = run_loss(run)
+    figures = []
+    if peak is not None:
+        figures.append(("peak", format_bytes(peak)))
+    if loss is not None:
+        figures.append(("loss", f"{loss:.4f}"))
+    if run["status"] == "finished":
+        where = ", CPU" if run["simulated"] or run["device"] == "cpu" else ""
+        figures.append((f"items/s{where}", run_speed(run)))
+    return StagePanel(act.label, tuple(run.get("losses", ())), steps, tuple(figures), state)
+
+
+def _panel_sentence(
+    acts: Sequence[RunAct], runs: Sequence[Run | None], at: int, played: PlayedScene
+) -> tuple[str, Tone, str]:
+    if at >= len(runs):
+        return played.waiting or f"Training: {acts[at].label}…", "plain", ""
+    run = runs[at]
+    if run is None:
+        return _problem(played, at), "wrong", ""
+    if at + 1 < len(acts) or any(found is None for found in runs):
+        loss = run_loss(run)
+        outcome = f"loss {loss:.3f} after {format_count(run['steps'])} steps" if loss is not None else "no loss"
+        return f"{acts[at].label}: {outcome}.", "plain", ""
+    compare = both_trained if len(acts) == 2 else precisions
+    return compare([found for found in runs if found is not None])
+
+
+def both_trained(runs: Sequence[Run]) -> tuple[str, Tone, str]:
+    """Whether both devices reach the same loss; which is faster only where both are real."""
+    before, after = run_loss(runs[0]), run_loss(runs[1])
+    if before is None or after is None:
+        return "A run was stopped, so there is nothing to compare.", "plain", ""
+    agreeing = abs(after - before) <= SAME_LOSS * abs(before)
+    same = "the same within 1 %" if agreeing else "not the same"
+    first, second = shown_name(runs[0]["device"]), shown_name(runs[1]["device"])
+    sentence = f"Loss {before:.3f} on {first} and {after:.3f} on {second}: {same}."
+    if runs[1]["simulated"]:
+        return sentence, "good" if agreeing else "warn", "simulated: no word on speed"
+    ratio = speed_ratio(runs)
+    if ratio is None:
+        return sentence, "good", ""
+    return sentence, "good", f"GPU {ratio:.1f} times as fast"
+
+
+def precisions(runs: Sequence[Run]) -> tuple[str, Tone, str]:
+    """What bf16 and fp16 take of memory, and what becomes of the loss."""
+    peaks = [run["memory"]["peak_allocated_bytes"] for run in runs]
+    losses = [run_loss(run) for run in runs]
+    if None in peaks or None in losses:
+        return "Not every run has a peak and a loss, so there is nothing to compare.", "plain", ""
+    share = 1 - peaks[1] / peaks[0]
+    worst = max(abs((loss or 0.0) - (losses[0] or 0.0)) / abs(losses[0] or 1.0) for loss in losses[1:])
+    memory = f"bf16 takes {share:.0%} less memory than fp32".replace("%", " %")
+    if share < 0:
+        memory = f"bf16 takes {-share:.0%} more memory than fp32".replace("%", " %")
+    losses_text = f"losses differ by {worst:.2%} at most".replace("%", " %")
+    if worst < LEAST_DIFFERENCE:
+        losses_text = "losses differ by less than 0.01 %"
+    return f"{memory}; {losses_text}.", "good", ""
+
+
+def rung_pictures(scene: Scene, played: PlayedScene) -> list[StagePicture]:
+    """The rungs that are predicted."""
+    model, rungs, _specs = ladder()
+    results = [result for result in played.results if isinstance(result, RungResult)]
+    found = ladder_pictures(scene.title, scene.subject, rungs, results, model)
+    if found and played.waiting and len(results) < len(rungs):
+        found[-1] = replace(found[-1], sentence=played.waiting)
+    return found
+
+
+def _runs(played: PlayedScene) -> list[Run | None]:
+    """The runs that are over; ``None`` for one that did not come to its end."""
+    found: list[Run | None] = []
+    for result in played.results:
+        whole = isinstance(result, Mapping) and result["status"] == "finished"
+        found.append(result if whole and isinstance(result, Mapping) else None)
+    return found
+
+
+def _problem(played: PlayedScene, at: int) -> str:
+    """Why an act came to nothing, in a sentence."""
+    result = played.results[at]
+    if isinstance(result, str):
+        return result
+    if isinstance(result, Mapping):
+        if result["status"] == "cancelled":
+            return "The run was stopped."
+        return str((result["error"] or {}).get("message") or "The run did not come to its end.")
+    return "It could not be played."
+
+
+def _corner(played: PlayedScene) -> str:
+    if played.simulated:
+        return f"{played.device} · simulated: the CPU computes"
+    return shown_name(played.device)
+
+
+def comparison_pictures(scene: Scene, played: PlayedScene) -> list[StagePicture]:
+    """Comparisons of this CPU with a predicted card: a panel each, with both times and their ratio."""
+    runs = _runs(played)
+    acts = [act for act in scene.acts if isinstance(act, RunAct)]
+    pictures = []
+    for at in range(min(len(runs) + 1, len(acts))):
+        panels, code = [], []
+        for place, act in enumerate(acts):
+            state = state_of(place, at)
+            run = runs[place] if place < min(len(runs), at + 1) else None
+            panels.append(StagePanel(act.label, figures=_comparison_figures(run), state=state))
+            code.append(CodeLine(str(place + 1), act.code, "", state))
+        sentence = played.waiting or f"Measuring on this CPU: {acts[at].label}…"
+        tone: Tone = "plain"
+        if at < len(runs):
+            sentence, tone = _comparison_sentence(played, runs, at)
+        pictures.append(
+            StagePicture(
+                scene.title,
+                scene.subject,
+                "CPU measured · card predicted",
+                tuple(code),
+                panels=tuple(panels),
+                sentence=sentence,
+                tone=tone,
+            )
+        )
+    return pictures
+
+
+def _comparison_figures(run: Run | None) -> tuple[tuple[str, str], ...]:
+    ratio = None if run is None else speedup(run)
+    if run is None or ratio is None:
+        return ()
+    result = run["result"]
+    times = "–"
+    if ratio >= 0.05:
+        times = f"{ratio:,.0f}×" if ratio >= 10 else f"{ratio:.1f}×"
+    return (
+        ("this CPU, measured", format_duration(result["measured"]["step_seconds"])),
+        (f"{result['card']['name']}, predicted", format_duration(result["card"]["time"]["median_s"])),
+        ("as fast", times),
+    )
+
+
+def _comparison_sentence(played: PlayedScene, runs: Sequence[Run | None], at: int) -> tuple[str, Tone]:
+    run = runs[at]
+    if run is None:
+        return _problem(played, at), "wrong"
+    return str(run["result"].get("headline") or "Nothing could be predicted."), "plain"

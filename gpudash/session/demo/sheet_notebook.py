@@ -1,0 +1,197 @@
+"""The sheet as a Jupyter notebook: each guess beside what came, and cells that run the same once more.
+
+The format is nbformat 4.5 (https://nbformat.readthedocs.io/en/latest/format_description.html). What the learner wrote
+goes into code cells, and into text cells as code, where Markdown and HTML mean nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import shlex
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gpudash.session.demo.lessons import Lesson
+from gpudash.session.demo.scenes import Act, LinesAct, RungAct, Scene
+from gpudash.session.demo.sheet import KeptGuess, Sheet
+from gpudash.specs import ComparisonSpec, Spec
+from gpudash.specs.invalid import flag
+from gpudash.specs.model import ModelSpec
+from gpudash.telemetry.export.writing import atomically
+from gpudash.telemetry.recording.recorder import RecordingError
+from gpudash.units import MIB
+
+ABOUT = """\
+# Lessons in GPU memory
+
+Each lesson of `gpudash lesson` asks for a guess, then shows what comes. Below are the guesses beside what came, and
+cells that run the same once more: change them, guess again, and run them.
+
+The GPU of these cells is **simulated**: the CPU computes, with real numbers, and memory is counted as a GPU's allocator
+counts it. Times are the CPU's. What is called predicted was computed without running anything."""
+
+SETUP = '''\
+try:
+    import gpudash
+except ModuleNotFoundError:
+    raise ModuleNotFoundError(
+        "gpudash is not installed here. Run this in a cell: %pip install gpudash "
+        "- then restart the kernel and run all cells."
+    ) from None
+import sys
+
+import torch
+from torch import nn
+
+gpudash.simulate("8GiB")
+gpu = torch.device("sim:0")
+MIB = 2**20
+
+
+def measured(lines, limit, on_gpu=True):
+    """Run lines and say what they took of the simulated GPU, where the lesson's had `limit` MiB."""
+    torch.manual_seed(0)
+    kept = None
+    try:
+        with gpudash.measure() as found, torch.device(gpu if on_gpu else "cpu"):
+            kept = lines()
+    except Exception as error:
+        print(f"{type(error).__name__}: {error}")
+        return
+    peak = (found.peak_bytes - found.began_bytes) / MIB
+    end = found.allocated_bytes[-1] if len(found.allocated_bytes) else found.began_bytes
+    print(f"Peak {peak:,.0f} MiB, {(end - found.began_bytes) / MIB:,.0f} MiB kept; simulated.")
+    if peak > limit:
+        print(f"The card of the lesson has {limit} MiB: there it runs out of memory.")'''
+
+
+def notebook(lessons: Sequence[Lesson], sheet: Sheet) -> str:
+    """A notebook of lessons, as JSON.
+
+    Args:
+        lessons: in order.
+        sheet: what was guessed in them.
+    """
+    cells = [_text(ABOUT), _code(SETUP)]
+    for lesson in lessons:
+        kept = sheet.of(lesson)
+        cells.append(_text(f"## {lesson.title}\n\n{lesson.about}."))
+        for scene in lesson.scenes:
+            cells.append(_text(_words(scene, kept.get(scene.title))))
+            cells += [_code(text) for text in _codes(scene, kept.get(scene.title))]
+    for number, cell in enumerate(cells):
+        cell["id"] = f"cell-{number}"
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    metadata = {"kernelspec": kernel, "language_info": {"name": "python"}}
+    written = {"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
+    return json.dumps(written, indent=1, ensure_ascii=False)
+
+
+def write_notebook(out: Path, lessons: Sequence[Lesson], sheet: Sheet, *, force: bool = False) -> None:
+    """Write the notebook into a file, whole or not at all.
+
+    Args:
+        out: ends in ``.ipynb``.
+        lessons: as `notebook` takes them.
+        sheet: likewise.
+        force: whether the file may be there already.
+
+    Raises:
+        RecordingError: in one sentence, when the file may not or cannot be written.
+    """
+    if out.suffix != ".ipynb":
+        raise RecordingError(f"{out} is not the name of a notebook; end it in .ipynb")
+    with atomically(out, force=force) as part:
+        part.write_text(notebook(lessons, sheet), encoding="utf-8")
+
+
+def _text(source: str) -> dict[str, Any]:
+    return {"cell_type": "markdown", "metadata": {}, "source": source}
+
+
+def _code(source: str) -> dict[str, Any]:
+    return {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": [], "source": source}
+
+
+def _words(scene: Scene, kept: KeptGuess | None) -> str:
+    """The question, and what the sheet has of it."""
+    found = [f"### {scene.title}"]
+    question = scene.question("sim")
+    if question is not None:
+        found.append(question.text)
+        if question.choices:
+            found.append("\n".join(f"{number}. {choice}" for number, choice in enumerate(question.choices, 1)))
+    if kept is None:
+        found.append("| your guess | what came |\n|---|---|\n| – | run the cell |")
+    else:
+        came = kept.came or "run the cell"
+        found.append(f"| your guess | what came |\n|---|---|\n| {_cell(kept.guess)} | {_cell(came)} |")
+    if question is not None and question.why and kept is not None and kept.came:
+        found.append(f"*{question.why}*")
+    return "\n\n".join(found)
+
+
+def _cell(text: str) -> str:
+    """Text of the sheet's file in a table of Markdown: as code, in which only a backtick and a bar mean anything."""
+    return f"`{' '.join(text.replace('`', ' ').replace('|', ' ').split()) or ' '}`"
+
+
+def _codes(scene: Scene, kept: KeptGuess | None) -> list[str]:
+    """The cells that run a scene: one for each of its lines, one for all its other acts."""
+    found = []
+    commands = []
+    for act in scene.acts:
+        if isinstance(act, LinesAct):
+            source = act.source
+            if scene.editable and kept is not None and kept.source:
+                source = kept.source
+            found.append(_lines(source, act))
+        else:
+            commands.append(_command(act))
+    if commands:
+        found.append("\n".join(commands))
+    return found
+
+
+def _lines(source: str, act: LinesAct) -> str:
+    """Lines as a function, so that what they make goes again, and a call that measures it."""
+    try:
+        ast.parse(source)
+    except (SyntaxError, ValueError):
+        return "# These lines are no Python yet:\n" + textwrap.indent(source, "# ", lambda _line: True)
+    place = "" if act.on_gpu else ", on_gpu=False"
+    body = textwrap.indent(source, "    ")
+    return f"def lines():\n{body}\n    return locals()\n\n\nmeasured(lines, {act.limit // MIB}{place})"
+
+
+def _command(act: Act) -> str:
+    """The command that does what an act did."""
+    assert not isinstance(act, LinesAct)
+    spec = act.spec
+    words = ["run", spec.name]
+    if isinstance(act, RungAct):
+        assert isinstance(spec, ModelSpec)
+        words = ["estimate", "--model", "gpt2", "--simulate", "4GiB", "--no-alternatives"]
+    elif not isinstance(spec, ComparisonSpec):
+        words += ["--device", "cpu"] if act.where == "cpu" else ["--simulate", "8GiB"]
+    words += _flags(spec)
+    if not isinstance(act, RungAct):
+        words += ["--no-record", "--quiet"]
+    return f"!{{sys.executable}} -m gpudash {shlex.join(words)}"
+
+
+def _flags(spec: Spec) -> list[str]:
+    """The fields that differ from the defaults, as flags."""
+    words = []
+    changed = spec.model_dump(exclude_defaults=True)
+    changed.pop("path", None)  # of a model: the command has its name
+    changed.update(changed.pop("fields", {}))  # of a comparison: the workload's own
+    for name, value in changed.items():
+        if value is True:
+            words.append(flag(name))
+        else:
+            words += [flag(name), str(value)]
+    return words

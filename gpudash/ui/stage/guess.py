@@ -1,0 +1,84 @@
+"""Where a number is guessed: a field in large type, with its unit."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QEvent, QObject, Qt, Signal
+from PySide6.QtGui import QKeyEvent
+from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QWidget
+
+from gpudash.session.demo.scenes import SceneQuestion
+from gpudash.ui.widgets.plain_text import PlainLabel
+
+MOST_TYPED = 20
+"""Characters of a guess: a number and its unit."""
+
+
+class GuessEntry(QWidget):
+    """Takes a number; what is none is said in `problem`, and asked for again.
+
+    Signals:
+        guessed: a number, in the question's unit.
+        skipped: the learner wants to be shown.
+    """
+
+    guessed = Signal(float)
+    skipped = Signal()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.problem = ""
+        self._question: SceneQuestion | None = None
+        self.field = QLineEdit()
+        self.field.setMaxLength(MOST_TYPED)
+        self.field.setAlignment(Qt.AlignmentFlag.AlignRight)
+        self.field.setPlaceholderText("your guess")
+        self.field.installEventFilter(self)
+        self.unit = PlainLabel()
+        row = QHBoxLayout(self)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.addWidget(self.field)
+        row.addWidget(self.unit)
+        self.hide()
+
+    def begin(self, question: SceneQuestion) -> None:
+        """Ask, and take the focus."""
+        self._question = question
+        self.problem = ""
+        self.field.clear()
+        self.field.setAccessibleName(f"{question.text} Your guess in {question.unit}")
+        self.unit.setText(question.unit)
+        self.show()
+        self.field.setFocus()
+
+    def set_pixels(self, size: int) -> None:
+        """Write in type of so many pixels."""
+        self.field.setStyleSheet(f"font-size: {size}px;")
+        self.unit.setStyleSheet(f"font-size: {size}px;")
+        self.field.setFixedWidth(9 * size)
+
+    def accept(self) -> None:
+        """Take what was typed; nothing at all is no guess yet."""
+        if self._question is None or not self.field.text().strip():
+            self.field.setFocus()
+            return
+        try:
+            guess = self._question.read(self.field.text())
+        except ValueError as error:
+            self.problem = str(error)
+            self.field.setAccessibleDescription(self.problem)
+            self.field.setFocus()
+            self.field.selectAll()
+            return
+        self.problem = ""
+        self.guessed.emit(guess)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Enter guesses; in an empty field Space and the right arrow show without a guess, as they do elsewhere."""
+        if isinstance(event, QKeyEvent) and event.type() is QEvent.Type.KeyPress:
+            if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
+                self.accept()
+                return True
+            if event.key() in (Qt.Key.Key_Space, Qt.Key.Key_Right) and not self.field.text():
+                self.skipped.emit()
+                return True
+        return False

@@ -1,0 +1,178 @@
+"""What the parts of the stage are painted with: type that fits its room, and blocks of memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from PySide6.QtCore import QPointF, QRectF, Qt
+from PySide6.QtGui import QColor, QFont, QFontDatabase, QFontMetricsF, QPainter, QPen
+from PySide6.QtWidgets import QSizePolicy, QWidget
+
+from gpudash.drawing.stages import StageBlock
+from gpudash.session.demo.pictures import REFUSED
+from gpudash.ui.colours import Palette, mixed
+
+CODE, PEAK, FIGURE, AXIS = 56, 44, 36, 28
+"""Sizes of type on a screen of `WIDE` by `HIGH` pixels: code, the peak, figures and names, axes and remarks."""
+
+SMALLEST = 24
+"""Size down to which a text is drawn that is too long: 18 pt."""
+
+WIDE, HIGH = 2560, 1440
+
+LEAST = {CODE: 18, PEAK: 18, FIGURE: 15, AXIS: 13}
+"""Pixels below which no type goes, on however small a screen."""
+
+HATCH_PX = 7
+"""From line to line of the hatch that says: does not fit."""
+
+FILL, FILL_COMING = 0.38, 0.78
+"""Share of the ground in a block's colour: of one that is there, and of one that is still to come."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnText:
+    """A text as it was painted.
+
+    Attributes:
+        text: whole.
+        place: what it takes.
+        room: what it may take.
+        cut: whether it was shortened.
+    """
+
+    text: str
+    place: QRectF
+    room: QRectF
+    cut: bool
+
+
+class StagePainting(QWidget):
+    """A widget that is painted in type for a whole screen.
+
+    Args:
+        palette: colours.
+
+    Attributes:
+        drawn: the texts of the newest painting.
+    """
+
+    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self._colours = palette
+        self._scale = 1.0
+        self._gap = 8.0
+        self.drawn: list[DrawnText] = []
+        self._mono = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont).family()
+
+    def set_palette(self, palette: Palette) -> None:
+        """Draw in other colours."""
+        self._colours = palette
+        self.update()
+
+    @property
+    def edge(self) -> float:
+        """Pixels between the screen's edge and what is on it."""
+        return 72 * self._scale
+
+    def px(self, size: int) -> int:
+        """Pixels of a size of type on this screen."""
+        return max(LEAST.get(size, 1), round(size * self._scale))
+
+    @property
+    def _smallest(self) -> int:
+        """Pixels of the smallest type on this screen: 18 pt on one of full size."""
+        return max(LEAST[AXIS], round(SMALLEST * self._scale))
+
+    def _font(self, size: int, *, bold: bool = False, mono: bool = False) -> QFont:
+        font = QFont(self.font())
+        if mono:
+            font.setFamily(self._mono)
+        font.setPixelSize(self.px(size))
+        font.setBold(bold)
+        return font
+
+    def _line(self, size: int) -> float:
+        return QFontMetricsF(self._font(size)).height()
+
+    def _write(
+        self,
+        painter: QPainter,
+        room: QRectF,
+        text: str,
+        font: QFont,
+        colour: QColor | str,
+        align: Qt.AlignmentFlag = Qt.AlignmentFlag.AlignLeft,
+    ) -> QRectF:
+        """Write a line of text within ``room``: smaller, by a quarter at most, where it is too long, and then cut."""
+        if not text.strip():
+            return QRectF()
+        used = QFont(font)
+        least = max(self._smallest, round(font.pixelSize() * 0.72))
+        while QFontMetricsF(used).horizontalAdvance(text) > room.width() and used.pixelSize() > least:
+            used.setPixelSize(used.pixelSize() - 1)
+        metrics = QFontMetricsF(used)
+        shown = text
+        if metrics.horizontalAdvance(text) > room.width() + 0.5:
+            shown = metrics.elidedText(text, Qt.TextElideMode.ElideRight, room.width())
+        taken = metrics.horizontalAdvance(shown)
+        left = room.left()
+        if align == Qt.AlignmentFlag.AlignRight:
+            left = room.right() - taken
+        elif align == Qt.AlignmentFlag.AlignHCenter:
+            left = room.center().x() - taken / 2
+        place = QRectF(left, room.center().y() - metrics.height() / 2, taken, metrics.height())
+        painter.setFont(used)
+        painter.setPen(QColor(colour))
+        painter.drawText(QPointF(place.left(), place.top() + metrics.ascent()), shown)
+        self.drawn.append(DrawnText(text, place, room, shown != text))
+        return place
+
+    def _colour(self, kind: str) -> QColor:
+        curves = self._colours.curves
+        if kind == REFUSED:
+            return QColor(self._colours.critical)
+        if kind == "host":
+            return QColor(curves["reference"])
+        return QColor(curves.get(kind, curves["reference"]))
+
+    def _fill(self, painter: QPainter, box: QRectF, block: StageBlock, *, coming: bool, radius: float = 0) -> None:
+        """A block: solid where it is there, a dashed edge where it is to come, a warning's where nobody named it."""
+        ground = QColor(self._colours.window if self._colours.dark else self._colours.panel)
+        colour = self._colour(block.kind)
+        share = FILL_COMING if coming else FILL
+        if radius:
+            share = 0.68 if block.kind != "host" else 0.88
+        edge, width = colour, max(1.0, 2.5 * self._scale)
+        style = Qt.PenStyle.SolidLine
+        if not block.named:
+            edge, width = QColor(self._colours.warn), max(2.0, 5 * self._scale)
+        if coming or block.kind == "host":
+            style = Qt.PenStyle.DashLine
+        if block.kind == REFUSED:
+            painter.fillRect(box, mixed(colour, ground, 0.8))
+            self._hatch(painter, box)
+        else:
+            painter.setPen(Qt.PenStyle.NoPen)
+            painter.setBrush(mixed(colour, ground, share))
+            painter.drawRoundedRect(box, radius, radius)
+        edged = radius or coming or not block.named or block.kind == REFUSED
+        if edged and box.height() > 2 * width:
+            painter.setPen(QPen(edge, width, style))
+            painter.setBrush(Qt.BrushStyle.NoBrush)
+            inset = width / 2
+            painter.drawRoundedRect(box.adjusted(inset, inset, -inset, -inset), radius, radius)
+
+    def _hatch(self, painter: QPainter, box: QRectF) -> None:
+        """What does not fit, and nothing else."""
+        painter.save()
+        painter.setClipRect(box)
+        painter.setPen(QPen(QColor(self._colours.critical), max(1.0, 2 * self._scale)))
+        step = max(HATCH_PX, 2 * HATCH_PX * self._scale)
+        at = box.left() - box.height()
+        while at < box.right():
+            painter.drawLine(QPointF(at, box.bottom()), QPointF(at + box.height(), box.top()))
+            at += step
+        painter.restore()
