@@ -134,7 +134,11 @@ def check(read: Read, found: Estimate) -> None:
             assert beside - rounding(of or read.free) <= way["card_bytes"]
     largest = document["largest_batch_size"]
     assert read.largest == (
-        "" if largest is None else f"largest batch that fits: {largest}" if largest else "even a batch of 1 does not fit"
+        ""
+        if largest is None
+        else f"largest batch that fits: {largest}"
+        if largest
+        else "even a batch of 1 does not fit"
     )
 
 

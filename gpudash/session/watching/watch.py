@@ -429,9 +429,7 @@ class Watching:
         if self._request.as_cuda:
             return ""
         if self._simulated:
-            return (
-                "Add --as-cuda (in the window: Pretend to be CUDA), and the simulated GPU is what the script calls cuda."
-            )
+            return "Add --as-cuda (in the window: Pretend to be CUDA): the script then calls the simulated GPU cuda."
         add = "add --simulate 24GiB --as-cuda (in the window: a card above the plots, Pretend to be CUDA)"
         return f"Without a GPU a simulated one can answer as cuda: {add}."
 
