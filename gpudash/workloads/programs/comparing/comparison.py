@@ -695,7 +695,7 @@ def of_losses(
         same = "agree"
     if largest:
         text = (
-            f"The losses {same}: over the first {len(pairs)} steps they are at most {largest:.1e} of it apart, "
+            f"The losses {same}: over the first {len(pairs)} steps they are at most {largest:.1e} of the loss apart, "
             f"and {precision} lets {allowed:.0e} pass."
         )
     else:
