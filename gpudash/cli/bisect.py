@@ -22,9 +22,9 @@ from gpudash.units import format_bytes, format_change, parse_share, parse_size
 
 if TYPE_CHECKING:
     from gpudash.session.predicting.bisecting.changed_lines import ChangedLine
-    from gpudash.session.predicting.bisecting.peaks import Subject
+    from gpudash.session.predicting.bisecting.peaks import SearchedProgram
     from gpudash.session.predicting.bisecting.repository import Commit, Hunk
-    from gpudash.session.predicting.bisecting.search import Found, Threshold
+    from gpudash.session.predicting.bisecting.search import BisectResult, Threshold
 
 FORM = "Write for example: gpudash bisect v1.0 HEAD --callable bench.py:build --simulate 24GiB"
 
@@ -123,13 +123,13 @@ def _subject(
     steps: int,
     time_limit_s: float,
     python: str | None,
-) -> "Subject":
+) -> "SearchedProgram":
     import shutil
     import sys
 
     from gpudash.devices.names import parse_simulated
     from gpudash.session.live.simulated_gpus import allocator_settings
-    from gpudash.session.predicting.bisecting.peaks import Subject
+    from gpudash.session.predicting.bisecting.peaks import SearchedProgram
     from gpudash.session.predicting.estimates import empty_target
 
     if callable is None and not command:
@@ -161,7 +161,7 @@ def _subject(
         folder = Path.cwd()
     except OSError:
         raise RequestError("The folder that this runs in is gone.", "Go into another one.") from None
-    return Subject(
+    return SearchedProgram(
         command=tuple(command),
         callable=callable or "",
         folder=folder,
@@ -190,7 +190,7 @@ def _threshold(text: str | None) -> "Threshold":
     raise RequestError(f"--raised-by {text!r} is no rise.", "Write a share such as 5%, or a size such as 500MiB.")
 
 
-def _print(found: "Found", name: str, *, lowered: bool) -> None:
+def _print(found: "BisectResult", name: str, *, lowered: bool) -> None:
     console = stdout()
     subject = found.test or name
     if found.commit is None:
@@ -217,12 +217,11 @@ def _print(found: "Found", name: str, *, lowered: bool) -> None:
     how = "measured by its tests, on a simulated GPU" if found.measured else "predicted without numbers"
     known = f", {found.kept} of them known before" if found.kept else ""
     skipped = f"; {len(found.skipped)} skipped" if found.skipped else ""
-    console.print(
-        f"{found.commits} commits searched with {found.estimates} peaks{known}, {how}{skipped}.", soft_wrap=True
-    )
+    counted = "1 commit" if found.commits == 1 else f"{found.commits} commits"
+    console.print(f"{counted} searched with {found.estimates} peaks{known}, {how}{skipped}.", soft_wrap=True)
 
 
-def _change(found: "Found") -> str:
+def _change(found: "BisectResult") -> str:
     before, after = found.before.bytes, found.after.bytes
     share = ""
     if before:
@@ -231,7 +230,7 @@ def _change(found: "Found") -> str:
     return f"from {format_bytes(before)} to {format_bytes(after)} ({format_change(found.difference)}{share}){more}"
 
 
-def _print_lines(found: "Found") -> None:
+def _print_lines(found: "BisectResult") -> None:
     console = stdout()
     if not found.lines:
         console.print("No line of the program accounts for it.")
@@ -296,7 +295,7 @@ def _line_of(commit: "Commit") -> str:
     return f"{commit.short} {commit.author_date[:10]} {commit.subject}"
 
 
-def _document(found: "Found", name: str) -> dict[str, Any]:
+def _document(found: "BisectResult", name: str) -> dict[str, Any]:
     return {
         "subject": name,
         "test": found.test or None,

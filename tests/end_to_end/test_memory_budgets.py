@@ -19,7 +19,8 @@ pytestmark = pytest.mark.timeout(600)  # several runs of pytest with torch, one 
 
 def test_budgets_pass_fail_with_what_filled_the_memory_or_say_what_is_wrong(tmp_path: Path) -> None:
     project = Project(tmp_path, budgets=BUDGETS)
-    code, printed = project.run("--junit-xml", "junit.xml")
+    reports = ("--gpu-memory-report", "report.json", "--gpu-memory-sarif", "report.sarif")
+    code, printed = project.run("--junit-xml", "junit.xml", *reports)
     assert code == 1, printed
     assert "5 passed, 1 skipped" in printed and "2 failed" in printed and "1 error" in printed, printed
 
@@ -38,6 +39,18 @@ def test_budgets_pass_fail_with_what_filled_the_memory_or_say_what_is_wrong(tmp_
     assert "test_four_outputs_are_too_many: ran out of memory; peak 192 MiB allocated" in summary
     named = ElementTree.parse(project.folder / "junit.xml").iterfind(".//property[@name='gpu_memory_peak_bytes']")
     assert str(192 * 2**20) in [element.get("value") for element in named]
+
+    tests = json.loads((project.folder / "report.json").read_text())["tests"]
+    outcomes = {test["name"].rpartition("::")[2]: test["outcome"] for test in tests}
+    assert outcomes["test_a_step_fits"] == "passed" and outcomes["test_four_outputs_are_too_many"] == "ran out"
+    assert outcomes["test_on_the_cpu_nothing_is_measured"] == "failed" and "test_left_out" not in outcomes
+    (alone,) = [test for test in tests if test["name"].endswith("::test_a_fixture_alone_measures")]
+    assert [size for place, size in alone["lines"].items() if place.startswith("tests/test_budgets.py:")] == [2**22]
+    (run,) = json.loads((project.folder / "report.sarif").read_text())["runs"]
+    (result,) = run["results"]
+    place = result["locations"][0]["physicalLocation"]
+    assert result["ruleId"] == "gpu-memory-ran-out" and place["artifactLocation"]["uri"] == "training.py"
+    assert "torch.ones" in (project.folder / "training.py").read_text().splitlines()[place["region"]["startLine"] - 1]
 
 
 def test_an_out_of_memory_is_reported_with_its_cause_and_a_remedy_that_lets_the_test_pass(tmp_path: Path) -> None:
@@ -114,13 +127,19 @@ def test_a_prediction_above_its_limit_or_its_baseline_fails_with_what_changed(gp
     done = gpudash(*small, "--batch", "32", "--max", "8GiB", "--write-baseline", file)
     assert done.code == 0, done.stderr
     assert f"Stored in {file}: training" in done.stderr
-    done = gpudash(*small, "--batch", "32768", "--max", "310MiB", "--baseline", file, "--json")
+    sarif, junit = tmp_path / "found.sarif", tmp_path / "found.xml"
+    reports = ("--sarif", str(sarif), "--junit", str(junit))
+    done = gpudash(*small, "--batch", "32768", "--max", "310MiB", "--baseline", file, "--json", *reports)
     assert done.code == 1
     document = done.document
     assert (document["status"], document["within_max"], document["max_bytes"]) == ("finished", False, 310 * 2**20)
     assert document["baseline"]["grown"] is True
     assert document["baseline"]["after_bytes"] == document["needed_bytes"]
     assert any(change["name"] == "activations" for change in document["baseline"]["changes"])
+    (run,) = json.loads(sarif.read_text())["runs"]
+    assert [result["ruleId"] for result in run["results"]] == ["gpu-memory-over-limit"]
+    (case,) = ElementTree.parse(junit).iterfind(".//testcase")
+    assert case.get("name") == "training" and case.find("failure") is not None
     assert "more than the 310 MiB that --max allows" in done.stderr
 
 

@@ -43,6 +43,7 @@ EXCEPTIONS = {
     "memory/snapshot/reading/stored.py load": OURS,
     "memory/snapshot/reading/stored.py _mapped": OURS,
     "session/child_process.py _family": KERNEL,
+    "session/predicting/bisecting/callable_program.py _module": INSIDE,
     "session/serving/address.py tls_context": CHECKED,
     "session/watching/attaching/entry_methods.py _send_as_this_process": KERNEL,
     "simulator/convolutions/cudnn_process.py __init__": INSIDE,

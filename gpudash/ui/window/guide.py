@@ -35,6 +35,7 @@ ORDER = (
     "serving",
     "blind",
     "budgets",
+    "bisect",
     "out-of-memory",
     "watch",
     "workloads",

@@ -36,7 +36,7 @@ FAR_OFF = 0.01
 
 
 @dataclass(frozen=True)
-class HeldLine:
+class LineAtPeak:
     """A line of code, and what it had allocated that is there at the peak.
 
     Attributes:
@@ -183,7 +183,7 @@ class GpuMemory:
             parts = {"category": dict(found.by_category), "line": lines, **parts}
         return Footprint(self.peak_bytes, parts, self._measured.label)
 
-    def lines(self, root: Path) -> list[HeldLine]:
+    def lines(self, root: Path) -> list[LineAtPeak]:
         """What lines of code hold at the peak, most first; none where no history was kept.
 
         Args:
@@ -199,7 +199,7 @@ class GpuMemory:
             path = Path(owner.file)
             if path.is_relative_to(root):
                 path = path.relative_to(root)
-            found.append(HeldLine(str(path), owner.line, owner.bytes, _line(owner, root)))
+            found.append(LineAtPeak(str(path), owner.line, owner.bytes, _line(owner, root)))
         return sorted(found, key=lambda held: -held.bytes)
 
     def grown(self, change: FootprintChange) -> str:

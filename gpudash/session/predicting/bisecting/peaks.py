@@ -67,7 +67,7 @@ class Peak:
 
 
 @dataclass(frozen=True)
-class Answer:
+class CommitPeaks:
     """What came of a commit.
 
     Attributes:
@@ -84,7 +84,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Subject:
+class SearchedProgram:
     """What is run at each commit.
 
     Attributes:
@@ -144,7 +144,7 @@ class PeakFinder:
         self,
         repository: Repository,
         checkout: Checkout,
-        subject: Subject,
+        subject: SearchedProgram,
         newest: Commit,
         interrupted: Callable[[], bool],
     ) -> None:
@@ -152,7 +152,7 @@ class PeakFinder:
         self._checkout = checkout
         self._newest = newest
         self._interrupted = interrupted
-        self._answers: dict[str, Answer] = {}
+        self._answers: dict[str, CommitPeaks] = {}
         self.counted = 0
         self.kept = 0
         self.measures = subject.runs_pytest
@@ -160,7 +160,7 @@ class PeakFinder:
         self._subject = replace(subject, command=self._command(subject), callable=self._callable(subject))
         self._versions = _versions(self._interpreter())
 
-    def at(self, commit: Commit) -> Answer:
+    def at(self, commit: Commit) -> CommitPeaks:
         """The answer of a commit; one that was asked before is not asked again.
 
         Raises:
@@ -191,7 +191,7 @@ class PeakFinder:
         self.measures = False
         self._answers.clear()
 
-    def _command(self, subject: Subject) -> tuple[str, ...]:
+    def _command(self, subject: SearchedProgram) -> tuple[str, ...]:
         """The command with its program found, so that it is the same from every folder."""
         if not subject.command:
             return ()
@@ -225,7 +225,7 @@ class PeakFinder:
                 f"{word} is the file of your own tree, which stays the same at every commit.", f"Name it from {folder}."
             )
 
-    def _callable(self, subject: Subject) -> str:
+    def _callable(self, subject: SearchedProgram) -> str:
         """The callable, with a file that the newest commit lacks by its whole path."""
         file, _, function = subject.callable.rpartition(":")
         if not file.endswith(".py"):
@@ -254,12 +254,12 @@ class PeakFinder:
         if program.name.startswith("python"):
             return str(program)
         # Programs of an environment lie beside its Python.
-        beside = program.with_name("python")
-        if beside.exists():
-            return str(beside)
+        python = program.with_name("python")
+        if python.exists():
+            return str(python)
         return ""
 
-    def _predicted(self) -> Answer:
+    def _predicted(self) -> CommitPeaks:
         tree = self._checkout.folder
         subject = self._subject
         command = list(subject.command)
@@ -267,7 +267,7 @@ class PeakFinder:
             command = [subject.python, str(callable_program.__file__), subject.callable, str(subject.steps)]
         folder = tree / self._inside
         if not folder.is_dir():
-            return Answer(problem=f"It has no folder {self._inside}.")
+            return CommitPeaks(problem=f"It has no folder {self._inside}.")
         question = ProgramQuestion(
             command=command,
             target=subject.target,
@@ -282,17 +282,17 @@ class PeakFinder:
             found = predict_program(question, self._interrupted, logger.info)
         except ValueError as error:
             # Such as a script that an old commit has not got.
-            return Answer(problem=str(error).replace(str(tree), "it"))
+            return CommitPeaks(problem=str(error).replace(str(tree), "it"))
         if found.estimate is None or found.estimate.peak_allocated_bytes is None:
             problem = found.problem
             if problem is None:
-                return Answer(problem="Nothing could be predicted.")
+                return CommitPeaks(problem="Nothing could be predicted.")
             text = f"{problem.message} {problem.remedy}".strip()
-            return Answer(problem=text.replace(str(tree) + "/", ""), passing=problem.kind in LATER)
+            return CommitPeaks(problem=text.replace(str(tree) + "/", ""), passing=problem.kind in LATER)
         lines = {self._place(place, folder, tree): size for place, size in found.estimate.by_line.items()}
-        return Answer({"": Peak(found.estimate.peak_allocated_bytes, lines)})
+        return CommitPeaks({"": Peak(found.estimate.peak_allocated_bytes, lines)})
 
-    def _measured(self) -> Answer:
+    def _measured(self) -> CommitPeaks:
         """What the plug-in of pytest tells of the tests that have a budget or measure."""
         tree = self._checkout.folder
         report = tree.parent / "gpu-memory.json"
@@ -308,21 +308,22 @@ class PeakFinder:
                 "Install gpudash in its Python: pip install gpudash",
             )
         if not report.exists():
-            return Answer(problem=f"pytest ended with exit code {code}, and the last that it said is: {last}")
+            return CommitPeaks(problem=f"pytest ended with exit code {code}, and the last that it said is: {last}")
         try:
             tests = json.loads(read_regular_text(report, MOST_FILE_BYTES))["tests"]
         except (OSError, ValueError, KeyError, TypeError):
-            return Answer(problem="What its tests took cannot be read.")
+            return CommitPeaks(problem="What its tests took cannot be read.")
         peaks = {}
         for test in tests:
             # One that failed for another reason may have failed before it came to its peak.
             if test["outcome"] != "failed":
                 peaks[test["name"]] = Peak(test["peak_bytes"], test["lines"], test["outcome"] == "ran out")
         if tests and not peaks:
-            return Answer(problem=f"{tests[0]['name']} failed: {tests[0]['message'].partition(chr(10))[0]}")
-        if not tests and code not in (0, 5):
-            return Answer(problem=f"pytest ended with exit code {code}, and the last that it said is: {last}")
-        return Answer(peaks)
+            return CommitPeaks(problem=f"{tests[0]['name']} failed: {tests[0]['message'].partition(chr(10))[0]}")
+        # 0, 1 and 5: passed, failed, and nothing collected (`pytest.ExitCode`). Beyond them the run itself went wrong.
+        if not tests and code not in (0, 1, 5):
+            return CommitPeaks(problem=f"pytest ended with exit code {code}, and the last that it said is: {last}")
+        return CommitPeaks(peaks)
 
     def _run(self, command: Sequence[str], output: Path) -> int:
         tree = self._checkout.folder
@@ -381,17 +382,17 @@ class PeakFinder:
         key = hashlib.sha256(json.dumps(parts).encode("utf-8", "surrogateescape")).hexdigest()
         return data_folder() / "bisected" / f"{key}.json"
 
-    def _kept_answer(self, commit: Commit) -> Answer | None:
+    def _kept_answer(self, commit: Commit) -> CommitPeaks | None:
         try:
             document = json.loads(read_regular_text(self._file(commit), MOST_ANSWER_BYTES))
             peaks = {}
             for name, one in document["peaks"].items():
                 peaks[name] = Peak(int(one["bytes"]), one["lines"], bool(one["ran_out"]))
-            return Answer(peaks, str(document["problem"]), kept=True)
+            return CommitPeaks(peaks, str(document["problem"]), kept=True)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
-    def _keep(self, commit: Commit, answer: Answer) -> None:
+    def _keep(self, commit: Commit, answer: CommitPeaks) -> None:
         file = self._file(commit)
         document: dict[str, Any] = {
             "peaks": {name: asdict(peak) for name, peak in answer.peaks.items()},

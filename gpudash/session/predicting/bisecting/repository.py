@@ -248,9 +248,9 @@ class Repository:
         """
         done = self._run(*arguments)
         if done.returncode:
-            words = [word for word in arguments if not word.startswith("-") and "/" not in word]
+            plain = [word for word in arguments if not word.startswith("-") and "/" not in word]
             last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-            raise BisectError(f"git {words[0]} failed: {last.removeprefix('fatal: ').rstrip('.')}.")
+            raise BisectError(f"git {plain[0]} failed: {last.removeprefix('fatal: ').rstrip('.')}.")
         return done.stdout
 
     def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -8,7 +8,7 @@ from math import isqrt
 from typing import Protocol
 
 from gpudash.session.predicting.bisecting.changed_lines import ChangedLine, changed_lines, largest
-from gpudash.session.predicting.bisecting.peaks import Answer, Peak, PeakFinder, Subject
+from gpudash.session.predicting.bisecting.peaks import CommitPeaks, Peak, PeakFinder, SearchedProgram
 from gpudash.session.predicting.bisecting.repository import BisectError, Commit, Hunk, Repository
 from gpudash.telemetry.comparing.baseline import TOLERANCE
 from gpudash.units import format_bytes
@@ -54,7 +54,7 @@ class Skipped:
 
 
 @dataclass(frozen=True)
-class Found:
+class BisectResult:
     """What a search came to.
 
     Attributes:
@@ -97,13 +97,13 @@ class Found:
 def bisect(
     good: str,
     bad: str,
-    subject: Subject,
+    subject: SearchedProgram,
     threshold: Threshold,
     interrupted: Callable[[], bool],
     notice: Callable[[str], None],
     *,
     lowered: bool = False,
-) -> Found:
+) -> BisectResult:
     """Find the commit that raised the peak.
 
     Args:
@@ -148,14 +148,14 @@ def _check_order(repository: Repository, first: Commit, last: Commit, good: str,
     raise BisectError(f"{good} is not in the history of {bad}.", remedy)
 
 
-class Peaks(Protocol):
-    """Who knows the peak at a commit; `PeakFinder` has the words of each."""
+class PeaksByCommit(Protocol):
+    """Who knows the peak at a commit; see `PeakFinder`."""
 
     counted: int
     kept: int
     measures: bool
 
-    def at(self, commit: Commit) -> Answer:
+    def at(self, commit: Commit) -> CommitPeaks:
         """The answer of a commit."""
 
     def predict_instead(self) -> None:
@@ -172,7 +172,7 @@ class Search:
     """
 
     def __init__(
-        self, repository: Repository, finder: Peaks, notice: Callable[[str], None], *, lowered: bool = False
+        self, repository: Repository, finder: PeaksByCommit, notice: Callable[[str], None], *, lowered: bool = False
     ) -> None:
         self._repository = repository
         self._finder = finder
@@ -181,7 +181,7 @@ class Search:
         self._skipped: dict[str, Skipped] = {}
         self._test = ""
 
-    def run(self, first: Commit, last: Commit, threshold: Threshold) -> Found:
+    def run(self, first: Commit, last: Commit, threshold: Threshold) -> BisectResult:
         """Search between two commits, of which the second has the first in its history.
 
         Raises:
@@ -221,7 +221,7 @@ class Search:
             word = "changed" if is_changed(peak) else "as before"
             left = _count(len(suspects) - 1, "commit")
             self._notice(f"{commit.short} {format_bytes(peak.bytes)}, {word}; {left} left to tell.")
-        found = self._told(raised, others_of, suspects)
+        found = self._result(raised, others_of, suspects)
         return replace(
             found,
             test=self._test,
@@ -233,7 +233,7 @@ class Search:
             measured=self._finder.measures,
         )
 
-    def _end(self, commit: Commit) -> Answer:
+    def _end(self, commit: Commit) -> CommitPeaks:
         """The answer at one of the two ends, which has to be."""
         answer = self._finder.at(commit)
         if answer.problem:
@@ -243,7 +243,7 @@ class Search:
                 self._notice(f"{commit.short} {format_bytes(peak.bytes)}.")
         return answer
 
-    def _choose(self, before: Answer, after: Answer, first: Commit, last: Commit) -> tuple[str, list[str]]:
+    def _choose(self, before: CommitPeaks, after: CommitPeaks, first: Commit, last: Commit) -> tuple[str, list[str]]:
         """The test whose peak changed most, and the others whose peak did."""
         common = [name for name in after.peaks if name in before.peaks]
         if not common:
@@ -305,14 +305,14 @@ class Search:
             return away(left, raised.hash)
         return next((one for one in left if one != raised.hash), None)
 
-    def _told(self, raised: Commit, others: Sequence[Commit], suspects: Sequence[str]) -> Found:
+    def _result(self, raised: Commit, others: Sequence[Commit], suspects: Sequence[str]) -> BisectResult:
         """The answer, once nothing is left to ask."""
         after = self._finder.at(raised).peaks[self._test]
         if len(suspects) > 1:
             previous = others[-1]
             before = self._finder.at(previous).peaks[self._test]
             named = [self._repository.commit(one) for one in suspects]
-            return Found(None, previous, before, after, suspects=named)
+            return BisectResult(None, previous, before, after, suspects=named)
         previous, before = self._before(raised, others)
         commit = raised
         plain = self._repository.hunks(previous, commit, around=0)
@@ -325,7 +325,7 @@ class Search:
             own = [hunk for hunk in shown if hunk.text and {hunk.new_file, hunk.old_file} & files]
             # What a line is given may come from anywhere.
             hunks = (own or [hunk for hunk in shown if hunk.text and hunk.new_file.endswith(".py")])[:MOST_HUNKS]
-        return Found(commit, previous, before, after, lines=lines, hunks=hunks)
+        return BisectResult(commit, previous, before, after, lines=lines, hunks=hunks)
 
     def _before(self, raised: Commit, others: Sequence[Commit]) -> tuple[Commit, Peak]:
         """The commit before, and its peak: the parent, or where that has none the last that was as before."""

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from gpudash.session.predicting.bisecting.peaks import Answer, Peak
+from gpudash.session.predicting.bisecting.peaks import CommitPeaks, Peak
 from gpudash.session.predicting.bisecting.repository import Commit, Repository
 
 PEOPLE = {
@@ -56,7 +56,7 @@ class History:
 
 
 class KnownPeaks:
-    """Peaks by the subject of a commit; a commit without one cannot be run."""
+    """PeaksByCommit by the subject of a commit; a commit without one cannot be run."""
 
     def __init__(self, peaks: Mapping[str, int | Peak]) -> None:
         self._peaks = peaks
@@ -65,16 +65,16 @@ class KnownPeaks:
         self.measures = False
         self._asked: set[str] = set()
 
-    def at(self, commit: Commit) -> Answer:
+    def at(self, commit: Commit) -> CommitPeaks:
         if commit.hash not in self._asked:
             self._asked.add(commit.hash)
             self.counted += 1
         peak = self._peaks.get(commit.subject)
         if peak is None:
-            return Answer(problem="It cannot be imported.")
+            return CommitPeaks(problem="It cannot be imported.")
         if isinstance(peak, int):
             peak = Peak(peak)
-        return Answer({"": peak})
+        return CommitPeaks({"": peak})
 
     def predict_instead(self) -> None:
         self.measures = False

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpudash.session.predicting.bisecting import peaks as peaks_module
-from gpudash.session.predicting.bisecting.peaks import PeakFinder, Subject
+from gpudash.session.predicting.bisecting.peaks import PeakFinder, SearchedProgram
 from gpudash.session.predicting.bisecting.repository import BisectError
 from gpudash.session.predicting.bisecting.search import Threshold, bisect
 from gpudash.units import GIB
@@ -54,8 +54,8 @@ def runs(tmp_path: Path) -> int:
     return len((tmp_path / "runs").read_text().splitlines())
 
 
-def subject(folder: Path, *words: str) -> Subject:
-    return Subject(("pytest", *words), "", folder, 24 * GIB, target())
+def subject(folder: Path, *words: str) -> SearchedProgram:
+    return SearchedProgram(("pytest", *words), "", folder, 24 * GIB, target())
 
 
 def test_tests_tell_their_peaks_and_a_second_search_runs_nothing(history: History, tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_pytest_without_gpudash_and_a_program_that_is_not_there_are_said(histo
     history.commit("other")
     with pytest.raises(BisectError, match="does not know gpudash"):
         bisect("HEAD~1", "HEAD", subject(history.folder), Threshold(), lambda: False, lambda _text: None)
-    missing = Subject(("no-such-program",), "", history.folder, 24 * GIB, target())
+    missing = SearchedProgram(("no-such-program",), "", history.folder, 24 * GIB, target())
     with pytest.raises(BisectError, match="There is no program 'no-such-program'"):
         bisect("HEAD~1", "HEAD", missing, Threshold(), lambda: False, lambda _text: None)
 
@@ -125,13 +125,13 @@ def test_what_is_kept_depends_on_the_command_and_the_card_and_damage_is_overlook
     repository = history.repository
     commit = repository.commit("HEAD")
 
-    def kept(asked: Subject) -> bool:
+    def kept(asked: SearchedProgram) -> bool:
         with repository.checkout(commit) as checkout:
             return PeakFinder(repository, checkout, asked, commit, lambda: False).at(commit).kept
 
     first = subject(history.folder)
     assert [kept(first), kept(first)] == [False, True]
-    other = Subject(("pytest",), "", history.folder, 8 * GIB, target())
+    other = SearchedProgram(("pytest",), "", history.folder, 8 * GIB, target())
     assert [kept(subject(history.folder, "-q")), kept(other)] == [False, False]
     for file in (tmp_path / "home" / "bisected").iterdir():
         assert file.stat().st_mode & 0o077 == 0
@@ -150,7 +150,7 @@ def test_what_is_kept_depends_on_the_command_and_the_card_and_damage_is_overlook
     ],
 )
 def test_a_command_of_pytest_is_known(command: tuple[str, ...], runs_pytest: bool) -> None:
-    assert Subject(command, "", Path(), GIB, target()).runs_pytest is runs_pytest
+    assert SearchedProgram(command, "", Path(), GIB, target()).runs_pytest is runs_pytest
 
 
 @pytest.mark.process

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpudash.session.predicting.bisecting.changed_lines import changed_lines, largest, mapped, split_place
-from gpudash.session.predicting.bisecting.peaks import Subject
+from gpudash.session.predicting.bisecting.peaks import SearchedProgram
 from gpudash.session.predicting.bisecting.repository import BisectError, Repository, hunks_of
 from gpudash.session.predicting.bisecting.search import Threshold, bisect
 from gpudash.units import GIB
@@ -70,7 +70,7 @@ def test_the_user_s_hooks_do_not_run(history: History, tmp_path: Path) -> None:
 
 def asked(folder: Path, good: str, bad: str) -> BisectError:
     """How a search is refused."""
-    subject = Subject(("true",), "", folder, 24 * GIB, target())
+    subject = SearchedProgram(("true",), "", folder, 24 * GIB, target())
     with pytest.raises(BisectError) as raised:
         bisect(good, bad, subject, Threshold(), lambda: False, lambda _text: None)
     return raised.value
@@ -123,7 +123,7 @@ def test_a_folder_without_a_repository_or_a_machine_without_git_is_said(
 
 def test_a_script_that_no_commit_has_is_refused_for_it_would_import_the_user_s_own_tree(history: History) -> None:
     (history.folder / "bench.py").write_text("import train\n")
-    subject = Subject(("python", "bench.py"), "", history.folder, 24 * GIB, target())
+    subject = SearchedProgram(("python", "bench.py"), "", history.folder, 24 * GIB, target())
     with pytest.raises(BisectError, match=r"bench.py is not in the commit") as raised:
         bisect("main~1", "main", subject, Threshold(), lambda: False, lambda _text: None)
     assert "--callable" in raised.value.remedy

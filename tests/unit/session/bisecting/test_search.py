@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.session.predicting.bisecting.peaks import Answer, Peak
+from gpudash.session.predicting.bisecting.peaks import CommitPeaks, Peak
 from gpudash.session.predicting.bisecting.repository import BisectError, Commit
-from gpudash.session.predicting.bisecting.search import Found, Search, Threshold, away
+from gpudash.session.predicting.bisecting.search import BisectResult, Search, Threshold, away
 from gpudash.units import MIB
 from tests.unit.session.bisecting.histories import History, KnownPeaks
 
@@ -30,7 +30,9 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> History:
     return made
 
 
-def searched(history: History, peaks: KnownPeaks, threshold: Threshold = HALF, *, lowered: bool = False) -> Found:
+def searched(
+    history: History, peaks: KnownPeaks, threshold: Threshold = HALF, *, lowered: bool = False
+) -> BisectResult:
     repository = history.repository
     first = repository.commit(f"HEAD~{FEW - 1}")
     search = Search(repository, peaks, lambda _text: None, lowered=lowered)
@@ -133,12 +135,12 @@ class PeaksOfTests(KnownPeaks):
         super().__init__({})
         self.measures = True
 
-    def at(self, commit: Commit) -> Answer:
+    def at(self, commit: Commit) -> CommitPeaks:
         number = int(commit.subject)
         peaks = {"test_a": Peak(100 + 10 * (number >= 2)), "test_b": Peak(100 + 50 * (number >= 9))}
         if number > 5:
             peaks["test_new"] = Peak(900)
-        return Answer(peaks)
+        return CommitPeaks(peaks)
 
 
 def test_of_several_tests_that_which_rose_most_is_followed_and_the_others_are_named(history: History) -> None:
