@@ -181,8 +181,8 @@ class RequestedModel:
 
     @property
     def _keeps_type(self) -> bool:
-        """Whether what is not packed stays in 16 bits."""
-        return bool(self._options.get("keep_16_bits")) and self._options["task"] == "qlora"
+        """Whether adapters, and what is not packed beside them, have the type of the weights."""
+        return bool(self._options.get("keep_16_bits")) and self._options["task"] in ("lora", "qlora")
 
     def _describe(self, model: nn.Module, inputs: Inputs) -> None:
         packed = (one for module in model.modules() if isinstance(module, PackedLinear) for one in module.buffers())
