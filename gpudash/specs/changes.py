@@ -8,7 +8,7 @@ from typing import Any
 
 from gpudash.specs.base import DTYPE_BYTES, Spec
 from gpudash.specs.matmul import MatmulSpec
-from gpudash.specs.model import LEARNS, RECIPES, ModelSpec
+from gpudash.specs.model import ADAPTED, LEARNS, RECIPES, ModelSpec
 from gpudash.specs.pipeline import PipelineSpec
 from gpudash.specs.pressure import PressureSpec
 from gpudash.specs.training import TrainingSpec
@@ -52,7 +52,7 @@ FUSED_LOSS = SpecChange(
 )
 
 IN_16_BITS = SpecChange(
-    "16 bits for what is not packed",
+    "16 bits for adapters and what is not packed",
     {"keep_16_bits": True},
     changes_training=True,
     note="as torchtune and Unsloth keep it; peft makes it float32",
@@ -74,7 +74,7 @@ RECIPE_TEXTS: dict[tuple[str, object], str] = {
     ("checkpointing", True): "checkpointing",
     ("loss", "chunked"): "cross entropy in chunks",
     ("loss", "fused"): "fused cross entropy",
-    ("keep_16_bits", True): "16 bits for what is not packed",
+    ("keep_16_bits", True): "16 bits for adapters and what is not packed",
     ("optimizer", "adamw_fused"): "fused AdamW",
     ("optimizer", "adamw8bit"): "8-bit AdamW",
 }
@@ -164,7 +164,7 @@ def recipe_changes(spec: ModelSpec) -> list[SpecChange]:
 def _recipes(spec: ModelSpec) -> Iterator[SpecChange]:
     for name, values in RECIPES.items():
         fields = {key: value for key, value in values.items() if getattr(spec, key) != value}
-        if spec.task != "qlora":
+        if spec.task not in ADAPTED:
             fields.pop("keep_16_bits", None)
         if not fields:
             continue
@@ -178,7 +178,7 @@ def _parts(spec: ModelSpec) -> Iterator[SpecChange]:
         yield CHECKPOINTING
     if spec.loss == "full":
         yield FUSED_LOSS
-    if spec.task == "qlora" and not spec.keep_16_bits:
+    if spec.task in ADAPTED and not spec.keep_16_bits:
         yield IN_16_BITS
     if spec.task == "train" and not spec.optimizer_in_backward:
         yield IN_BACKWARD
@@ -233,7 +233,7 @@ def _of_model(spec: ModelSpec) -> Iterator[SpecChange]:
         yield CHECKPOINTING
     if learns and spec.loss == "full":
         yield FUSED_LOSS
-    if spec.task == "qlora" and not spec.keep_16_bits:
+    if spec.task in ADAPTED and not spec.keep_16_bits:
         yield IN_16_BITS
     if spec.task == "train" and not spec.optimizer_in_backward:
         yield IN_BACKWARD

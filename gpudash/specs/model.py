@@ -181,9 +181,9 @@ class ModelSpec(Spec):
     )
     keep_16_bits: bool = field(
         False,
-        "Keep what is not packed, and the adapters, in 16 bits, as torchtune and Unsloth do; peft makes it float32",
+        "Keep the adapters, and what is not packed, in 16 bits, as torchtune and Unsloth do; peft makes it float32",
         more="memory",
-        when={"task": ("qlora",)},
+        when={"task": ADAPTED},
     )
     recipe: Literal["none", "torchtune", "unsloth", "peft"] = field(
         "none",

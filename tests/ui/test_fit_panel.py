@@ -240,6 +240,21 @@ def test_rows_stay_while_more_alternatives_arrive(window: MainWindow, session: F
     assert window.workspace.dashboard.panel.fit.alternatives == []
 
 
+def test_what_recipes_would_save_has_rows_that_are_applied_and_goes_where_it_does_not_fit(
+    window: MainWindow, session: FakeSession
+) -> None:
+    saving = replace(CHECKPOINTING, fits=True, needed_bytes=GIB, saved_bytes=2 * GIB)
+    emit(window, session, replace(FITS, savings=(saving,)))
+    fit = window.workspace.dashboard.panel.fit
+    assert fit._toggle.text() == "What recipes would save (1)"
+    open_details(window)
+    assert row_of(window, saving).accessibleName().startswith("activation checkpointing: fits; saves 2.00 GiB · needs")
+    press(window, saving)
+    assert getattr(window.workspace.dashboard.panel.spec(), "checkpointing", False) is True
+    emit(window, session, replace(SHORT, savings=(saving,)))
+    assert saving not in [row.alternative for row in fit.alternatives]
+
+
 def test_a_run_that_does_not_fit_can_be_started_and_the_button_says_so(
     window: MainWindow, session: FakeSession
 ) -> None:

@@ -429,11 +429,12 @@ def adapt(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # peft calls transformers by its old names
         warnings.filterwarnings("ignore", r"The following \w+_pattern keys")  # of experts, which it leaves alone
-        if keeps_type and checkpointing:
+        is_packed = any(isinstance(module, PackedLinear) for module in model.modules())
+        if keeps_type and checkpointing and is_packed:
             # with reentrant checkpoints and frozen embeddings no gradient would come to the adapters
             whole: Any = model
             whole.enable_input_require_grads()
-        if not keeps_type and any(isinstance(module, PackedLinear) for module in model.modules()):
+        if not keeps_type and is_packed:
             # Before adapters are put on: what is float32 by then decides their type.
             peft.prepare_model_for_kbit_training(model, use_gradient_checkpointing=checkpointing)
         try:

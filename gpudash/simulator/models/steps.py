@@ -29,6 +29,9 @@ Step = Callable[[], object]
 
 UNPADDED = "every sequence is as long as asked for, without padding"
 HEADLESS = "a model without a head learns the mean of what it puts out"
+WITHOUT_CACHE = (
+    "use_cache is off, as trainers set it; a loop that leaves it on keeps the keys and values of all layers as well"
+)
 PACKED_LEARNS = "Train adapters on it with --task qlora, where bitsandbytes packed it."
 MOSTLY_UNPACKED = (
     "{:.0%} of the weights lie in linear layers, which is all that is packed: not the rest, as experts in one tensor"
@@ -152,6 +155,10 @@ class RequestedModel:
         options = self._options
         # Weights that FSDP2 shards are placed by it, shard by shard.
         model = building.build(self._config, device, options, draws=self._draws, places=not self.ranks.shards)
+        # Drawn on the device, a head that is tied to the embedding afterwards leaves a block of that size in the cache,
+        # which weights that are loaded do not.
+        if self._draws and device.type not in ("cpu", "meta"):
+            torch.get_device_module(device).empty_cache()
         inputs = Inputs(model, int(options["batch"]), int(options["sequence"]))
         self._describe(model, inputs)
         if options["task"] == "infer":
@@ -174,8 +181,8 @@ class RequestedModel:
 
     @property
     def _keeps_type(self) -> bool:
-        """Whether what is not packed stays in 16 bits."""
-        return bool(self._options.get("keep_16_bits")) and self._options["task"] == "qlora"
+        """Whether adapters, and what is not packed beside them, have the type of the weights."""
+        return bool(self._options.get("keep_16_bits")) and self._options["task"] in ("lora", "qlora")
 
     def _describe(self, model: nn.Module, inputs: Inputs) -> None:
         packed = (one for module in model.modules() if isinstance(module, PackedLinear) for one in module.buffers())
@@ -227,6 +234,9 @@ class RequestedModel:
         if self._options["checkpointing"]:
             _checkpointed(model)
         config: Any = base.config
+        # With checkpointing transformers switches it off by itself.
+        if getattr(config, "use_cache", False) and not self._options["checkpointing"]:
+            self.assumptions += (WITHOUT_CACHE,)
         if hasattr(config, "use_cache"):
             config.use_cache = False  # as trainers set it: keys and values of a training are not used again
         offload, ranks = self.offload, self.ranks

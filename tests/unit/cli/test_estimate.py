@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from gpudash.cli import run
+from gpudash.cli.terminal.estimates.estimate_report import print_estimate
+from gpudash.memory.predicting.estimate import Alternative, Estimate
 from gpudash.memory.predicting.rank_estimates import NCCL_BYTES
 from gpudash.session.predicting import estimator
 from gpudash.units import GIB, MIB
@@ -114,6 +116,23 @@ def test_the_document_has_the_promised_keys_and_a_run_that_does_not_fit_is_an_an
         "changes_training",
     }
     assert document["warnings"] == []
+
+
+def test_what_recipes_would_save_is_a_table_below_the_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    saving = Alternative(
+        "torchtune's recipe",
+        {},
+        fits=True,
+        needed_bytes=5 * GIB,
+        free_bytes=24 * GIB,
+        saved_bytes=6 * GIB,
+        note="--loss",
+    )
+    print_estimate(Estimate(workload="model", device="sim:0", peak_allocated_bytes=11 * GIB, savings=(saving,)))
+    shown = capsys.readouterr().out
+    assert "recipes do" in shown and "torchtune's recipe  6.00 GiB" in shown
+    print_estimate(Estimate(workload="model", device="sim:0", peak_allocated_bytes=11 * GIB))
+    assert "recipes do" not in capsys.readouterr().out
 
 
 def test_a_simulated_gpu_that_is_asked_for_is_what_the_prediction_is_for(

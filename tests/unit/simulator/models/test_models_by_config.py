@@ -13,8 +13,10 @@ import torch
 
 from gpudash.simulator.dry_run.refusals import CannotPredictError
 from gpudash.simulator.models import building, config
+from gpudash.simulator.models.packed_layers import adapt
 from gpudash.simulator.models.quantised import EightBitAdamW
-from gpudash.simulator.models.steps import RequestedModel
+from gpudash.simulator.models.steps import WITHOUT_CACHE, RequestedModel
+from gpudash.specs import ModelSpec
 from tests.programs import told_by
 from tests.unit.simulator.models import real_models
 from tests.unit.simulator.models.small_models import CONFIGS, REQUESTED, cases, written
@@ -68,6 +70,24 @@ def test_experts_in_one_tensor_are_said_to_stay_unpacked(tmp_path: Path) -> None
     asked = RequestedModel({**REQUESTED, "path": str(tmp_path), "task": "infer", "quantisation": "nf4"})
     asked.build(META)
     assert any(said.startswith("3% of the weights lie in linear layers") for said in asked.assumptions)
+
+
+@pytest.mark.parametrize(("keeps", "kept"), [(False, torch.float32), (True, torch.bfloat16)])
+def test_adapters_over_16_bits_are_float32_unless_they_are_kept(keeps: bool, kept: torch.dtype, tmp_path: Path) -> None:
+    adapted = adapt(built(written(tmp_path, "llama"), precision="bf16"), rank=4, keeps_type=keeps)
+    assert {one.dtype for one in adapted.parameters() if one.requires_grad} == {kept}
+    spec = ModelSpec(path="/", task="lora", recipe="torchtune")
+    assert spec.keep_16_bits
+
+
+@pytest.mark.parametrize(("checkpointing", "said"), [(False, True), (True, False)])
+def test_a_cache_that_trainers_switch_off_is_said_where_a_loop_may_leave_it_on(
+    checkpointing: bool, said: bool, tmp_path: Path
+) -> None:
+    made = written(tmp_path, "llama")
+    asked = RequestedModel({**REQUESTED, "path": str(made), "task": "train", "checkpointing": checkpointing})
+    asked.build(META)
+    assert (WITHOUT_CACHE in asked.assumptions) is said
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma", "bert", "unet"])
