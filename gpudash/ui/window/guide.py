@@ -41,6 +41,7 @@ ORDER = (
     "plug-ins",
     "terminal",
     "recordings",
+    "trackers",
     "several-gpus",
     "many-machines",
     "cards",
