@@ -28,6 +28,7 @@ from tests.ui.fake_document import opened
 from tests.ui.fake_session import FakeSession, gpu
 from tests.ui.recordings import MARK_S, open_recording, trained, wait_until_shown
 from tests.ui.words import complaints, weakest
+from tests.unit.session.test_tensorboard_log import write as written_log
 
 Key = Qt.Key
 
@@ -374,3 +375,23 @@ def test_no_word_of_an_open_recording_is_cut_or_too_faint(
     open_recording(window, trained([gpu(0)], device="cuda:0").save(tmp_path / "run.gpudash"), qtbot)
     assert complaints(window) == []
     assert [found for found in weakest(window, window.grab().toImage()) if found[0] < 4.5] == []
+
+
+def test_a_log_of_tensorboard_opens_as_if_it_were_a_recording(window: MainWindow, tmp_path: Path, qtbot: QtBot) -> None:
+    place = written_log(tmp_path / "logs", {"loss": 3.0, "lr": 0.1}, {"loss": 2.0}, {"loss": 1.0}).parent
+    document = open_recording(window, place, qtbot)
+    assert document.dashboard is not None
+    (run,) = document.dashboard.session.store.end.runs
+    assert (run.workload, run.step, run.steps) == ("logs", 3, 3)
+    assert opened(window)[1] == "logs"
+
+
+def test_a_log_without_losses_is_told_in_a_sentence(window: MainWindow, tmp_path: Path, qtbot: QtBot) -> None:
+    window.workspace.open(written_log(tmp_path / "logs", {"lr": 0.1}))
+
+    def is_told() -> bool:
+        window.workspace.refresh()
+        return "has no losses" in window.workspace.notice.text
+
+    qtbot.waitUntil(is_told)
+    assert opened(window) == ["Dashboard"]

@@ -29,7 +29,7 @@ def open_address(
     window.
 
     A trace is what prof.export_chrome_trace("trace.json.gz") writes: its operators and its memory are shown. Without a
-    display they are printed.
+    display they are printed. The scalars of TensorBoard's event files are shown as the losses of runs.
 
     Recordings of one torchrun job, each made by gpudash watch on a node of its own, open together as one. Two of
     machines on which nothing was run, such as two over ssh, are laid over one another.
@@ -95,6 +95,8 @@ def _open_file(path: Path) -> int:
         raise RequestError(str(error)) from None
     if found.kind == "trace" and not has_display():
         return _print_trace(path, as_json=False)
+    if found.kind == "scalars" and not has_display():
+        raise RequestError("There is no display to open a window on.", "tensorboard --logdir shows it in a browser.")
     if not has_display():
         there = "export"
         if found.kind == "snapshot":
@@ -121,8 +123,11 @@ def _print_trace(path: Path, *, as_json: bool) -> int:
     return print_trace(found.path, as_json=as_json)
 
 
+_KINDS = {"recording": "a recording", "snapshot": "a snapshot", "trace": "a trace", "scalars": "a log of TensorBoard"}
+
 _OTHER_TABLES = {
     "recording": "gpudash export --help says how its readings become a table.",
+    "scalars": "gpudash open shows it in the window.",
     "snapshot": "gpudash snapshot prints what is in it.",
 }
 
@@ -137,7 +142,7 @@ def _open_joined(paths: Sequence[Path]) -> int:
     try:
         found = [find_file(path) for path in paths]
         if other := next((one for one in found if one.kind != "recording"), None):
-            raise ValueError(f"{other.title} is a {other.kind}; only recordings can be opened together.")
+            raise ValueError(f"{other.title} is {_KINDS[other.kind]}; only recordings can be opened together.")
         paths = [one.path for one in found]
         replays = []
         if len(paths) == 2 and not any(map(_has_runs, paths)):

@@ -41,7 +41,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "open": (
         "gpudash open run.gpudash",
-        "gpudash open trace.json.gz --table",
         "gpudash open ssh://node1 ssh://node2",
         "gpudash open prometheus:http://host:9090",
     ),

@@ -435,7 +435,7 @@ def _lanes(threads: Ints, devices: Ints, names: Sequence[str]) -> dict[int, str]
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceMemory:
+class TracedMemory:
     """The memory of one device over the time of a trace.
 
     Attributes:
@@ -461,14 +461,14 @@ MOST_POINTS = 2000
 MOST_HELD = 20
 
 
-def memory_of(found: Collected, nesting: Nesting) -> list[DeviceMemory]:
+def memory_of(found: Collected, nesting: Nesting) -> list[TracedMemory]:
     """The memory of every device, the GPUs first."""
     devices = _whole(found.memory.device)
     numbers = sorted(range(len(found.devices.all)), key=lambda number: (found.devices.all[number] == "cpu", number))
     return [_memory(found, nesting, number, np.flatnonzero(devices == number)) for number in numbers]
 
 
-def _memory(found: Collected, nesting: Nesting, device: int, chosen: Ints) -> DeviceMemory:
+def _memory(found: Collected, nesting: Nesting, device: int, chosen: Ints) -> TracedMemory:
     memory = found.memory
     chosen = chosen[np.argsort(_columns(memory.time)[chosen], kind="stable")]
     times = (_columns(memory.time)[chosen] - began_us(found)) / 1e6
@@ -479,7 +479,7 @@ def _memory(found: Collected, nesting: Nesting, device: int, chosen: Ints) -> De
         allocated -= min(float(allocated.min()), 0.0)
     peak = int(np.argmax(allocated))
     points = _extremes(allocated, MOST_POINTS)
-    return DeviceMemory(
+    return TracedMemory(
         device=found.devices.all[device],
         times_s=times[points].tolist(),
         allocated=allocated[points].tolist(),

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from gpudash.devices.names import shown_name
-from gpudash.memory.profiler_trace.operators import Collected, DeviceMemory, memory_of, nested, rows, timeline
+from gpudash.memory.profiler_trace.operators import Collected, TracedMemory, memory_of, nested, rows, timeline
 from gpudash.memory.profiler_trace.trace_file import Progress, TraceError, TraceFile, TraceLimits
 from gpudash.units import format_bytes, format_count, format_duration
 
@@ -39,7 +39,7 @@ class TraceProfile:
     operators: Sequence[Mapping[str, Any]]
     operators_left_out: int
     timeline: Mapping[str, Any]
-    memory: Sequence[DeviceMemory]
+    memory: Sequence[TracedMemory]
     warnings: Sequence[str]
 
     @property
@@ -66,7 +66,7 @@ class TraceProfile:
 _ADAPTER = TypeAdapter(TraceProfile)
 
 
-def peak_sentence(memory: DeviceMemory) -> str:
+def peak_sentence(memory: TracedMemory) -> str:
     """How much of a device was allocated at most, when, and by what."""
     size = format_bytes(memory.peak_bytes)
     text = f"On {shown_name(memory.device)} {size} were allocated at most, at {_moment(memory.peak_s)}"

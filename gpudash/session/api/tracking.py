@@ -186,9 +186,11 @@ def _devices() -> Iterator[tuple[str, Mapping[str, int]]]:
     """The GPUs of this process that hold something, with torch's statistics; asking makes no context."""
     import torch
 
-    kind, module = "cuda", torch.cuda
+    kind = "cuda"
+    module: Any = torch.cuda
     if not torch.cuda.is_available():
-        kind, module = "sim", getattr(torch, "sim", None)
+        kind = "sim"
+        module = getattr(torch, "sim", None)
     if module is None or not module.is_initialized():
         return
     for index in range(module.device_count()):

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from gpudash.session.trackers.event_files import VERSION, find_event_files
 from gpudash.system.foreign_files import open_regular
 
-Kind = Literal["recording", "snapshot", "trace"]
+Kind = Literal["recording", "snapshot", "trace", "scalars"]
 
 SNAPSHOT_NAME = "snapshot.pickle"
 """The snapshot in the folder that an out-of-memory leaves behind."""
@@ -29,6 +30,9 @@ OF_TRACES = (
 
 SQLITE = b"SQLite format 3\x00"
 """How every SQLite file begins (https://www.sqlite.org/fileformat.html, 1.3)."""
+
+HEAD_OF_EVENTS = 64
+"""Bytes within which the first record of TensorBoard's event files names its version."""
 
 GZIP = b"\x1f\x8b"
 PICKLE = b"\x80"
@@ -61,6 +65,8 @@ def kind_of(head: bytes) -> Kind | None:
     """What a file holds that begins with ``head``; ``None`` when it can be none of them."""
     if head.startswith(SQLITE):
         return "recording"
+    if VERSION in head[:HEAD_OF_EVENTS]:
+        return "scalars"
     text = _expanded(head).removeprefix(MARK).lstrip()
     if text.startswith(b"{") and any(key in text for key in OF_TRACES):
         return "trace"
@@ -81,7 +87,7 @@ def _expanded(head: bytes) -> bytes:
 
 
 def find_file(path: Path) -> FoundFile:
-    """What opening ``path`` means: a file, or the folder that an out-of-memory left behind.
+    """What opening ``path`` means: a file, the folder that an out-of-memory left behind, or a log of TensorBoard.
 
     Raises:
         ValueError: one sentence, when there is nothing that can be opened.
@@ -93,6 +99,8 @@ def find_file(path: Path) -> FoundFile:
         if folder:
             target = path / SNAPSHOT_NAME
         if folder and not target.exists():
+            if find_event_files(path):
+                return FoundFile(path, "scalars", path.name)
             raise ValueError(f"{path.name} is a folder without a {SNAPSHOT_NAME} in it; name the file itself.")
         with open_regular(target) as file:
             head = file.read(HEAD_BYTES) or b""

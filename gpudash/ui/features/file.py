@@ -39,6 +39,7 @@ def commands(workspace: Workspace) -> list[Command]:
     recordings = _Recordings(workspace)
     workspace.openers["recording"] = recordings.read
     workspace.openers["snapshot"] = partial(_snapshot, workspace)
+    workspace.openers["scalars"] = recordings.read_scalars
     workspace.openers["trace"] = partial(_trace, workspace)
     workspace.at_close(recordings.close)
     save = Command(
@@ -146,7 +147,15 @@ class _Recordings:
 
     def read(self, found: FoundFile) -> Document:
         """A document that reads a recording."""
-        opened = OpenedRecording(found.path, found.title)
+        return self._read(OpenedRecording(found.path, found.title))
+
+    def read_scalars(self, found: FoundFile) -> Document:
+        """A document that reads a log of TensorBoard, as if it were a recording."""
+        from gpudash.session.trackers.tensorboard_log import TensorBoardReplay
+
+        return self._read(OpenedRecording(found.path, found.title, read=TensorBoardReplay))
+
+    def _read(self, opened: OpenedRecording) -> Document:
         self._reading = [other for other in self._reading if not other.join(0)]
         self._reading.append(opened)
         return _recording(self._workspace, opened)

@@ -21,7 +21,7 @@ from gpudash.drawing.scene import (
     SceneFrame,
     SceneNote,
 )
-from gpudash.memory.profiler_trace.operators import DeviceMemory
+from gpudash.memory.profiler_trace.operators import TracedMemory
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.painting.scenes import ItemStyle, paint_scene
 from gpudash.ui.widgets.text_size import scaled
@@ -53,12 +53,12 @@ class TraceMemoryPlot(QWidget):
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._palette = palette
-        self._memory: DeviceMemory | None = None
+        self._memory: TracedMemory | None = None
         self._seconds = 0.0
         self.setMinimumHeight(100)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
 
-    def show_memory(self, memory: DeviceMemory, seconds: float) -> None:
+    def show_memory(self, memory: TracedMemory, seconds: float) -> None:
         """Draw the memory of a device over so many seconds."""
         self._memory, self._seconds = memory, seconds
         self.setAccessibleName(f"Memory of {memory.device}")
@@ -96,7 +96,7 @@ class TraceMemoryPlot(QWidget):
 
 
 def memory_scene(
-    memory: DeviceMemory, seconds: float, frame: SceneFrame, scale: Callable[[float], float] = float
+    memory: TracedMemory, seconds: float, frame: SceneFrame, scale: Callable[[float], float] = float
 ) -> PlotScene:
     """The plot of a device's memory.
 

@@ -42,6 +42,7 @@ ORDER = (
     "plug-ins",
     "terminal",
     "recordings",
+    "trackers",
     "several-gpus",
     "many-machines",
     "cards",
