@@ -74,6 +74,8 @@ def undescribed(arguments: Sequence[str], document: dict[str, Any]) -> list[str]
         section += " of several machines"
     if "changes" in document:
         section += " A B"
+    if section == "gpudash runs" and "recordings" not in document and "memory" in document:
+        section += " FILE"
     if "serve" in arguments and "error" not in document:
         section += " --task serve"
         if "gpu_layers" in document:

@@ -1,5 +1,6 @@
 """``gpudash snapshot FILE``: a memory snapshot summarised, explained and replayed; or taken of a running program."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -23,6 +24,7 @@ from gpudash.cli.terminal.output import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gpudash.memory.explaining.call_sites import SourceLine
     from gpudash.memory.snapshot.history.model import Snapshot
     from gpudash.memory.snapshot.summary import DeviceStudy
     from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
@@ -44,6 +46,7 @@ def snapshot(
     capacity: CardSize | None = None,
     settings: str | None = None,
     device: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
+    sources: Path | None = None,
     html: Path | None = None,
     force: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
@@ -69,6 +72,8 @@ def snapshot(
         Replay it under these settings of the allocator, as PYTORCH_ALLOC_CONF takes them.
     device
         Index of the device; all of the file when left out.
+    sources
+        Show lines of the Python files in this folder only: a snapshot names files as its author likes.
     html
         Also write a report that a browser shows.
     force
@@ -90,10 +95,10 @@ def snapshot(
         flags = {"--capacity": capacity, "--settings": settings, "--html": html}
         if given := next((flag for flag, value in flags.items() if value is not None), None):
             raise RequestError(f"{given} is for one snapshot.", "Leave it out, or name one file.")
-        return _compare(path, _found(other), device, as_json=json)
+        return _compare(path, _found(other), device, sources, as_json=json)
     if html is not None:
         _check_target(html, path, force)
-    read, studies = _studied(path, capacity, settings, device)
+    read, studies = _studied(path, capacity, settings, device, sources)
     if html is not None:
         from gpudash.memory.snapshot.report_html import page
 
@@ -124,32 +129,53 @@ def _taken(pid: int, output: Path, *, by_gdb: bool, force: bool) -> Path:
 
 
 def _studied(
-    path: Path, capacity: int | None = None, settings: str | None = None, device: int | None = None
+    path: Path,
+    capacity: int | None = None,
+    settings: str | None = None,
+    device: int | None = None,
+    sources: Path | None = None,
 ) -> "tuple[Snapshot, Sequence[DeviceStudy]]":
     opened = _opening(path)
     try:
         # meanwhile the file is read
         from gpudash.memory.snapshot.summary import studied
         from gpudash.session.recordings.report_folder import sidecar_of
-        from gpudash.system.foreign_files import source_line
 
         known = sidecar_of(path)
         read = known.warned(_waited_for(opened))
     finally:
         opened.close()
     try:
-        return read, studied(read, capacity, settings, device, source_line, known)
+        return read, studied(read, capacity, settings, device, _lines_in(sources), known)
     except ValueError as error:
         raise RequestError(str(error), "gpudash snapshot --help says what can be asked.") from None
+
+
+def _lines_in(folder: Path | None) -> "SourceLine":
+    """What gives lines of source: those of the Python files in a folder, wherever links lead; of all without one."""
+    from gpudash.system.foreign_files import source_line
+
+    if folder is None:
+        return source_line
+    whole = folder.resolve()
+
+    def line_inside(file: str, line: int) -> str:
+        # a name that no file can have is inside nothing
+        if "\0" in file or not Path(os.path.realpath(file)).is_relative_to(whole):
+            return ""
+        return source_line(file, line)
+
+    return line_inside
 
 
 MOST_CHANGES = 20
 """Call sites in the table of what changed."""
 
 
-def _compare(first: Path, second: Path, device: int | None, *, as_json: bool) -> int:
+def _compare(first: Path, second: Path, device: int | None, sources: Path | None, *, as_json: bool) -> int:
     """Print what changed from one snapshot to another."""
-    (before, (one, *_)), (after, (another, *_)) = (_studied(path, device=device) for path in (first, second))
+    studied_both = (_studied(path, device=device, sources=sources) for path in (first, second))
+    (before, (one, *_)), (after, (another, *_)) = studied_both
     from gpudash.memory.snapshot.summary import compared_with
 
     found = compared_with(one, another)

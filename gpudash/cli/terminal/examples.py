@@ -34,6 +34,12 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "gpudash compare session.gpudash#1 session.gpudash#2 --json",
         "gpudash compare before.gpudash after.gpudash --tolerance 10%",
     ),
+    "runs": (
+        "gpudash runs",
+        "gpudash runs run.gpudash",
+        "gpudash runs --folder results --json",
+    ),
+    "mcp": ("gpudash mcp", "gpudash mcp --root ~/project", "gpudash mcp --read-only"),
     "export": (
         "gpudash export run.gpudash --to csv -o run.csv",
         "gpudash export run.gpudash --to html -o report.html",

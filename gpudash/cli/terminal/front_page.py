@@ -68,6 +68,10 @@ COMMANDS = {
         "gpudash.cli.lesson:lesson",
         "Learn what takes GPU memory: guess first, then see it, on the whole screen.",
     ),
+    "mcp": ListedCommand(
+        "gpudash.cli.mcp:mcp",
+        "Answer a coding agent over standard input and output, by the Model Context Protocol.",
+    ),
     "monitor": ListedCommand("gpudash.cli.monitor:monitor", "Watch the machine without running anything."),
     "open": ListedCommand(
         "gpudash.cli.recordings.open:open_address",
@@ -75,6 +79,10 @@ COMMANDS = {
         "the window.",
     ),
     "run": ListedCommand("", "Run a workload in the terminal."),
+    "runs": ListedCommand(
+        "gpudash.cli.recordings.runs:runs",
+        "List the recorded runs, the newest recording first; or say what one of them came to, and why memory ran out.",
+    ),
     "snapshot": ListedCommand(
         "gpudash.cli.recordings.snapshot:snapshot",
         "Say what filled the memory in a torch memory snapshot, who allocated it, and what would have fitted.",

@@ -126,6 +126,11 @@ class CardAnswers(list[CardAnswer]):
     def __repr__(self) -> str:
         return str(self)
 
+    @property
+    def sentence(self) -> str:
+        """The answer of each card, one after the other."""
+        return f"{'; '.join(f'{name}: {text}' for name, text, _step in map(_row, self))}."
+
     def to_dict(self) -> dict[str, Any]:
         """All that ``gpudash estimate --json`` prints."""
         return dict(self._document)
@@ -245,10 +250,10 @@ def _card_answer(row: Mapping[str, Any]) -> CardAnswer:
 
 def _row(answer: CardAnswer) -> tuple[str, str, str]:
     text = FITS[answer.fits]
-    if answer.reason:
-        text = answer.reason
-    elif answer.spare_bytes is not None:
+    if answer.spare_bytes is not None:
         text = f"{text}, {spare_text(answer.spare_bytes)}"
+    elif answer.reason:
+        text = answer.reason
     step = ""
     if answer.step_s is not None:
         step = format_duration(answer.step_s)

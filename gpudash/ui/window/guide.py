@@ -31,6 +31,7 @@ ORDER = (
     "speed-predictions",
     "programs",
     "python",
+    "coding-agents",
     "models",
     "serving",
     "blind",

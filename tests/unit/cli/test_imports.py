@@ -8,7 +8,7 @@ from tests.programs import python
 
 pytestmark = pytest.mark.process
 
-HEAVY = ("torch", "PySide6", "pynvml", "psutil")
+HEAVY = ("torch", "PySide6", "pynvml", "psutil", "mcp")
 """Packages that no room without a device or a window loads."""
 
 COSTLY = (*HEAVY, "numpy", "pydantic", "http.client", "gpudash.session.live", "gpudash.specs", "gpudash.telemetry")

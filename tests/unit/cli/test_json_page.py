@@ -20,6 +20,9 @@ COMMANDS = [
     ("compare", *SAMPLES, "--tolerance", "10%"),
     ("devices", "--nothing"),
     ("compare", "here.gpudash", "there.gpudash"),
+    ("runs", "--folder", str(resource("samples"))),
+    ("runs", str(resource("samples", "out-of-memory.gpudash"))),
+    ("runs", "here.gpudash"),
     ("snapshot", "here.pickle"),
     ("run", "matmul", "--size", "x"),
 ]

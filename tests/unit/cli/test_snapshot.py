@@ -17,7 +17,7 @@ from gpudash.memory.allocator import AllocationRefused
 from gpudash.session.recordings.report_folder import write_steps
 from gpudash.units import MIB
 from tests.json_page import undescribed
-from tests.unit.memory.snapshot.made import FORWARD, KEPT, Made
+from tests.unit.memory.snapshot.made import FORWARD, KEPT, TRAIN, Made
 
 pytestmark = pytest.mark.process
 
@@ -45,6 +45,22 @@ def test_json_is_the_one_document_on_stdout(leaking: Path, capsys: pytest.Captur
     assert (told["status"], told["replay"][0]["fits"]) == ("finished", True)
     assert told["devices"][0]["explanation"]["verdict"] == "leak"
     assert told["devices"][0]["oom"]["event"] == told["devices"][0]["events"] - 1
+
+
+@pytest.mark.parametrize(("name", "is_shown"), [("train.py", True), ("link.py", False)])
+def test_lines_of_source_are_shown_of_the_files_in_a_folder_alone_where_one_is_named(
+    leaking: Path, tmp_path: Path, name: str, is_shown: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inside = tmp_path / "project"
+    inside.mkdir()
+    for file in (tmp_path / "secret.py", inside / "train.py"):
+        file.write_text("kept.append(token)\n" * 100)
+    (inside / "link.py").symlink_to("../secret.py")
+    # a snapshot names files as its author likes
+    named = json.dumps(pickle.loads(leaking.read_bytes())).replace(TRAIN, str(inside / name))
+    leaking.write_bytes(pickle.dumps(json.loads(named)))
+    assert run(["snapshot", str(leaking), "--sources", str(inside), "--json"]) == 0
+    assert ("kept.append(token)" in capsys.readouterr().out) == is_shown
 
 
 def test_a_folder_of_a_report_is_taken_for_its_snapshot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,160 @@
+"""``gpudash runs``: the recorded runs, and what one of them came to."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from gpudash.cli.terminal.output import Exit, RequestError, numbers, plain_table, print_json, print_table, stdout
+
+if TYPE_CHECKING:
+    from gpudash.telemetry.recording.facts import Facts, RunFacts
+
+LISTED = 20
+"""Recordings that are listed unless told otherwise."""
+
+PEAK_S = 0.5
+"""Longest that the peaks of one recording are looked for: many are listed."""
+
+RECORD_FIRST = "gpudash run and gpudash watch record what they run."
+
+
+def runs(
+    recording: str | None = None,
+    /,
+    *,
+    folder: Path | None = None,
+    most: Annotated[int, Parameter(validator=Number(gte=1, lte=1000))] = LISTED,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> int:
+    """List the recorded runs, the newest recording first; or say what one of them came to, and why memory ran out.
+
+    Parameters
+    ----------
+    recording
+        A recording, for what its last run came to; FILE#2 picks the second.
+    folder
+        Folder of the recordings; left out: gpudash's own.
+    most
+        Recordings that are listed, the newest.
+    json
+        Print one JSON document.
+    """
+    if recording is None:
+        return _list(folder, most, as_json=json)
+    if folder is not None:
+        raise RequestError("--folder is for the list of recordings, and one is named.", "Leave one of them out.")
+    return _show(recording, as_json=json)
+
+
+def _show(text: str, *, as_json: bool) -> int:
+    """Print what a run came to, as the command that ran it did."""
+    from gpudash.session.recordings.comparison_loader import load_run, split_run
+    from gpudash.telemetry.recording.recorder import RecordingError
+
+    try:
+        path, number = split_run(text)
+        found = load_run(path, number)
+    except RecordingError as error:
+        raise RequestError(str(error), RECORD_FIRST) from None
+    except OSError as error:
+        raise RequestError(f"{text} cannot be read: {error.strerror}.", "Name a recording that can.") from None
+    summary = found.view.summary(found.recording)
+    if as_json:
+        print_json({**summary, "notes": list(found.notes)})
+        return Exit.FINISHED
+    from gpudash.memory.explaining.explanation_text import report
+    from gpudash.telemetry.outcome import outcome_rows
+
+    console = stdout()
+    status = found.view.status.replace("_", " ")
+    console.print(f"{found.label}: {found.view.workload} on {found.view.device}, {status}", soft_wrap=True)
+    for name, value in outcome_rows(summary):
+        console.print(f"{name}  {value}", soft_wrap=True)
+    ended = found.view.error
+    if ended is not None and ended.explanation is not None:
+        for line in report(ended.explanation):
+            console.print(line, soft_wrap=True)
+    for note in found.notes:
+        console.print(note, soft_wrap=True)
+    return Exit.FINISHED
+
+
+def _list(folder: Path | None, most: int, *, as_json: bool) -> int:
+    """Print the recordings of a folder with their runs."""
+    from gpudash.system.settings import recordings_folder
+    from gpudash.telemetry.recording.facts import read_facts
+    from gpudash.telemetry.recording.schema import SUFFIX
+
+    where = folder or recordings_folder()
+    dated: list[tuple[float, Path]] = []
+    try:
+        there = [path for path in where.iterdir() if path.name.endswith(SUFFIX) and path.is_file()]
+        dated = sorted(((path.stat().st_mtime, path) for path in there), reverse=True)
+    except FileNotFoundError:
+        if folder is not None:
+            raise RequestError(f"There is no folder {folder}.", "Name one that is there.") from None
+    except OSError as error:
+        raise RequestError(f"{where} cannot be read: {error.strerror}.", "Name a folder that can.") from None
+    found = [(path, read_facts(path, PEAK_S)) for _changed_s, path in dated[:most]]
+    if as_json:
+        listed = [_recording(path, facts) for path, facts in found]
+        print_json({"folder": str(where), "recordings": listed, "more": len(dated) - len(found)})
+        return Exit.FINISHED
+    _print(where, found, len(dated))
+    return Exit.FINISHED
+
+
+def _recording(path: Path, facts: "Facts") -> dict[str, Any]:
+    return {
+        "recording": str(path),
+        "title": facts.title,
+        "began_wall_s": facts.began_wall_s,
+        "seconds": facts.duration_s,
+        "damage": facts.damage,
+        "runs": [_run(run) for run in facts.runs],
+    }
+
+
+def _run(run: "RunFacts") -> dict[str, Any]:
+    return {
+        "number": run.number,
+        "title": run.label.title,
+        "workload": run.workload,
+        "device": run.device,
+        "simulated": run.simulated,
+        "spec": dict(run.spec),
+        "status": run.status,
+        "seconds": run.seconds,
+        "peak_used_bytes": run.peak_bytes,
+        "peak_allocated_bytes": run.own_peak_bytes,
+        "loss": run.loss,
+    }
+
+
+def _print(where: Path, found: "list[tuple[Path, Facts]]", there: int) -> None:
+    from gpudash.units import format_bytes, format_duration
+
+    console = stdout()
+    if not found:
+        console.print(f"There is no recording in {where}. {RECORD_FIRST}", soft_wrap=True)
+        return
+    table = plain_table("recording", "run", "device", "ended", *numbers("took", "peak"))
+    for path, facts in found:
+        for run in facts.runs:
+            took, peak = "", ""
+            if run.seconds is not None:
+                took = format_duration(run.seconds)
+            if run.peak_bytes is not None:
+                peak = format_bytes(run.peak_bytes)
+            name = f"{path.name}#{run.number}"
+            table.add_row(name, run.label.title or run.workload, run.device, run.status.replace("_", " "), took, peak)
+        if not facts.runs:
+            table.add_row(path.name, "damaged" if facts.damage else "nothing was run", "", "", "", "")
+    print_table(table, console, cut=("recording", "run"))
+    for _path, facts in found:
+        if facts.damage:
+            console.print(facts.damage, soft_wrap=True)
+    if there > len(found):
+        console.print(f"{there - len(found)} older recordings are left out; --most {there} lists them.", soft_wrap=True)
