@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from pytestqt.qtbot import QtBot
 
-from gpudash.session.recordings.overlaid_runs import OverlaidRuns
+from gpudash.session.recordings.comparing.overlaid_runs import OverlaidRuns
 from gpudash.telemetry.comparing import MOST_RUNS, ComparedRun, Curve
 from gpudash.telemetry.plots import LAID_OVER
 from gpudash.telemetry.recording.recorder import RecordingError

@@ -42,7 +42,7 @@ EXCEPTIONS = {
     "agent/predicting/__init__.py _lend": SHIPPED,
     "memory/snapshot/reading/stored.py load": OURS,
     "memory/snapshot/reading/stored.py _mapped": OURS,
-    "session/child_process.py _family": KERNEL,
+    "system/child_process.py _family": KERNEL,
     "session/serving/address.py tls_context": CHECKED,
     "session/watching/attaching/entry_methods.py _send_as_this_process": KERNEL,
     "simulator/convolutions/cudnn_process.py __init__": INSIDE,

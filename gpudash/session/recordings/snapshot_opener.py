@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gpudash.memory.snapshot.history.model import Snapshot, SnapshotError
 from gpudash.memory.snapshot.reading.source import ReadLimits, name_of
 from gpudash.memory.snapshot.reading.stored import load
-from gpudash.session.child_process import ChildProcess, Waker
+from gpudash.system.child_process import ChildProcess, Waker
 from gpudash.system.files import PrivateFolder
 
 if TYPE_CHECKING:

@@ -24,7 +24,8 @@ from gpudash.memory.predicting.estimate import Target
 from gpudash.session.predicting.estimates import architecture_of
 from gpudash.session.watching.edited_copy import EditedCopy
 from gpudash.session.watching.ending import EndedRun, ending_of
-from gpudash.session.watching.hearing import LAST_MESSAGES_S, TICK_S, Hearing
+from gpudash.session.watching.messages.hearing import LAST_MESSAGES_S, TICK_S, Hearing
+from gpudash.session.watching.messages.program_news import COUNTED
 from gpudash.session.watching.need.failed_run import FailedRun
 from gpudash.session.watching.need.finding import NeedSearch
 from gpudash.session.watching.need.numberless_run import FullCard
@@ -43,7 +44,6 @@ from gpudash.session.watching.program import (
     runs,
     stop_text,
 )
-from gpudash.session.watching.program_news import COUNTED
 from gpudash.session.watching.request import WatchRequest, check_request, program_name, python_with_torch, script_of
 from gpudash.session.watching.wiring import Wiring
 from gpudash.simulator.device.process_table import VARIABLE, ProcessTable

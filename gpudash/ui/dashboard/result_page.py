@@ -24,7 +24,7 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.drawing.axes import MOST_TICKS, Ticks, format_value, value_ticks
-from gpudash.telemetry.outcome import (
+from gpudash.telemetry.results.outcome import (
     SizeChart,
     SizeLine,
     outcome_rows,

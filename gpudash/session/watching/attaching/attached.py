@@ -26,7 +26,7 @@ from gpudash.session.watching.attaching.entry_methods import (
     require_debugger,
 )
 from gpudash.session.watching.ending import EndedRun, ending_of
-from gpudash.session.watching.hearing import LAST_MESSAGES_S, TICK_S, Hearing, listening
+from gpudash.session.watching.messages.hearing import LAST_MESSAGES_S, TICK_S, Hearing, listening
 from gpudash.session.watching.program import process_name
 from gpudash.session.watching.wiring import Wiring
 from gpudash.telemetry.records import Note, RunStarted, Topic, Warning

@@ -18,8 +18,8 @@ from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
 
 from gpudash.drawing.ghost import Floats, Ghost, GhostPanel, Indices, RibbonColumns, RunningGhost, Stretch
 from gpudash.ui.colours import Palette
-from gpudash.ui.plots.layers import Area, Label, Layer, paint_area
 from gpudash.ui.plots.painting.geometry import Geometry
+from gpudash.ui.plots.painting.layers import Area, Label, Layer, paint_area
 from gpudash.ui.plots.prediction.motion import Motion
 from gpudash.ui.plots.prediction.peak_handle import ROUND_PX, SizedPeak
 from gpudash.ui.widgets.text_size import scaled

@@ -13,8 +13,8 @@ from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
 from gpudash.drawing.ghost import Floats, Ghost, GhostPanel
 from gpudash.ui.colours import Palette
-from gpudash.ui.plots.layers import Area, Label, Layer, paint_area
 from gpudash.ui.plots.painting.geometry import Geometry
+from gpudash.ui.plots.painting.layers import Area, Label, Layer, paint_area
 from gpudash.ui.plots.prediction.ghost import GhostLayer, corners, outline
 from gpudash.ui.plots.prediction.motion import Motion
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpudash.drawing.axes import Style
-from gpudash.session.recordings.comparison_loader import CancelledError, load_run, split_run
+from gpudash.session.recordings.comparing.comparison_loader import CancelledError, load_run, split_run
 from gpudash.telemetry.comparing import MOST_RUNS, ComparedRun
 from gpudash.telemetry.comparing.comparison import LETTERS
 from gpudash.telemetry.comparing.curves import MEMORY, Quantity, aligned, shared_memory
