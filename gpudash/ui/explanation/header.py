@@ -271,5 +271,5 @@ def remedy_tip(remedy: Remedy) -> str:
     if remedy.verified_by:
         source = f"{verb} by {remedy.verified_by}"
     parts = [source, price(remedy), remedy.flags]
-    text = "; ".join(part for part in parts if part)
+    text = "; ".join(filter(None, parts))
     return "\n".join(filter(None, (text, shlex.join(remedy.command), remedy.patch)))

@@ -117,7 +117,7 @@ class FitFollower:
         if drawn is None:
             return None
         if self._remedy is None or self._remedy.ghost is not drawn:
-            detail = " · ".join(part for part in (way.spare, time_text(way.alternative)) if part)
+            detail = " · ".join(filter(None, (way.spare, time_text(way.alternative))))
             self._remedy = RemedyView(drawn, f"with {way.change}: {way.needs}", detail)
         return self._remedy
 

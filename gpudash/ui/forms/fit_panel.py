@@ -278,11 +278,11 @@ class FitPanel(QWidget):
         self._time_lines = [] if step is None else list(time_lines(step))
         prediction = self._prediction = Prediction(estimate, at_peak)
         self._reason, self._whole, self._reached = False, whole, None
-        self._headline.setToolTip(plain_tip("\n".join(line for line in (prediction.release, estimate.method) if line)))
+        self._headline.setToolTip(plain_tip("\n".join(filter(None, (prediction.release, estimate.method)))))
         self._set_headline(prediction.verdict, prediction.headline)
         self._set_lines(
             _figures(prediction),
-            tip="\n".join(line for line in (prediction.alone, prediction.largest_batch_remark) if line),
+            tip="\n".join(filter(None, (prediction.alone, prediction.largest_batch_remark))),
         )
         self._show()
 
@@ -463,7 +463,7 @@ def _note(name: str) -> PlainLabel:
 
 
 def _say(label: PlainLabel, lines: Sequence[str]) -> None:
-    label.setText("\n".join(line for line in lines if line))
+    label.setText("\n".join(filter(None, lines)))
     label.setVisible(bool(label.text()))
 
 
@@ -484,7 +484,7 @@ def _toggle_text(prediction: Prediction | None, *, whole: bool) -> str:
 def _figures(prediction: Prediction) -> str:
     if prediction.estimate.peak_allocated_bytes is None:
         return prediction.estimate.reason
-    return "\n".join(line for line in (prediction.need, prediction.largest) if line)
+    return "\n".join(filter(None, (prediction.need, prediction.largest)))
 
 
 _FIT_ROLES = {True: ("good", "✓"), False: ("error", "✕"), None: ("warn", "≈")}
@@ -584,7 +584,7 @@ def _costs(way: WayOut) -> str:
     start = ""
     if way.alternative.allocator:
         start = "gpudash has to be started with it"
-    return " · ".join(part for part in (needs, way.price, start) if part)
+    return " · ".join(filter(None, (needs, way.price, start)))
 
 
 def _apply_text(alternative: Alternative) -> str:
@@ -620,7 +620,7 @@ class FitBar(QWidget):
             parts = [f"{name} {format_bytes(size)}" for name, size in prediction.segments]
         if prediction is not None:
             parts = [prediction.headline, *parts, prediction.need]
-        self.setAccessibleDescription("; ".join(part for part in parts if part))
+        self.setAccessibleDescription("; ".join(filter(None, parts)))
         self.update()
 
     def parts(self) -> list[tuple[str, int, QRectF]]:

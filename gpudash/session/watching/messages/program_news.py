@@ -506,5 +506,5 @@ def _reports_a_metric(row: list[Any]) -> bool:
 
 def _traceback(found: Any) -> str:
     if isinstance(found, list):
-        return "".join(str(line) for line in found)
+        return "".join(map(str, found))
     return str(found or "")
