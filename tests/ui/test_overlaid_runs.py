@@ -101,7 +101,7 @@ def test_a_run_that_cannot_be_read_is_said_and_the_others_are_drawn(window: Main
     dashboard = window.workspace.dashboard
     qtbot.waitUntil(lambda: "no recording" in runs.problem)
     settle(window)
-    assert dashboard.status_line.telling and runs.problem == ""
+    assert dashboard.status_line.has_message and runs.problem == ""
     plot = dashboard.plots.plot("memory")
     assert plot is not None and "A training 0" in [curve.name for curve in plot.spec.curves]
     assert runs.close()

@@ -27,7 +27,7 @@ from PySide6.QtWidgets import (
 from gpudash.devices.names import shown_name
 from gpudash.memory.allocator.settings import assignment
 from gpudash.memory.predicting.estimate import Alternative, Estimate
-from gpudash.memory.predicting.prediction import COMMUNICATION, HELD_BACK, Prediction, WayOut
+from gpudash.memory.predicting.prediction import COMMUNICATION, HELD_BACK, AlternativeText, Prediction
 from gpudash.memory.serving.on_card import ServerOnCard
 from gpudash.speed.time_text import time_lines
 from gpudash.speed.work import StepTime
@@ -118,7 +118,7 @@ class FitPanel(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._regarded: WayOut | None = None
+        self._regarded: AlternativeText | None = None
         self._palette = DARK
         self._prediction: Prediction | None = None
         self._rows: list[AlternativeRow] = []  # a layout asked for its items leaves wrappers of freed ones behind
@@ -218,7 +218,7 @@ class FitPanel(QWidget):
         return list(self._rows)
 
     @property
-    def way_out(self) -> WayOut | None:
+    def regarded_alternative(self) -> AlternativeText | None:
         """The change that is looked at: under the pointer, else with the focus."""
         return self._regarded
 
@@ -467,7 +467,7 @@ def _say(label: PlainLabel, lines: Sequence[str]) -> None:
     label.setVisible(bool(label.text()))
 
 
-def _order(way: WayOut) -> int:
+def _order(way: AlternativeText) -> int:
     """What fits comes first; otherwise the order, the least harmful first, is kept."""
     return {True: 0, None: 1, False: 2}[way.alternative.fits]
 
@@ -504,7 +504,7 @@ class AlternativeRow(QWidget):
     applied = Signal(object)
     regarded = Signal()
 
-    def __init__(self, way: WayOut, parent: QWidget | None = None) -> None:
+    def __init__(self, way: AlternativeText, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.way = way
         self.under_pointer = self.focused = False
@@ -577,7 +577,7 @@ def start_text(setting: str) -> str:
     return f"{assignment(setting)} {shlex.join(['gpudash', *sys.argv[1:]])}"
 
 
-def _costs(way: WayOut) -> str:
+def _costs(way: AlternativeText) -> str:
     needs = ""
     if way.needs:
         needs = f"needs {way.needs}"
