@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from .distributed import Distributed
     from .memory.gpus import Gpus
+    from .stepping.distributed import Distributed
     from .stepping.step_clock import StepClock
     from .wire import Message
 
@@ -246,7 +246,7 @@ class Agent:
         return self._clock
 
     def _ranks(self) -> Distributed:
-        from .distributed import Distributed
+        from .stepping.distributed import Distributed
 
         if self._distributed is None:
             self._distributed = Distributed(self.post, self.keep, self._steps)

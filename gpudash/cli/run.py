@@ -264,11 +264,11 @@ def _watch_run(session: "Session", interruption: Interruption, *, quiet: bool, l
         show_progress(session, on_progress)
     while not session.runs.wait(0.1):
         on_progress()
-    from gpudash.session.predicting.remedies import LOOKING, found_text
+    from gpudash.session.predicting.remedies import SEARCHING, found_text
 
     # Asked first whether it is over: a run that ended well looks for nothing, and nothing is announced.
     if not session.remedies.wait(0) and not quiet:
-        print_notice(f"{LOOKING}…")
+        print_notice(f"{SEARCHING}…")
     announced = quiet
     while not (session.remedies.wait(0.1) or interruption.requested):
         so_far = session.remedies.so_far

@@ -131,7 +131,7 @@ class Ghost:
             KeyError, TypeError, ValueError: when it is none.
         """
         edges = np.array(written["edges"], np.float64)
-        names = tuple(str(name) for name in written["names"])
+        names = tuple(map(str, written["names"]))
         if edges.ndim != 2 or len(names) != len(edges) or not edges.shape[1] or not np.isfinite(edges).all():
             raise ValueError("no ribbons")
         marks = tuple((int(at), int(step), str(name)) for at, step, name in written["marks"])
@@ -421,20 +421,20 @@ def _in_time(
 
     A stage that comes several times, as forward passes of an accumulation do, shares its time out by its requests.
     """
-    first = begun[0][0]
-    ends = [at for at, _ in begun[1:]] + [behind]
-    lengths = [end - at for (at, _), end in zip(begun, ends, strict=True)]
-    names = [name for _, name in begun]
-    requests = {name: sum(length for length, of in zip(lengths, names, strict=True) if of == name) for name in names}
-    whole = sum(seconds.get(name, 0.0) for name in requests)
-    if not whole or not all(requests.values()):
+    places = np.array([*(at for at, _ in begun), behind])
+    lengths = np.diff(places)
+    names, stage = np.unique([name for _, name in begun], return_inverse=True)
+    requests = np.bincount(stage, lengths)
+    times = np.array([seconds.get(name, 0.0) for name in names])
+    whole = times.sum()
+    if not whole or not requests.all():
         return ()
-    shares = [
-        seconds.get(name, 0.0) / whole * length / requests[name] for name, length in zip(names, lengths, strict=True)
-    ]
+    # A stage as often as it comes: each time as much of its seconds as of its requests.
+    shares = times[stage] / whole * lengths / requests[stage]
     widths = np.maximum(shares, LEAST_STAGE)
     right = np.cumsum(widths) / widths.sum()
-    return ((0.0, 0.0), *(((end - first) / (behind - first), float(x)) for end, x in zip(ends, right, strict=True)))
+    across = (places - places[0]) / (behind - places[0])
+    return tuple(zip(across.tolist(), [0.0, *right.tolist()], strict=True))
 
 
 def _at(share: float, corners: Sequence[tuple[float, float]]) -> float:

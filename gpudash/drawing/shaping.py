@@ -22,6 +22,17 @@ _DASHES_PX = {
 """Pixels of lines and gaps by turns."""
 
 
+def turning_points(values: Floats) -> NDArray[np.bool_]:
+    """Which points of a curve are needed to draw it: those that differ from a neighbour, the first and the last.
+
+    Most columns repeat the height before, and Qt walks a dashed line point by point.
+    """
+    differs = values[1:] != values[:-1]
+    # A point inside has a neighbour on each side; the ends are always kept.
+    inside = differs[1:] | differs[:-1]
+    return np.concatenate(([True], inside, [True]))
+
+
 def stacked(
     bands: Sequence[Points | None], known: Sequence[Points | None] | None = None
 ) -> tuple[Floats, list[Floats | None]]:

@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_map_only
 from gpudash.simulator.as_cuda.notices import emit
 
 PACKAGE = str(Path(__file__).parents[1])
-HELD_WRITES = str(Path(PACKAGE) / "agent" / "held_writes.py")
+HELD_WRITES = str(Path(PACKAGE) / "agent" / "predicting" / "held_writes.py")
 TORCH = str(Path(torch.__file__).parent)
 STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 LIBRARIES = ("site-packages", "dist-packages")

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from gpudash.system.threads import joined
 from gpudash.telemetry.records import Record, SourceFailed, SourceRecovered
 from gpudash.units import format_duration
 
@@ -149,8 +150,7 @@ class Lane:
         # A thread that was never started cannot be joined.
         if self._thread.ident is None:
             return True
-        self._thread.join(max(0.0, timeout_s))
-        return not self._thread.is_alive()
+        return joined(self._thread, max(0.0, timeout_s))
 
     def set_period(self, period_s: float) -> None:
         """Reads every ``period_s`` from now on."""

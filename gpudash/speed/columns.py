@@ -72,25 +72,51 @@ class WorkColumns:
     @classmethod
     def of(cls, operations: Iterable[Operation], counts: Iterable[int]) -> WorkColumns:
         """Of ``operations``, in their order."""
-        rows = list(operations)
-        width = 6
-        return cls(
-            count=np.array(list(counts), dtype=np.float64),
-            kind=np.array([_KIND_INDEX.get(row.kind, _KIND_INDEX[UNKNOWN]) for row in rows], dtype=np.int64),
-            dtype=np.array([_DTYPE_INDEX.get(row.dtype, 0) for row in rows], dtype=np.int64),
-            rate=np.array([_rate(row) for row in rows], dtype=np.int64),
-            flops=np.array([row.flops for row in rows], dtype=np.float64),
-            bytes=np.array([row.read_bytes + row.written_bytes for row in rows], dtype=np.float64),
-            launches=np.array([row.launches for row in rows], dtype=np.float64),
-            shape=np.array(
-                [tuple(row.shape[:width]) + (1,) * (width - len(row.shape)) for row in rows], dtype=np.float64
-            ).reshape(len(rows), width),
-            backward=np.array([row.name.endswith("_backward") or row.name in _BACKWARD_PRODUCTS for row in rows], bool),
-            masked=np.array(["efficient" in row.name for row in rows], bool),
-            channels_last=np.array([row.channels_last for row in rows], bool),
-            backward_phase=np.array([row.phase == "backward" for row in rows], bool),
-            optimizer_phase=np.array([row.phase == "optimizer" for row in rows], bool),
-        )
+        table = np.array([_row(operation) for operation in operations], _ROW)
+        # Contiguous columns: every formula goes over whole columns, never over rows.
+        columns = {name: np.ascontiguousarray(table[name]) for name in _ROW.names or ()}
+        return cls(count=np.array(list(counts), dtype=np.float64), **columns)
+
+
+SIZES = 6
+"""Sizes of a shape that are kept; a shorter shape ends in ones."""
+
+_ROW = np.dtype(
+    [
+        ("kind", np.int64),
+        ("dtype", np.int64),
+        ("rate", np.int64),
+        ("flops", np.float64),
+        ("bytes", np.float64),
+        ("launches", np.float64),
+        ("shape", np.float64, (SIZES,)),
+        ("backward", np.bool_),
+        ("masked", np.bool_),
+        ("channels_last", np.bool_),
+        ("backward_phase", np.bool_),
+        ("optimizer_phase", np.bool_),
+    ]
+)
+"""The columns of `WorkColumns` but ``count``, in the order of `_row`."""
+
+
+def _row(operation: Operation) -> tuple[object, ...]:
+    sizes = tuple(operation.shape[:SIZES])
+    return (
+        _KIND_INDEX.get(operation.kind, _KIND_INDEX[UNKNOWN]),
+        _DTYPE_INDEX.get(operation.dtype, 0),
+        _rate(operation),
+        operation.flops,
+        operation.read_bytes + operation.written_bytes,
+        operation.launches,
+        sizes + (1,) * (SIZES - len(sizes)),
+        operation.name.endswith("_backward") or operation.name in _BACKWARD_PRODUCTS,
+        # Of the fused kernels of attention the memory-efficient one takes a mask.
+        "efficient" in operation.name,
+        operation.channels_last,
+        operation.phase == "backward",
+        operation.phase == "optimizer",
+    )
 
 
 RATES = (

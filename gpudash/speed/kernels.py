@@ -197,6 +197,7 @@ def _convolutions(
         by_input = _tiled(one, batch * positions, padded, channels_out * kernel, rate, card, c)
         by_weight = _tiled(one, channels_out, padded * kernel, batch * positions, rate, card, c)
         ideal = 2.0 * batch * positions * channels_in * channels_out * kernel
+        # The first layer of a model has no gradient by its input, so that half of the FLOPs tell of one product alone.
         both = columns.flops[mask] > 1.5 * ideal
         arithmetic[mask] = np.where(backward, by_weight + np.where(both, by_input, 0.0), forward_s)
     moved[mask] *= 1 + np.where(turned[mask], np.where(pointwise, c.turned_pointwise, c.turned), 0.0)
@@ -215,6 +216,7 @@ def _attention(
     share = np.where(columns.masked[mask], c.attention_masked, c.attention)
     backward = columns.backward[mask]
     share = share * np.where(backward, c.backward_attention, 1.0)
+    # Forward two products of 2 FLOPs a score and column, backward five: the scores are computed again.
     products = np.where(backward, 2.5, 1.0) * 4 * scores * padded / (peak[mask] * share)
     seconds: Floats = products + scores * c.exponential / (card.multiprocessors * card.clock_hz)
     return seconds
@@ -237,6 +239,7 @@ def _recurrent(
     )
     element = np.where(np.isin(columns.dtype[mask], HALF), 2.0, 4.0)
     matrix = rows * hidden * element
+    # A step's product is as small as its batch: reading the matrix takes longer than multiplying with it.
     step_s = np.maximum(step_s, _reading_s(matrix, matrix, card, c) / c.product_bandwidth)
     seconds: Floats = layers * (by_input_s + steps * step_s + np.where(backward, by_weight_s, 0.0))
     return seconds

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from gpudash.system.threads import joined
+
 T = TypeVar("T")
 
 
@@ -58,10 +60,7 @@ class NewestRequest(Generic[T]):
         """Wait until everything that was requested has been answered; false when the time passed first."""
         # Read once: the thread may end between two looks.
         thread = self._thread
-        if thread is None:
-            return True
-        thread.join(timeout_s)
-        return not thread.is_alive()
+        return joined(thread, timeout_s)
 
     def close(self) -> None:
         """Answer nothing more; what is being answered goes on, and `wait` waits for it."""

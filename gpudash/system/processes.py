@@ -116,7 +116,7 @@ def _address_space() -> int:
 
 
 class Conversation:
-    """A child process's end of a conversation in lines of JSON; its other end is `session.child_process`.
+    """A child process's end of a conversation in lines of JSON; its other end is `gpudash.system.child_process`.
 
     It is asked on its standard input and answers on its standard output. What any code prints from now on goes to the
     standard error, and what it reads is empty. The process ends with its standard input, whatever it is doing.

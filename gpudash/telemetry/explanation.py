@@ -389,7 +389,7 @@ def _read(kind: type, name: str, data: Mapping[str, Any]) -> object:
         return _reader(kind).validate_python(data)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
+        place = ".".join(map(str, first["loc"]))
         raise ValueError(f"This is no {name}: {place or 'the whole'}: {first['msg']}.") from None
 
 

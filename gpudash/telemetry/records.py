@@ -42,7 +42,10 @@ class Topic(enum.StrEnum):
     HOST = "host"
     IMBALANCE = "imbalance"
     INPUT = "input"
-    """How the `DataLoader` of a watched program is set; `details` hold a `gpudash.telemetry.step_parts.Loader`."""
+    """How the `DataLoader` of a watched program is set.
+
+    `details` hold a `gpudash.telemetry.results.step_parts.Loader`.
+    """
     NAN = "nan"
     NEED = "need"
     """That a program is run again to find out what it needs."""

@@ -30,7 +30,7 @@ from gpudash.telemetry.records import (
     event_from_json,
     plain,
 )
-from gpudash.telemetry.step_parts import Loader, StepParts, step_parts
+from gpudash.telemetry.results.step_parts import Loader, StepParts, step_parts
 
 MAX_NOTES = 10_000
 """Notes, epochs and warnings kept of one run: the first ones, which a later one seldom outweighs."""

@@ -26,9 +26,9 @@ from gpudash.specs import broken_entry_points
 from gpudash.system.files import resource
 from gpudash.system.garbage import collect_due
 from gpudash.system.settings import Settings, load_settings
-from gpudash.telemetry.outcome import stop_text
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.records import Warning
+from gpudash.telemetry.results.outcome import stop_text
 from gpudash.ui.colours import Palette
 from gpudash.ui.features import (
     appearance,

@@ -235,7 +235,7 @@ class Profiling:
             where = f"The trace is in {facts['trace']}."
         else:
             where = facts["trace_problem"]
-        text = " ".join(part for part in (_text(facts), facts["missing"], where) if part)
+        text = " ".join(filter(None, (_text(facts), facts["missing"], where)))
         self._note(Topic.OPERATORS, text, **facts)
 
     def _figures(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from tests.cuda_standin.conftest import Program
 
 SCRIPT = """
     import json, os, sys, time, torch, torch.distributed as dist
-    from gpudash.agent.distributed import EVERY_WITH_EVENTS, Distributed
+    from gpudash.agent.stepping.distributed import EVERY_WITH_EVENTS, Distributed
     from gpudash.agent.stepping.steps import Steps
     if "RANK" not in os.environ:
         import subprocess

@@ -13,7 +13,7 @@ from pytestqt.qtbot import QtBot
 
 from gpudash.session.watching.attaching.candidates import Candidate
 from gpudash.ui.features import run
-from gpudash.ui.features.run import LOOKING, NONE, AttachDialog
+from gpudash.ui.features.run import NONE, SEARCHING, AttachDialog
 from gpudash.units import GIB, MIB
 from tests.ui.conftest import OpenWindow
 from tests.ui.fake_session import FakeSession
@@ -137,7 +137,7 @@ def test_the_dialog_is_there_before_the_processes_are(qtbot: QtBot, asked: Asked
     qtbot.addWidget(dialog)
     dialog.show()
     dialog.poll()
-    assert dialog.table._empty.text() == LOOKING and dialog._timer.isActive()
+    assert dialog.table._empty.text() == SEARCHING and dialog._timer.isActive()
     going_on.set()
     qtbot.waitUntil(lambda: len(dialog.table.model.rows) == 2)
     dialog.reject()

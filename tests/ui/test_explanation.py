@@ -141,7 +141,7 @@ def test_under_a_cap_the_bar_ends_where_the_cap_does(qtbot: QtBot) -> None:
     session = failed(Session(), found)
     page = ExplanationPage(session.store, DARK)
     qtbot.addWidget(page)
-    page.show_explanation(found, 1.0, None, commanding=False, looking=False)
+    page.show_explanation(found, 1.0, None, commanding=False, searching=False)
     page.resize(1280, 760)
     page.show()
     page.plots.refresh(force=True)
@@ -519,12 +519,12 @@ def test_nothing_to_say_takes_no_room(row: RemediesView) -> None:
     row.show_remedies(CHANGES, NOTE)
     row.show_remedies([], "")
     assert row.isHidden()
-    row.show_remedies([], NOTE, looking=True)
+    row.show_remedies([], NOTE, searching=True)
     assert seen(row, QLabel) == ["Looking for what would have fitted…"]
 
 
 def test_what_a_search_has_found_is_shown_at_once_and_how_far_it_is(row: RemediesView) -> None:
-    row.show_remedies([], commanding=True, looking=True)
+    row.show_remedies([], commanding=True, searching=True)
     row.show_so_far(SoFar(seconds=4))
     assert seen(row, QLabel) == ["Looking for what would have fitted: following the run itself, 4 s…"]
     row.show_so_far(SoFar(CHANGES[:1], 3, predicted=True, seconds=12))

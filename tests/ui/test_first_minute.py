@@ -7,7 +7,7 @@ from PySide6.QtWidgets import QApplication, QMenu, QPushButton
 from gpudash.devices.names import simulated_gpu
 from gpudash.session.recordings.samples import sample
 from gpudash.ui.features.file import RECENT_MENU
-from gpudash.ui.features.first_minute import LOOKING, FirstMinute
+from gpudash.ui.features.first_minute import SEARCHING, FirstMinute
 from gpudash.ui.widgets.text_size import set_text_scale
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB
@@ -50,7 +50,7 @@ def test_the_simulated_gpu_is_among_what_works(window: MainWindow) -> None:
 def test_check_again_asks_the_driver_and_the_answer_takes_its_place(window: MainWindow, session: FakeSession) -> None:
     part(window, FirstMinute).strip.check.click()
     assert ("check_gpus",) in session.requested
-    assert part(window, FirstMinute).strip.text.text() == LOOKING
+    assert part(window, FirstMinute).strip.text.text() == SEARCHING
     settle(window)
     assert part(window, FirstMinute).strip.text.text().startswith(CAUSES[0])
     session.gpus = (gpu(0),)

@@ -18,7 +18,7 @@ from gpudash.specs.model_names import NamedModel, known_models
 from gpudash.telemetry.recording.facts import Facts, RunFacts
 from gpudash.ui.dashboard.first_screen.model_panel import CACHED, USUAL, ModelPanel
 from gpudash.ui.dashboard.first_screen.page import FirstScreen
-from gpudash.ui.dashboard.first_screen.program_panel import LOOKING, NONE, ProgramsPanel
+from gpudash.ui.dashboard.first_screen.program_panel import NONE, SEARCHING, ProgramsPanel
 from gpudash.ui.dashboard.first_screen.script_panel import LastScript, ScriptPanel
 from gpudash.ui.features.first_screen import Beginnings, last_scripts
 from gpudash.ui.window.main_window import MainWindow
@@ -259,7 +259,7 @@ class TestPanels:
         qtbot.addWidget(panel)
         panel.resize(360, 400)
         panel.show()
-        assert panel.none.text() == LOOKING
+        assert panel.none.text() == SEARCHING
         panel.show_programs(PROGRAMS)
         assert texts(panel.list.shown) == [
             "Watch serve.py, PID 4711, runs for 12 min, 6.00 GiB of GPU memory, seen from inside",

@@ -30,11 +30,11 @@ from gpudash.system.settings import Settings, recordings_folder
 from gpudash.telemetry.comparing import ComparedRun
 from gpudash.telemetry.explanation import explanation_from_json
 from gpudash.telemetry.records import EVENTS, Event, Note, RunStarted, Sample, event_from_json
-from gpudash.ui.compare.document import CompareDocument
 from gpudash.ui.features.run import AttachDialog
 from gpudash.ui.fleet.compare_document import FleetComparison, GpuSide
 from gpudash.ui.fleet.gpu_document import GpuDocument
 from gpudash.ui.fleet.header import Range
+from gpudash.ui.recordings.compare.document import CompareDocument
 from gpudash.ui.snapshot.document import SnapshotDocument
 from gpudash.ui.widgets.theme import apply_theme
 from gpudash.units import MIB

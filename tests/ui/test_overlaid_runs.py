@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from pytestqt.qtbot import QtBot
 
-from gpudash.session.recordings.overlaid_runs import OverlaidRuns
+from gpudash.session.recordings.comparing.overlaid_runs import OverlaidRuns
 from gpudash.telemetry.comparing import MOST_RUNS, ComparedRun, Curve
 from gpudash.telemetry.plots import LAID_OVER
 from gpudash.telemetry.recording.recorder import RecordingError
@@ -101,7 +101,7 @@ def test_a_run_that_cannot_be_read_is_said_and_the_others_are_drawn(window: Main
     dashboard = window.workspace.dashboard
     qtbot.waitUntil(lambda: "no recording" in runs.problem)
     settle(window)
-    assert dashboard.status_line.telling and runs.problem == ""
+    assert dashboard.status_line.has_message and runs.problem == ""
     plot = dashboard.plots.plot("memory")
     assert plot is not None and "A training 0" in [curve.name for curve in plot.spec.curves]
     assert runs.close()

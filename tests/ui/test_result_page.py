@@ -14,8 +14,8 @@ from PySide6.QtWidgets import QLabel, QPushButton, QWidget
 
 from gpudash.memory.predicting.prediction import Prediction
 from gpudash.telemetry.explanation import Remedy
-from gpudash.telemetry.outcome import run_figures, size_chart
 from gpudash.telemetry.records import RunEnd, RunStarted
+from gpudash.telemetry.results.outcome import run_figures, size_chart
 from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.features.palette import _runs
 from gpudash.ui.widgets.labels import WrappingLabel

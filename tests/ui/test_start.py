@@ -30,7 +30,7 @@ UNWANTED = (
     "gpudash.sources.prometheus",
     "gpudash.telemetry.comparing",
     "gpudash.telemetry.export",
-    "gpudash.ui.compare.document",
+    "gpudash.ui.recordings.compare.document",
     "gpudash.ui.stage",
     "gpudash.ui.explanation.page",
     "gpudash.ui.fleet",

@@ -36,7 +36,7 @@ EXCEPTIONS = {
     "agent/stepping/steps.py _float": ANSWER,
     "agent/stepping/steps.py _whole": ANSWER,
     "session/notifying.py run": HANDED_ON,
-    "session/watching/hearing.py hear": "`_left_out` logs it, once for each kind of message",
+    "session/watching/messages/hearing.py hear": "`_left_out` logs it, once for each kind of message",
     "simulator/device/autograd.py type_": HANDED_ON,
     "simulator/dry_run/own_code_process.py _prepare": "before there is a log: its sentence is the answer",
     "simulator/faults.py _takes": ANSWER,

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from gpudash.session.child_process import ChildProcess, Waker
+from gpudash.system.child_process import ChildProcess, Waker
 from gpudash.system.processes import end_group
 
 pytestmark = pytest.mark.process

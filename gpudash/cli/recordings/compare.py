@@ -80,7 +80,7 @@ def compare(
 
 
 def _run(text: str) -> "ComparedRun":
-    from gpudash.session.recordings.comparison_loader import load_run, split_run
+    from gpudash.session.recordings.comparing.comparison_loader import load_run, split_run
     from gpudash.telemetry.recording.recorder import RecordingError
 
     try:

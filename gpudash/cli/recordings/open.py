@@ -61,24 +61,30 @@ def open_address(
         if others or not isinstance(address, Path):
             raise RequestError("--table and --json print one trace of torch.profiler.", "Name its file alone.")
         return _print_trace(address, as_json=json)
+    if not others:
+        return _open_one(address)
     addresses = (address, *others)
     hosts = [each for each in addresses if isinstance(each, SshHost)]
     if hosts:
         if len(hosts) < len(addresses):
             raise RequestError("Machines over ssh are opened together, without files or servers.")
         return _open_machines(list(dict.fromkeys(hosts)))
-    if isinstance(address, ServerAddress) and not others:
-        return _open_fleet(address)
     if any(isinstance(each, ServerAddress) for each in addresses):
         raise RequestError("A Prometheus server is opened alone, without files or other servers.")
-    if isinstance(address, StandardInput) and not others:
-        return _open_stream()
     paths = [each for each in addresses if isinstance(each, Path)]
     if len(paths) < len(addresses):
         raise RequestError("What is piped in is opened alone, without files.")
-    if others:
-        return _open_joined(paths)
-    return _open_file(paths[0])
+    return _open_joined(paths)
+
+
+def _open_one(address: Address) -> int:
+    if isinstance(address, SshHost):
+        return _open_machines([address])
+    if isinstance(address, ServerAddress):
+        return _open_fleet(address)
+    if isinstance(address, StandardInput):
+        return _open_stream()
+    return _open_file(address)
 
 
 def _open_file(path: Path) -> int:

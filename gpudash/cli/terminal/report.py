@@ -22,11 +22,11 @@ from gpudash.memory.watching.watch import run_left
 from gpudash.session import Session
 from gpudash.specs import ComparisonSpec
 from gpudash.telemetry.explanation import explanation_from_json
-from gpudash.telemetry.outcome import STAGE_COLUMNS, outcome_rows, stage_cells
 from gpudash.telemetry.ranks.rows import FIGURES, rank_sentences
 from gpudash.telemetry.records import OF_LOSS, Note, Topic
+from gpudash.telemetry.results.outcome import STAGE_COLUMNS, outcome_rows, stage_cells
+from gpudash.telemetry.results.step_parts import shares_line
 from gpudash.telemetry.runs import RunView, item_of, whose_peak
-from gpudash.telemetry.step_parts import shares_line
 from gpudash.units import (
     format_bytes,
     format_change,

@@ -347,7 +347,15 @@ class CachingAllocator:
     def _refusal(self, size: int, requested: int, home: FreeList) -> AllocationRefused:
         heap = self._heap
         everything = heap.statistics.all
-        private = [b for b in self._blocks.values() if b.home.pool.private is not None and b.state != UNMAPPED]
+        # Other pools cannot use what lies idle in a private one, as of a CUDA graph: the message names it apart.
+        private_reserved = 0
+        private_idle = 0
+        for block in self._blocks.values():
+            if block.home.pool.private is None or block.state == UNMAPPED:
+                continue
+            private_reserved += block.size
+            if block.state == FREE:
+                private_idle += block.size
         return AllocationRefused(
             requested=requested,
             size=size,
@@ -357,8 +365,8 @@ class CachingAllocator:
             allowed=heap.allowed,
             allocated=everything.size,
             reserved=heap.reserved,
-            private_reserved=sum(block.size for block in private),
-            private_idle=sum(block.size for block in private if block.state == FREE),
+            private_reserved=private_reserved,
+            private_idle=private_idle,
             pending=everything.waiting_size,
             stream=home.stream,
         )

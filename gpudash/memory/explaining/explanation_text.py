@@ -132,7 +132,7 @@ def _facts(remedy: Remedy, failed: bool) -> list[str]:
     source = NOT_TRIED
     if remedy.verified_by:
         source = f"by {remedy.verified_by}"
-    return [", ".join(word for word in (peak, source) if word), price(remedy), remedy.flags]
+    return [", ".join(filter(None, (peak, source))), price(remedy), remedy.flags]
 
 
 def part_name(part: Part) -> str:

@@ -35,8 +35,8 @@ MOST_EVENTS = 300_000
 SETTINGS = (EXPANDABLE, "max_split_size_mb:128", "max_split_size_mb:512", "roundup_power2_divisions:8")
 """Settings of the allocator that are tried on a snapshot's trace."""
 
-WORTH_TELLING = 0.02
-WORTH_TELLING_BYTES = 20 * MIB
+NOTABLE = 0.02
+NOTABLE_BYTES = 20 * MIB
 """Part of what was reserved at most, and bytes, that a setting has to save to be told where nothing had failed."""
 
 SHARE_OF_ACTIVATIONS = 0.3
@@ -170,7 +170,7 @@ def setting_remedies(
         reserved: bytes, at most, without the setting.
         ends_refused: whether the trace ends with the refused request.
     """
-    least_saved = max(WORTH_TELLING_BYTES, WORTH_TELLING * reserved)
+    least_saved = max(NOTABLE_BYTES, NOTABLE * reserved)
     for text in SETTINGS:
         ran = replay(capacity, AllocatorSettings.parse(text))
         # where nothing had failed there is nothing to pass: the setting must save enough to be worth telling

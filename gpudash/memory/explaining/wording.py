@@ -135,7 +135,7 @@ def place_of(where: Where) -> str:
     parts = [f"step {where.step}" if where.step else "", where.phase or where.stage, innermost(where.module)]
     if where.file is not None:
         parts.append(f"{short(where.file)}:{where.line}")
-    return ", ".join(word for word in parts if word)
+    return ", ".join(filter(None, parts))
 
 
 def innermost(module: str) -> str:
@@ -238,7 +238,7 @@ def process_text(process: Part) -> str:
     if process.command:
         return f"A process that this program started, {process.command} (pid {process.pid}),"
     known = [f"pid {process.pid}" if process.pid is not None else "", f"user {process.user}" if process.user else ""]
-    details = ", ".join(word for word in known if word)
+    details = ", ".join(filter(None, known))
     name = process.name or "another process"
     text = name
     if details:

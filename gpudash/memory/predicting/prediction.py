@@ -33,7 +33,7 @@ AFTER_RELEASE = "fits only after releasing its cache"
 
 
 @dataclass(frozen=True)
-class WayOut:
+class AlternativeText:
     """A change of the run in words.
 
     Attributes:
@@ -271,7 +271,7 @@ class Prediction:
         return ""
 
     @property
-    def remedies(self) -> tuple[WayOut, ...]:
+    def remedies(self) -> tuple[AlternativeText, ...]:
         """The changes that were predicted beside it, in their order."""
         return tuple(self._alternative(alternative) for alternative in self.estimate.alternatives)
 
@@ -390,8 +390,10 @@ class Prediction:
         """All parts of a bar together: what is needed, as far as it is known."""
         return sum(size for _name, size in self.segments)
 
-    def _alternative(self, way: Alternative) -> WayOut:
-        return WayOut(way, change_text(way), self._needs_of(way), fit_text(way.fits), _spare_text(way), price(way))
+    def _alternative(self, way: Alternative) -> AlternativeText:
+        return AlternativeText(
+            way, change_text(way), self._needs_of(way), fit_text(way.fits), _spare_text(way), price(way)
+        )
 
     def _needs_of(self, way: Alternative) -> str:
         need, free = way.needed_bytes, way.free_bytes

@@ -146,4 +146,4 @@ def _rank(rank: int, found: Estimate) -> RankEstimate:
 
 
 def _joined(*parts: str) -> str:
-    return "; ".join(part for part in parts if part)
+    return "; ".join(filter(None, parts))

@@ -94,7 +94,7 @@ def engine(requested: str, *, plain: bool) -> ServerEngine:
     parts = version.removeprefix("v").split(".")
     if not all(part.isascii() and part.isdecimal() and len(part) < 6 for part in parts[:2]):
         raise ValueError(f"--engine {requested!r}: {version!r} is no version. {FORM}")
-    numbers = tuple(int(part) for part in parts[:2])
+    numbers = tuple(map(int, parts[:2]))
     return next(row for row in reversed(known) if row.since <= numbers)
 
 
@@ -107,8 +107,8 @@ def _engines() -> tuple[ServerEngine, ...]:
 
 
 def _since(row: dict[str, Any]) -> tuple[int, ...]:
-    return tuple(int(part) for part in row["since"].split("."))
+    return tuple(map(int, row["since"].split(".")))
 
 
 def _dotted(numbers: tuple[int, ...]) -> str:
-    return ".".join(str(number) for number in numbers)
+    return ".".join(map(str, numbers))

@@ -449,12 +449,16 @@ def _is_number(history: History, value: int | None) -> bool:
     return value is not None and bool(history.lives.requested[value] <= NUMBER_BYTES)
 
 
+def _sites_of(history: History, growing: Sequence[Growth]) -> NDArray[np.bool_]:
+    """Whether each site of the history lies on one of these lines."""
+    lines = {(growth.file, growth.line) for growth in growing}
+    return np.array([frame[:2] in lines for frame in history.sites.frames], bool)
+
+
 def _one_step(history: History, moment: int, growing: Sequence[Growth]) -> Ints:
     """Lives that the newest complete step has left behind on these lines, the oldest first."""
-    lines = {(growth.file, growth.line) for growth in growing}
-    on_them = np.array([frame[:2] in lines for frame in history.sites.frames], bool)
     alive: Ints = history.alive(moment)
-    alive = alive[on_them[history.site_of(alive)]]
+    alive = alive[_sites_of(history, growing)[history.site_of(alive)]]
     steps: Ints = history.step_of(history.lives.born[alive])
     # the present step may not have come to what it keeps
     complete = steps[(steps > 0) & (steps < history.step_at(moment))]
@@ -670,8 +674,7 @@ def without_kept(
 
 def _kept(history: History, growing: Sequence[Growth]) -> Ints:
     """Lives that the lines allocated within a step."""
-    lines = {(growth.file, growth.line) for growth in growing}
-    sites = np.array([frame[:2] in lines for frame in history.sites.frames], bool)
+    sites = _sites_of(history, growing)
     lives = history.lives
     return np.flatnonzero(sites[history.sites.of_stack[lives.stack]] & (lives.born >= 0))
 

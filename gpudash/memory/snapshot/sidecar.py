@@ -11,7 +11,6 @@ from gpudash.memory.explaining.memory_state import MemoryState, RefusedRequest
 from gpudash.memory.explaining.patches import with_patches
 from gpudash.memory.explaining.remedies import REPLAY, ordered, without_others
 from gpudash.memory.explaining.whole_need import need_on_card, with_reruns_of
-from gpudash.memory.snapshot.causes.children import ended_before
 from gpudash.memory.snapshot.command_line import UNKNOWN_COMMAND, ProgramCommand
 from gpudash.memory.snapshot.explaining import (
     ENDS_HERE,
@@ -25,7 +24,7 @@ from gpudash.memory.snapshot.history.history import History
 from gpudash.memory.snapshot.history.model import DeviceSnapshot, Snapshot
 from gpudash.memory.snapshot.replay.rest_of_step import what_if_of
 from gpudash.memory.snapshot.replay.what_if import WhatIf
-from gpudash.memory.snapshot.source_edits import SourceFile
+from gpudash.memory.snapshot.source_edits import SourceFile, ended_before
 from gpudash.telemetry.explanation import Explanation, Remedy
 
 WATCH_LARGER = "On a larger simulated GPU, such as --simulate 24GiB, the same command measures it."

@@ -38,6 +38,10 @@ class Splice:
     text: str
 
 
+WAITS = {"Popen": "communicate", "Process": "join"}
+"""By what it is started (subprocess, multiprocessing): the method that waits for its end."""
+
+
 class SourceFile:
     """A file of the program.
 
@@ -147,14 +151,23 @@ class SourceFile:
         return changed
 
 
-def enclosing(path: Sequence[ast.AST], kind: type[ast.AST] | tuple[type[ast.AST], ...]) -> ast.AST | None:
-    """The innermost node of a kind, of those that hold a statement within its function."""
-    for node in reversed(path[:-1]):
-        if isinstance(node, kind):
-            return node
-        if isinstance(node, Function | ast.ClassDef):
-            return None
-    return None
+def ended_before(file: SourceFile, line: int) -> str:
+    """A diff with which the program waits for a process it has started before it comes to a line.
+
+    It is "" where the file does not show a single one.
+    """
+    found = [
+        (node.targets[0].id, method_of(node.value))
+        for node in file.nodes()
+        if isinstance(node, ast.Assign) and node.lineno < line and len(node.targets) == 1
+        if isinstance(node.targets[0], ast.Name) and method_of(node.value) in WAITS
+    ]
+    statement = file.statement(line)
+    if len(found) != 1 or statement is None:
+        return ""
+    name, kind = found[0]
+    first = statement.lineno
+    return file.patch({first: (f"{file.indent(first)}{name}.{WAITS[kind]}()", file.lines[first - 1])})
 
 
 def method_of(node: ast.AST) -> str:

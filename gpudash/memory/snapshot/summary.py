@@ -200,7 +200,7 @@ def _device(study: DeviceStudy) -> dict[str, Any]:
         "peak_event": history.peak if recorded else None,
         "unrecorded_slack_bytes": history.unrecorded_slack,
         "final_allocated_bytes": allocated if device.stated_allocated is None else device.stated_allocated,
-        "final_reserved_bytes": sum(segment.total_size for segment in device.segments),
+        "final_reserved_bytes": device.reserved_bytes,
         "segments": len(device.segments),
         "duration_s": float(history.time_us[-1] - history.time_us[0]) / 1e6 if timed else None,
         "steps": len(history.steps),

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from gpudash.session.child_process import ChildProcess
+from gpudash.system.child_process import ChildProcess
 from gpudash.system.processes import TORCH_IMPORT_S
 from gpudash.workloads.lines.trace import ENDED, LineFailure, LinesTrace
 

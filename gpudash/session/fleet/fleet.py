@@ -21,6 +21,7 @@ from gpudash.sources.prometheus.client import (
 )
 from gpudash.sources.prometheus.names import EXPORTERS, names
 from gpudash.system.settings import Settings, load_settings
+from gpudash.system.threads import joined
 from gpudash.telemetry.fleet_gpu import FleetGpu
 from gpudash.telemetry.metrics import SPOKEN
 from gpudash.telemetry.records import Warning
@@ -104,8 +105,7 @@ class Fleet(AnyFleet):
         if thread is None:
             self._client.drop()
             return True
-        thread.join(JOIN_S)
-        return not thread.is_alive()
+        return joined(thread, JOIN_S)
 
     @property
     def problem(self) -> str | None:

@@ -15,9 +15,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from gpudash.memory.predicting.estimate import CardEstimate, Estimate, Target
 from gpudash.memory.serving.on_card import ServerOnCard
-from gpudash.session.child_process import ChildProcess, Waker
 from gpudash.session.predicting.step_times import times_on
 from gpudash.speed.work import StepWork
+from gpudash.system.child_process import ChildProcess, Waker
 from gpudash.system.processes import TORCH_IMPORT_S
 
 if TYPE_CHECKING:

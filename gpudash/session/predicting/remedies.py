@@ -33,8 +33,8 @@ AFTER_THE_CONTEXT: tuple[PartKind, ...] = ("context", "unattributed", "category"
 
 UNKNOWN = "The workload {workload} is not known here with these fields, so no change of it could be tried."
 
-LOOKING = "Looking for what would have fitted"
-LOOKING_ON = "Looking further for what would have fitted"
+SEARCHING = "Looking for what would have fitted"
+STILL_SEARCHING = "Looking further for what would have fitted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class SoFar:
             stage = "trying the first change"
         else:
             stage = f"{self.tried} change{'s' * (self.tried != 1)} tried"
-        return f"{LOOKING_ON if self.found else LOOKING}: {stage}, {self.seconds} s…"
+        return f"{STILL_SEARCHING if self.found else SEARCHING}: {stage}, {self.seconds} s…"
 
 
 class Remedies:
@@ -263,7 +263,7 @@ class _Search:
                 estimate = answer.estimate
             # Only with each new change: judging all of them takes longer than a turn.
             if estimate is not None and (not self._known.predicted or len(estimate.alternatives) > self._known.tried):
-                found = self._with(estimate, LOOKING).remedies
+                found = self._with(estimate, SEARCHING).remedies
                 self._known = SoFar(found, len(estimate.alternatives), predicted=True)
         return answer
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gpudash.session.recordings.replay import origin
-from gpudash.session.watching.ranks import ranks_text
+from gpudash.session.watching.messages.ranks import ranks_text
 from gpudash.system.files import PrivateFolder, runtime_folder
 from gpudash.telemetry.ranks import RankFindings, RankMemory, Ranks, RankStep, findings
 from gpudash.telemetry.recording.reading import Recording, RunRow, open_recording

@@ -23,6 +23,7 @@ from gpudash.system.files import make_private_folder, written_whole
 from gpudash.system.folders import data_folder
 from gpudash.system.foreign_files import read_regular
 from gpudash.system.settings import recordings_folder
+from gpudash.system.threads import joined
 from gpudash.telemetry.recording.facts import (
     PEAK_S,
     Facts,
@@ -243,8 +244,7 @@ class LibraryWatcher:
         with self._condition:
             self._closed = True
             self._condition.notify()
-        self._thread.join(JOIN_S)
-        return not self._thread.is_alive()
+        return joined(self._thread, JOIN_S)
 
     def _locked(self, path: Path) -> bool:
         """Whether the recording is locked, as far as it has been read; else it is opened."""

@@ -17,6 +17,7 @@ from typing import IO, Any
 
 from gpudash.session.recordings.loading import Progress, take_links
 from gpudash.session.recordings.replay import Replay, origin
+from gpudash.system.threads import joined
 from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.recording import schema
 from gpudash.telemetry.recording.reading import LONGEST_S, KnownDevices
@@ -93,8 +94,7 @@ class OpenedRecording:
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the thread; false when it did not end in time."""
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        return joined(self._thread, timeout_s)
 
     def _on_progress(self, part: float) -> None:
         self.part = part

@@ -21,6 +21,7 @@ from gpudash.session.watching.output.log import OutputLine, OutputLog
 from gpudash.system.files import written_whole
 from gpudash.system.foreign_files import copy_regular
 from gpudash.system.settings import Settings
+from gpudash.system.threads import joined
 from gpudash.telemetry.readings import NEVER_READ
 from gpudash.telemetry.recording.backend import RecordingBackend
 from gpudash.telemetry.recording.facts import run_title, wall_clock_s
@@ -47,7 +48,7 @@ class Replay:
     Reading takes up to a second or two, so that it belongs in a thread. Close it when it is done with.
 
     Args:
-        recording: the file.
+        path: the file.
         progress: called now and then, on the thread that reads, with the part that has been read, from 0 to 1.
 
     Raises:
@@ -62,36 +63,36 @@ class Replay:
     running = False
     gpus: tuple[Gpu, ...] = ()
 
-    def __init__(self, recording: Path, progress: Progress = lambda _part: None) -> None:
-        self.recording = recording
+    def __init__(self, path: Path, progress: Progress = lambda _part: None) -> None:
+        self.recording = path
         self.settings = Settings()
         self.output = OutputLog()
         self._snapshots: SnapshotRequests | None = None
         self._following: Following | None = None
         # Asked before it is read: one that ends in between is followed all the same, and its last rows are taken.
-        written = being_written(recording)
-        self._backend = RecordingBackend(recording, lambda: self.following)
-        opened = self._backend.opened
-        assert opened is not None
+        written = being_written(path)
+        self._backend = RecordingBackend(path, lambda: self.following)
+        recording = self._backend.recording
+        assert recording is not None
         try:
-            self.began_wall_s = origin(opened.meta.get("wall_clock_origin"), recording)
-            self._meta = dict(opened.meta)
-            self._product = opened.meta.get("host_product", "CPU")
-            self.host_capacity_source = opened.meta.get("host_capacity_source", "RAM")
-            loaded = load(self._backend, opened, progress, growing=written)
+            self.began_wall_s = origin(recording.meta.get("wall_clock_origin"), path)
+            self._meta = dict(recording.meta)
+            self._product = recording.meta.get("host_product", "CPU")
+            self.host_capacity_source = recording.meta.get("host_capacity_source", "RAM")
+            loaded = load(self._backend, recording, progress, growing=written)
         except BaseException:
-            opened.close()
+            recording.close()
             raise
         self._first_s = loaded.first_s
         self._odd = loaded.odd
-        self._backend.note(*opened.notices)
+        self._backend.note(*recording.notices)
         self.store = loaded.store
         self._snapshots = SnapshotRequests(self.began_wall_s, self._device_of)
         self._news(loaded.news)
         if written:
             # Kept open, the file could not be left tidy by its writer.
             self._backend.release()
-            self._following = Following(recording, loaded.rows, self._take)
+            self._following = Following(path, loaded.rows, self._take)
 
     @property
     def extent_s(self) -> tuple[float, float]:
@@ -235,9 +236,9 @@ class Replay:
         Raises:
             RecordingError: when the target is the recording itself or cannot be written.
         """
-        opened = self._backend.opened
-        if opened is None or opened.source != self.recording:
-            copy_recording(self.recording if opened is None else opened.source, target)
+        recording = self._backend.recording
+        if recording is None or recording.source != self.recording:
+            copy_recording(self.recording if recording is None else recording.source, target)
             return
         if target.resolve() == self.recording.resolve():
             raise RecordingError(f"{target} is the recording itself; choose another name")
@@ -305,8 +306,7 @@ class Following:
     def close(self, timeout_s: float = 2.0) -> bool:
         """End the thread; false when it did not end in time."""
         self._stop.set()
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        return joined(self._thread, timeout_s)
 
     def _follow(self) -> None:
         try:

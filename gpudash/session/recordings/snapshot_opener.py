@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from gpudash.memory.snapshot.history.model import Snapshot, SnapshotError
 from gpudash.memory.snapshot.reading.source import ReadLimits, name_of
 from gpudash.memory.snapshot.reading.stored import load
-from gpudash.session.child_process import ChildProcess, Waker
+from gpudash.system.child_process import ChildProcess, Waker
 from gpudash.system.files import PrivateFolder
+from gpudash.system.threads import joined
 
 if TYPE_CHECKING:
     from gpudash.memory.snapshot.replay.what_if import WhatIfAnswer
@@ -152,10 +153,7 @@ class OpenedSnapshot:
                 self._refusal = f"{self._name} was closed{when}."
             self._changed.notify_all()
             self._rouse()
-        if self._thread is None:
-            return True
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        return joined(self._thread, timeout_s)
 
     def _rouse(self) -> None:
         if self._waker is not None:

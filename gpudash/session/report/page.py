@@ -33,7 +33,6 @@ from gpudash.session.report.drawing import figure, predicted, read
 from gpudash.specs import workloads
 from gpudash.telemetry.explanation import Explanation
 from gpudash.telemetry.export.writing import OnProgress, atomically
-from gpudash.telemetry.outcome import STAGE_COLUMNS, outcome_rows, predicted_step, stage_cells
 from gpudash.telemetry.plots import (
     CurveSpec,
     PlotSpec,
@@ -51,6 +50,7 @@ from gpudash.telemetry.ranks.rows import FIGURES, parameters_text, places_of
 from gpudash.telemetry.recording.facts import RunText, run_text, run_title, standing_marks
 from gpudash.telemetry.recording.reading import open_recording
 from gpudash.telemetry.records import OF_LOSS, Marker, Note, Warning
+from gpudash.telemetry.results.outcome import STAGE_COLUMNS, outcome_rows, predicted_step, stage_cells
 from gpudash.telemetry.runs import WATCH, RunView, item_of, whose_peak
 from gpudash.telemetry.store import Store
 from gpudash.units import (

@@ -36,8 +36,8 @@ from gpudash.session.recordings.report_folder import (
 )
 from gpudash.session.watching.ending import REPORTED
 from gpudash.session.watching.memory import WatchedMemory
+from gpudash.session.watching.messages.program_news import COUNTED, ProgramNews
 from gpudash.session.watching.output.log import OutputLog
-from gpudash.session.watching.program_news import COUNTED, ProgramNews
 from gpudash.session.watching.wiring import Wiring
 from gpudash.system.files import PrivateFolder, make_private_folder, written_whole
 from gpudash.system.foreign_files import source_line

@@ -82,7 +82,7 @@ class WatchRequest:
         """The request that a run's spec was made of, as far as it tells; of a spec of something else an empty one."""
         environment = spec.get("environment") or {}
         return cls(
-            command=tuple(str(word) for word in spec.get("command") or ()),
+            command=tuple(map(str, spec.get("command") or ())),
             folder=Path(str(spec["folder"])) if spec.get("folder") else None,
             environment={str(name): str(value) for name, value in environment.items()},
             simulate=tuple(card for one in spec.get("simulate") or () if (card := read_card(one)) is not None),

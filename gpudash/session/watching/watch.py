@@ -24,7 +24,8 @@ from gpudash.memory.predicting.estimate import Target
 from gpudash.session.predicting.estimates import architecture_of
 from gpudash.session.watching.edited_copy import EditedCopy
 from gpudash.session.watching.ending import EndedRun, ending_of
-from gpudash.session.watching.hearing import LAST_MESSAGES_S, TICK_S, Hearing
+from gpudash.session.watching.messages.hearing import LAST_MESSAGES_S, TICK_S, Hearing
+from gpudash.session.watching.messages.program_news import COUNTED
 from gpudash.session.watching.need.failed_run import FailedRun
 from gpudash.session.watching.need.finding import NeedSearch
 from gpudash.session.watching.need.numberless_run import FullCard
@@ -43,10 +44,10 @@ from gpudash.session.watching.program import (
     runs,
     stop_text,
 )
-from gpudash.session.watching.program_news import COUNTED
 from gpudash.session.watching.request import WatchRequest, check_request, program_name, python_with_torch, script_of
 from gpudash.session.watching.wiring import Wiring
 from gpudash.simulator.device.process_table import VARIABLE, ProcessTable
+from gpudash.system.threads import joined
 from gpudash.telemetry.explanation import Explanation
 from gpudash.telemetry.records import Level, Note, RunEnd, RunStarted, Topic, Warning
 
@@ -203,8 +204,7 @@ class Watching:
         if self._need_search is not None:
             self._need_search.leave()
         self._reports.give_up()
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        return joined(self._thread, timeout_s)
 
     def _watch(self) -> None:
         try:
@@ -508,7 +508,7 @@ class Watching:
             **({} if self._copy is None else self._copy.environment),
             "GPUDASH_SOCKET": str(self._hearing.path),
             "GPUDASH_AGENT": json.dumps(agent),
-            "PYTHONPATH": os.pathsep.join(part for part in path if part),
+            "PYTHONPATH": os.pathsep.join(filter(None, path)),
         }
 
     def _is_due(self, what: str, period_s: float) -> bool:

@@ -345,7 +345,7 @@ class MemoryHistory:
 
 def _expect(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
     if value not in allowed:
-        known = ", ".join(repr(one) for one in allowed)
+        known = ", ".join(map(repr, allowed))
         raise ValueError(f"{name} of a memory history must be one of {known}, not {value!r}.")
 
 

@@ -81,7 +81,7 @@ def _prepare():
         import torch
     except Exception as error:
         return f"torch cannot be imported by {sys.executable} ({type(error).__name__}: {error})."
-    version = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    version = tuple(map(int, torch.__version__.split(".")[:2]))
     if version < OLDEST_TORCH:
         least = ".".join(map(str, OLDEST_TORCH))
         return "{} has torch {}; {} or newer is needed.".format(sys.executable, torch.__version__, least)

@@ -207,7 +207,7 @@ def _bitsandbytes_version() -> tuple[int, ...]:
         found = re.findall(r"\d+", metadata.version("bitsandbytes"))
     except metadata.PackageNotFoundError:
         return FUSED_SINCE
-    return tuple(int(part) for part in found[:2])
+    return tuple(map(int, found[:2]))
 
 
 def parameter_count(model: nn.Module) -> int:

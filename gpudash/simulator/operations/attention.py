@@ -151,6 +151,14 @@ class _Kernel:
     def _like(self, tensor: torch.Tensor) -> torch.Tensor:
         return self._engine.like(tensor)
 
+    def _like_all(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
+        return [self._like(tensor) for tensor in tensors]
+
+    def _like_bias(self, bias: torch.Tensor | None) -> torch.Tensor | None:
+        if bias is None:
+            return None
+        return self._like(bias)
+
     def _take(self, size: Sequence[int], dtype: torch.dtype, near: torch.Tensor) -> torch.Tensor:
         return self._engine.empty(size, dtype, near.device.index, None)
 
@@ -162,6 +170,12 @@ class _Kernel:
     def _write(self, target: torch.Tensor, numbers: torch.Tensor | None) -> None:
         if self._engine.computes and numbers is not None:
             self._like(target).copy_(numbers)
+
+    def _write_all(self, targets: Sequence[torch.Tensor | None], made: Sequence[torch.Tensor | None]) -> None:
+        """Write each gradient into its room, which is ``None`` for one that nobody wants."""
+        for target, numbers in zip(targets, made):
+            if target is not None:
+                self._write(target, numbers)
 
     def _seed(self, dropout: float) -> int:
         if dropout and self._engine.computes:
@@ -249,14 +263,13 @@ class Flash(_Kernel):
         if key.shape[1] != heads:
             expanded = (batch, key.shape[2], heads, width)
             scratch += [self._take(expanded, key.dtype, query), self._take(expanded, key.dtype, query)]
-        grad, inner, keys, values = (self._like(tensor) for tensor in (grad_out, query, key, value))
+        grad, inner, keys, values = self._like_all(grad_out, query, key, value)
         made = _gradients(grad, inner, keys, values, None, self._like(out), self._like(logsumexp), how)
         # one by one, and the last one first, as C++ ends the lives of local variables
         while scratch:
             scratch.pop()
         del copies
-        for target, numbers in zip(grads, made):
-            self._write(target, numbers)
+        self._write_all(grads, made)
         return tuple(grads)
 
     def _splits(self, query: torch.Tensor, key: torch.Tensor) -> int:
@@ -311,10 +324,7 @@ class Cudnn(_Kernel):
         if compute_log_sumexp:
             size = (*query.shape[:3], 1)
         sums = self._take(size, torch.float32, query)
-        bias = None
-        if attn_bias is not None:
-            bias = self._like(attn_bias)
-        made = _attended(self._like(query), self._like(key), self._like(value), bias, how)
+        made = _attended(self._like(query), self._like(key), self._like(value), self._like_bias(attn_bias), how)
         self._write(result, made[0])
         if compute_log_sumexp and self._engine.computes:
             self._write(sums, made[1].unsqueeze(-1))
@@ -351,14 +361,11 @@ class Cudnn(_Kernel):
         how = _Attention(dropout_p, is_causal, _scale(scale, width), seed)
         grads = [torch.empty_like(tensor) for tensor in (query, key, value)]
         scratch = self._take((batch, heads, length, width + 1), torch.float32, query)
-        grad, inner, keys, values = (self._like(tensor) for tensor in (grad_out, query, key, value))
-        bias = None
-        if attn_bias is not None:
-            bias = self._like(attn_bias)
+        grad, inner, keys, values = self._like_all(grad_out, query, key, value)
+        bias = self._like_bias(attn_bias)
         sums = self._like(logsumexp).squeeze(-1)
         made = _gradients(grad, inner, keys, values, bias, self._like(out), sums, how)
-        for target, numbers in zip(grads, made):
-            self._write(target, numbers)
+        self._write_all(grads, made)
         del scratch
         return tuple(grads)
 
@@ -404,10 +411,7 @@ class Efficient(_Kernel):
         gathered = None
         if query.dtype in HALVES and value.shape[3] > WIDEST_IN_REGISTERS:
             gathered = self._take((batch, length, heads, value.shape[3]), torch.float32, query)
-        bias = None
-        if attn_bias is not None:
-            bias = self._like(attn_bias)
-        made = _attended(self._like(query), self._like(key), self._like(value), bias, how)
+        made = _attended(self._like(query), self._like(key), self._like(value), self._like_bias(attn_bias), how)
         del gathered
         self._write(result, made[0])
         if rows:
@@ -452,15 +456,11 @@ class Efficient(_Kernel):
             scratch.pop(0)
         del widened
         del copied
-        grad, inner, keys, values = (self._like(tensor) for tensor in (grad_out, query, key, value))
-        bias = None
-        if attn_bias is not None:
-            bias = self._like(attn_bias)
+        grad, inner, keys, values = self._like_all(grad_out, query, key, value)
+        bias = self._like_bias(attn_bias)
         sums = self._like(logsumexp)[..., :length]
         made = _gradients(grad, inner, keys, values, bias, self._like(out), sums, how, wants_bias)
-        for target, numbers in zip(grads, made):
-            if target is not None:
-                self._write(target, numbers)
+        self._write_all(grads, made)
         return tuple(grads)
 
     def _widened(self, tensor: torch.Tensor, query: torch.Tensor) -> torch.Tensor | None:

@@ -23,7 +23,7 @@ Judgement = Literal["better", "worse"]
 Direction = Literal["lower", "higher"]
 
 
-TELLING_SHARE = 0.05
+NOTABLE_SHARE = 0.05
 """Share of the larger figure from which on a difference would matter, so that one within the noise is not "same" but
 too noisy to tell: chosen, above the few per cent that equal runs differ by (`noise.TIME_SHARE` of each)."""
 
@@ -118,8 +118,8 @@ class FigureDifference:
             if self.difference > 0:
                 return "more"
             return "less"
-        telling = TELLING_SHARE * max(abs(self.a.value), abs(self.b.value))
-        if abs(self.difference) > telling:
+        least = NOTABLE_SHARE * max(abs(self.a.value), abs(self.b.value))
+        if abs(self.difference) > least:
             return "unclear"
         return "same"
 

@@ -61,7 +61,7 @@ class RecordingBackend:
         RecordingError: one sentence, when it cannot be read.
 
     Attributes:
-        opened: the recording; ``None`` while it is being written.
+        recording: what is read; ``None`` while it is being written.
         rows: up to which each table is read into the store: at once, or piece by piece while it is followed.
         notices: what could not be read, a sentence each.
         keys: see `StoreBackend.keys`.
@@ -70,7 +70,7 @@ class RecordingBackend:
     thinned = False
 
     def __init__(self, path: Path, growing: Callable[[], bool]) -> None:
-        self.opened: Recording | None = open_recording(path)
+        self.recording: Recording | None = open_recording(path)
         self.rows: Rows = {}
         self.notices: list[str] = []
         self.keys: Collection[Key] = ()
@@ -132,9 +132,9 @@ class RecordingBackend:
     def reading(self) -> Iterator[Recording]:
         """The recording, open."""
         self._reopen()
-        if self.opened is not None:
-            yield self.opened
-            self.note(*self.opened.notices)
+        if self.recording is not None:
+            yield self.recording
+            self.note(*self.recording.notices)
             return
         with open_recording(self._path) as opened:
             yield opened
@@ -144,7 +144,7 @@ class RecordingBackend:
         """The recording, open for a thread of its own."""
         self._reopen()
         # A connection of its own: queries of another thread would otherwise wait for this one.
-        with open_recording(self._path) if self.opened is None else self.opened.another() as opened:
+        with open_recording(self._path) if self.recording is None else self.recording.another() as opened:
             yield opened
 
     def note(self, *sentences: str) -> None:
@@ -153,7 +153,7 @@ class RecordingBackend:
 
     def release(self) -> None:
         """Close the file, until the one who writes it has ended."""
-        opened, self.opened = self.opened, None
+        opened, self.recording = self.recording, None
         if opened is not None:
             opened.close()
 
@@ -171,7 +171,7 @@ class RecordingBackend:
         with self._seeking, store.lock:
             if ended:
                 self.release()
-            self.opened = None
+            self.recording = None
         return ended
 
     def _sharpen(self, store: Store, span: Span) -> bool:
@@ -204,8 +204,8 @@ class RecordingBackend:
     def _reopen(self) -> None:
         """Keep the recording open once its writer has ended."""
         with self._opening:
-            if self.opened is None and not self._closed and not self._growing():
-                self.opened = open_recording(self._path)
+            if self.recording is None and not self._closed and not self._growing():
+                self.recording = open_recording(self._path)
 
 
 def read_instant(recording: Recording, rows: Rows, time_s: float, links: Mapping[str, str]) -> Instant:

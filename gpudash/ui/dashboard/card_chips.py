@@ -148,7 +148,7 @@ class ChipContent:
     def sentence(self) -> str:
         """All of it."""
         parts = [self.text.sentence, f"{format_bytes(self.used)} in use" if self.used else ""]
-        return "; ".join(part for part in parts if part) or "nothing is asked of it"
+        return "; ".join(filter(None, parts)) or "nothing is asked of it"
 
 
 class CardChip(QAbstractButton):

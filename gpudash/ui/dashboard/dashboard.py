@@ -34,9 +34,9 @@ from gpudash.session.predicting.deviations import Deviation
 from gpudash.session.recordings.run_names import given_name, process_text
 from gpudash.session.source import DashboardSource
 from gpudash.telemetry.explanation import Remedy
-from gpudash.telemetry.outcome import ended_badly, has_verdict, is_put_forward
 from gpudash.telemetry.plots import CurveSpec, PlotSpec, memory_plot, plots_for, run_in_view
 from gpudash.telemetry.records import Event, Note, RemediesFound, RunEnd, RunStarted, Table, Topic
+from gpudash.telemetry.results.outcome import ended_badly, has_verdict, is_put_forward
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.banner import Banner
@@ -60,7 +60,7 @@ from gpudash.ui.widgets.layouts import in_column, in_halves, in_row
 from gpudash.ui.widgets.text_size import scaled
 
 if TYPE_CHECKING:
-    from gpudash.session.recordings.overlaid_runs import OverlaidRuns
+    from gpudash.session.recordings.comparing.overlaid_runs import OverlaidRuns
 
 TITLE = "gpudash"
 """Of the window, while no document is in front."""

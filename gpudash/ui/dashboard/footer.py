@@ -34,7 +34,7 @@ class Footer(QWidget):
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
         in_column(status_line, parent=self, margins=(0, 0, 0, 0))
-        status_line.telling_changed.connect(self._place)
+        status_line.message_changed.connect(self._place)
         status_line.installEventFilter(self)
         self._bare = False
         self.setFixedHeight(scaled(HEIGHT_PX))
@@ -80,7 +80,7 @@ class Footer(QWidget):
             height = max(scaled(HEIGHT_PX), strip.heightForWidth(self.width()))
             strip.setGeometry(QRect(self.x(), self.geometry().bottom() + 1 - height, self.width(), height))
             strip.raise_()
-        if shown and self._line.telling:
+        if shown and self._line.has_message:
             buttons = (button for button in shown[0].findChildren(QPushButton) if button.isVisibleTo(shown[0]))
             room = min((button.mapTo(shown[0], QPoint()).x() for button in buttons), default=self.width())
             self.setMask(QRegion(0, 0, max(1, room), self.height()))

@@ -24,7 +24,7 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.drawing.axes import MOST_TICKS, Ticks, format_value, value_ticks
-from gpudash.telemetry.outcome import (
+from gpudash.telemetry.results.outcome import (
     SizeChart,
     SizeLine,
     outcome_rows,
@@ -356,8 +356,8 @@ class BadEnding(QWidget):
         for name, button in self._buttons.items():
             button.setVisible(offered[name])
         remedies, note = ((), "") if found is None else (found.remedies, found.remedies_note)
-        looking = commanding and found is not None and not remedies and not note
-        self.remedies.show_remedies(remedies, note, commanding=commanding, looking=looking)
+        searching = commanding and found is not None and not remedies and not note
+        self.remedies.show_remedies(remedies, note, commanding=commanding, searching=searching)
 
 
 HEADROOM = 1.06

@@ -38,10 +38,10 @@ class StatusLine(QWidget):
         clock: monotonic seconds.
 
     Signals:
-        telling_changed: a passing message has come or gone.
+        message_changed: a passing message has come or gone.
     """
 
-    telling_changed = Signal()
+    message_changed = Signal()
 
     def __init__(self, parent: QWidget | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(parent)
@@ -75,11 +75,11 @@ class StatusLine(QWidget):
         if text:
             self._forget.start()
         self._fit()
-        self.telling_changed.emit()
+        self.message_changed.emit()
 
     @property
-    def telling(self) -> bool:
-        """Whether a passing message is told."""
+    def has_message(self) -> bool:
+        """Whether a passing message is shown."""
         return bool(self._message)
 
     def show_status(self, status: Status | None, view: str, gpu_problem: str | None, loading: str) -> None:

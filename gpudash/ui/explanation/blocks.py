@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from PySide6.QtCore import QEvent, QObject, Qt
-from PySide6.QtWidgets import QFrame, QScrollArea, QWidget
+from PySide6.QtWidgets import QFrame, QWidget
 
 from gpudash.memory.snapshot.explaining import chosen_moment
 from gpudash.memory.snapshot.history.history import History
@@ -17,7 +16,7 @@ from gpudash.session.recordings.report_folder import sidecar_of
 from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
 from gpudash.telemetry.explanation import Explanation
 from gpudash.ui.colours import Palette, category_curve
-from gpudash.ui.explanation.memory_map import IDLE, Map, MemoryMap, map_of
+from gpudash.ui.explanation.memory_map import IDLE, Map, MemoryMap, ScrolledMap, map_of
 from gpudash.ui.widgets.labels import title_label
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel
@@ -110,19 +109,9 @@ class BlocksPanel(QFrame):
         self._requested = 0
         self._reading: _Reading | None = None
         self._blocks: RefusedBlocks | None = None
-        self._scroll = QScrollArea()
-        self._scroll.setWidgetResizable(True)
-        self._scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self._scroll.setWidget(self.view)
-        self._scroll.viewport().installEventFilter(self)
         head = in_row(title_label("3  BLOCKS, AS THEY LAY"), 1)
-        in_column(head, self.sums, (self._scroll, 1), parent=self, margins=(10, 6, 10, 6), spacing=4)
+        in_column(head, self.sums, (ScrolledMap(self.view), 1), parent=self, margins=(10, 6, 10, 6), spacing=4)
         self.hide()
-
-    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        if event.type() == QEvent.Type.Resize:
-            self.view.set_room(self._scroll.viewport().size())
-        return False
 
     def show_snapshot(self, found: Explanation, path: Path | None) -> None:
         """Show the blocks of an explanation once its snapshot is read; of one that is not of fragments nothing."""

@@ -20,7 +20,7 @@ from PySide6.QtWidgets import (
 from gpudash.memory.explaining.explanation_text import NOT_TRIED, alike, failure_title, remedy_peak
 from gpudash.memory.explaining.whole_need import RERUN
 from gpudash.memory.predicting.prediction import price
-from gpudash.session.predicting.remedies import LOOKING, SoFar
+from gpudash.session.predicting.remedies import SEARCHING, SoFar
 from gpudash.telemetry.explanation import Explanation, Remedy
 from gpudash.ui.widgets.labels import worded_button, worded_label, wrapped_text, wrapping_label
 from gpudash.ui.widgets.layouts import in_column, in_row
@@ -80,7 +80,7 @@ class RemediesView(QWidget):
         super().__init__(parent)
         self._remedies: Sequence[Remedy] = ()
         self._widgets: list[QLabel | QPushButton] = []
-        self._commanding = self._stacked = self._looking = False
+        self._commanding = self._stacked = self._searching = False
         self._runnable: Sequence[Remedy] = ()
         self._lead = worded_label("muted", wraps=False)
         self.more = _button_with_menu()
@@ -96,7 +96,7 @@ class RemediesView(QWidget):
         note: str = "",
         *,
         commanding: bool = False,
-        looking: bool = False,
+        searching: bool = False,
         runnable: Sequence[Remedy] = (),
     ) -> None:
         """Show them.
@@ -105,10 +105,10 @@ class RemediesView(QWidget):
             remedies: the best first.
             note: why there are none, or what they rest on.
             commanding: whether a remedy can be applied here.
-            looking: whether remedies are still looked for.
+            searching: whether remedies are still searched for.
             runnable: those with which a program of the user's can be run here.
         """
-        self._looking = looking
+        self._searching = searching
         self._remedies = remedies
         self._runnable = runnable
         for widget in (*self._widgets, self.more):
@@ -120,20 +120,20 @@ class RemediesView(QWidget):
         self.more = _button_with_menu()
         for place, widget in enumerate((*self._widgets, self.more), 1):
             self._row.insertWidget(place, widget)
-        self._lead.setText(f"{failure_title(remedies[:1])}:" if remedies else f"{LOOKING}…")
-        self._line.setVisible(bool(remedies) or looking)
+        self._lead.setText(f"{failure_title(remedies[:1])}:" if remedies else f"{SEARCHING}…")
+        self._line.setVisible(bool(remedies) or searching)
         self._commanding = commanding
-        self.note.setText("" if looking else note)
-        self.note.setVisible(bool(note) and not looking)
-        self.setVisible(bool(remedies or note or looking))
+        self.note.setText("" if searching else note)
+        self.note.setVisible(bool(note) and not searching)
+        self.setVisible(bool(remedies or note or searching))
         self._fit()
 
     def show_so_far(self, so_far: SoFar | None) -> None:
         """Show what a search has found until now and how far it is; nothing changes where none goes on."""
-        if so_far is None or not self._looking:
+        if so_far is None or not self._searching:
             return
         if so_far.found != tuple(self._remedies):
-            self.show_remedies(so_far.found, commanding=self._commanding, looking=True, runnable=self._runnable)
+            self.show_remedies(so_far.found, commanding=self._commanding, searching=True, runnable=self._runnable)
         if so_far.found:
             self.note.setText(so_far.progress_text)
             self.note.show()
@@ -271,5 +271,5 @@ def remedy_tip(remedy: Remedy) -> str:
     if remedy.verified_by:
         source = f"{verb} by {remedy.verified_by}"
     parts = [source, price(remedy), remedy.flags]
-    text = "; ".join(part for part in parts if part)
+    text = "; ".join(filter(None, parts))
     return "\n".join(filter(None, (text, shlex.join(remedy.command), remedy.patch)))

@@ -20,7 +20,7 @@ from PySide6.QtGui import (
     QResizeEvent,
     QWheelEvent,
 )
-from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
+from PySide6.QtWidgets import QScrollArea, QSizePolicy, QToolTip, QWidget
 
 from gpudash.memory.snapshot.history.layout import Layout
 from gpudash.memory.snapshot.history.lives import Piece
@@ -401,3 +401,19 @@ class MemoryMap(QWidget):
                 QToolTip.hideText()
             return True
         return super().event(event)
+
+
+class ScrolledMap(QScrollArea):
+    """A memory map that fills the room there is, and is scrolled down where it is longer."""
+
+    def __init__(self, view: MemoryMap) -> None:
+        super().__init__()
+        self._view = view
+        self.setWidgetResizable(True)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setWidget(view)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        # Before the area lays out: it asks the map how large that wants to be.
+        self._view.set_room(self.viewport().size())
+        super().resizeEvent(event)

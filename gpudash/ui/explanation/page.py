@@ -161,7 +161,7 @@ class ExplanationPage(QWidget):
         uuid: str | None,
         *,
         commanding: bool,
-        looking: bool,
+        searching: bool,
         rank: int | None = None,
         allocator: str = "",
         program: OwnProgram | None = None,
@@ -174,7 +174,7 @@ class ExplanationPage(QWidget):
             began_s: session time at which the run began.
             uuid: of the GPU it was on.
             commanding: whether a remedy can be applied here.
-            looking: whether remedies are still looked for.
+            searching: whether remedies are still searched for.
             rank: whose memory it is, in a run with ranks.
             allocator: what the device is called in readings, where that is not as the run calls it.
             program: the user's own that is explained; ``None`` where it is a run of ours.
@@ -189,7 +189,7 @@ class ExplanationPage(QWidget):
         if not same:
             self._show_parts(found, began_s, uuid)
         self._show_header = partial(
-            self.header.show_explanation, found, commanding=commanding, looking=looking, rank=rank
+            self.header.show_explanation, found, commanding=commanding, searching=searching, rank=rank
         )
         # after the table, whose first row is one of the file that holds most: a change may be in another
         self._show_program(program)
@@ -344,7 +344,7 @@ class ExplanationHeader(CauseHeader):
         found: Explanation,
         *,
         commanding: bool,
-        looking: bool,
+        searching: bool,
         rank: int | None = None,
         sourced: bool = False,
         runnable: Sequence[Remedy] = (),
@@ -354,7 +354,7 @@ class ExplanationHeader(CauseHeader):
 
         Args:
             commanding: whether a remedy can be applied here.
-            looking: whether remedies are still looked for.
+            searching: whether remedies are still searched for.
             rank: whose memory it is, in a run with ranks.
             runnable: remedies with which a program of the user's can be run from here.
             sourced: whether the source is shown, and the note beside it.
@@ -378,8 +378,8 @@ class ExplanationHeader(CauseHeader):
             remedies = tuple(remedy for remedy in remedies if remedy != shown_remedy)
         if sourced:
             note = ""
-        self.remedies.show_remedies(remedies, note, commanding=commanding, looking=looking, runnable=runnable)
-        self.remedies.setVisible(found.requested_bytes is not None and bool(remedies or note or looking))
+        self.remedies.show_remedies(remedies, note, commanding=commanding, searching=searching, runnable=runnable)
+        self.remedies.setVisible(found.requested_bytes is not None and bool(remedies or note or searching))
 
 
 class OwnersPanel(QFrame):

@@ -155,7 +155,7 @@ class ExplanationView(QStackedWidget):
             uuid, name = (None, "")
         else:
             uuid, name = (device.uuid, device.name)
-        looking = live and found.requested_bytes is not None and not found.remedies and not found.remedies_note
+        searching = live and found.requested_bytes is not None and not found.remedies and not found.remedies_note
         rank = None
         if run is not None and places_of(run):
             rank = failed_rank(run)
@@ -167,7 +167,7 @@ class ExplanationView(QStackedWidget):
             began_s,
             uuid,
             commanding=live,
-            looking=looking,
+            searching=searching,
             rank=rank,
             allocator=name,
             program=own_program(run, found, live=live),

@@ -17,7 +17,7 @@ from PySide6.QtWidgets import QFileDialog, QProgressDialog
 
 from gpudash.telemetry.recording.reading import open_recording
 from gpudash.telemetry.recording.recorder import RecordingError
-from gpudash.ui.widgets.file_name import completed
+from gpudash.ui.plots.export import completed
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.window.menus import Command
 from gpudash.ui.window.workspace import Workspace

@@ -14,8 +14,8 @@ from gpudash.session.recordings.opener import OpenedRecording, OpenedReplay
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.ui.dashboard.document import Document
 from gpudash.ui.features.help import sample_entries
+from gpudash.ui.plots.export import completed
 from gpudash.ui.recordings.document import RecordingDocument
-from gpudash.ui.widgets.file_name import completed
 from gpudash.ui.widgets.plain_text import plain_tip, without_mnemonics
 from gpudash.ui.widgets.remembered import forget_recent, recent_files
 from gpudash.ui.window.menus import Command

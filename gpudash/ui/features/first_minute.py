@@ -95,7 +95,7 @@ WORKS_NOW = "What works now: runs on the CPU, predictions for a card, snapshots 
 WORKS_SIMULATED = (
     "What works now: runs on the CPU and on a simulated GPU, predictions for a card, snapshots and recordings."
 )
-LOOKING = "Looking for a GPU…"
+SEARCHING = "Looking for a GPU…"
 
 Facts = Sequence[tuple[str, str]]
 
@@ -181,7 +181,7 @@ class NoGpuStrip(QFrame):
             self.setAccessibleName(text)
 
     def _check(self) -> None:
-        self.text.setText(LOOKING)
+        self.text.setText(SEARCHING)
         self.check_requested.emit()
 
     def _toggle(self) -> None:

@@ -241,7 +241,7 @@ class RecordedRuns:
             tags = run.label.tags
             if len(tags) > LONGEST_TAGS:
                 tags = f"{tags[: LONGEST_TAGS - 1]}…"
-            place = " · ".join(part for part in (f"Recorded {format_date(row.began_s)}", tags) if part)
+            place = " · ".join(filter(None, (f"Recorded {format_date(row.began_s)}", tags)))
             act = partial(self._workspace.open, entry.path, run=run.number)
             found = PaletteEntry(name_of(row), place, act, tip=f"Open {entry.path} at this run")
             yield row.began_s, f"{found.name} {place}".lower(), found

@@ -16,7 +16,7 @@ from gpudash.ui.window.workspace import Workspace
 from gpudash.units import format_count
 
 if TYPE_CHECKING:
-    from gpudash.ui.compare.document import CompareDocument
+    from gpudash.ui.recordings.compare.document import CompareDocument
     from gpudash.ui.recordings.library import LibraryDocument
     from gpudash.ui.recordings.runs_column import RunsColumn
 
@@ -82,7 +82,7 @@ class LastRuns(QWidget):
             self._runs.refresh()
 
     def _made(self) -> RunsColumn:
-        from gpudash.session.recordings.overlaid_runs import OverlaidRuns
+        from gpudash.session.recordings.comparing.overlaid_runs import OverlaidRuns
         from gpudash.ui.recordings.runs_column import RunsColumn
 
         workspace = self._workspace
@@ -146,7 +146,7 @@ def open_comparison(workspace: Workspace, paths: Sequence[Path]) -> CompareDocum
         workspace: where the tab is added, and failures are reported.
         paths: two to six recordings, each ``FILE`` or ``FILE#N``.
     """
-    from gpudash.ui.compare.document import CompareDocument
+    from gpudash.ui.recordings.compare.document import CompareDocument
 
     whole = [Path(os.path.abspath(path.expanduser())) for path in paths]  # noqa: PTH100  # resolve() would rename tabs
     key = "\n".join(["comparison", *map(str, whole)])

@@ -314,7 +314,7 @@ WHAT = (
     "allocator. Of others only memory, processor time, GPU memory and the end are seen. "
     "Stop leaves the program as it was."
 )
-LOOKING = "Looking for processes…"
+SEARCHING = "Looking for processes…"
 NONE = "No Python program of yours is running, and no process holds GPU memory; a PID can be typed below."
 
 POLL_MS = 50
@@ -338,7 +338,7 @@ class AttachDialog(QDialog):
         self._attach = attach
         self._found: Sequence[Candidate] | None = None
         self._problem = ""
-        self.table = Table("Processes", PROCESS_COLUMNS, LOOKING)
+        self.table = Table("Processes", PROCESS_COLUMNS, SEARCHING)
         self.table.view.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
         self.table.view.clicked.connect(self._chosen)
         self.table.view.activated.connect(self._activated)

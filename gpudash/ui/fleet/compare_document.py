@@ -18,13 +18,13 @@ from gpudash.drawing.axes import NO_VALUE, Unit, format_value
 from gpudash.system.spreadsheet_cells import tab_separated
 from gpudash.telemetry.comparing.curves import EMPTY, Curve
 from gpudash.telemetry.metrics import SENSORS
-from gpudash.ui.compare.plots import LegendRow, LetterLegend, OverlayPlot, draw_together
 from gpudash.ui.dashboard.document import Document
 from gpudash.ui.fleet.gpu_document import points_for
 from gpudash.ui.fleet.header import ProblemStrip, Range, RangeBar, range_text
 from gpudash.ui.fleet.labels import gpu_name
 from gpudash.ui.plots.time_axis import TimeAxis
 from gpudash.ui.plots.view import SharedAxis
+from gpudash.ui.recordings.compare.plots import LegendRow, LetterLegend, OverlayPlot, draw_together
 from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel

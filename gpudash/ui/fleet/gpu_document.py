@@ -151,7 +151,7 @@ class GpuDocument(Document):
             began, ended = self.view.began_wall_s, self.view.began_wall_s + self._span
         gpu = self._gpu
         product = gpu.product + (f" ({SIMULATED})" if gpu.simulated else "")
-        text = " · ".join(part for part in (self.title, product, range_text(began, ended)) if part)
+        text = " · ".join(filter(None, (self.title, product, range_text(began, ended))))
         if self.head.text() != text:
             self.head.setText(text)
         self.bar.whole.setEnabled(not self._whole)

@@ -150,7 +150,7 @@ def details(gpu: FleetGpu, warnings: Iterable[Warning], now_s: float) -> str:
         f"Told by {gpu.reported_by}, {format_age(now_s - gpu.seen_s)} ago" + (": stale" if gpu.stale else ""),
     ]
     warned = [f"{SHAPES[warning.level]} {warning.text}" for warning in warnings if warning.device == gpu.key]
-    return "\n".join(line for line in [*lines, *warned] if line)
+    return "\n".join(filter(None, [*lines, *warned]))
 
 
 def one_line(gpu: FleetGpu) -> str:
@@ -167,7 +167,7 @@ def one_line(gpu: FleetGpu) -> str:
         ", ".join(gpu.holders),
         gpu.reported_by,
     ]
-    return " · ".join(part for part in parts if part)
+    return " · ".join(filter(None, parts))
 
 
 def _health(gpu: FleetGpu) -> Iterable[str]:

@@ -107,7 +107,7 @@ class FitFollower:
     def remedy(self) -> RemedyView | None:
         """The change that is looked at in the fit panel, as the plot shows it over the run's own ghost."""
         answer = self._shown
-        way = self._panel.fit.way_out
+        way = self._panel.fit.regarded_alternative
         if answer is None or answer.estimate is None or way is None or self.ghost is None:
             return None
         tried = answer.estimate.alternatives
@@ -117,7 +117,7 @@ class FitFollower:
         if drawn is None:
             return None
         if self._remedy is None or self._remedy.ghost is not drawn:
-            detail = " · ".join(part for part in (way.spare, time_text(way.alternative)) if part)
+            detail = " · ".join(filter(None, (way.spare, time_text(way.alternative))))
             self._remedy = RemedyView(drawn, f"with {way.change}: {way.needs}", detail)
         return self._remedy
 

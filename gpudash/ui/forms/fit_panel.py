@@ -27,7 +27,7 @@ from PySide6.QtWidgets import (
 from gpudash.devices.names import shown_name
 from gpudash.memory.allocator.settings import assignment
 from gpudash.memory.predicting.estimate import Alternative, Estimate
-from gpudash.memory.predicting.prediction import COMMUNICATION, HELD_BACK, Prediction, WayOut
+from gpudash.memory.predicting.prediction import COMMUNICATION, HELD_BACK, AlternativeText, Prediction
 from gpudash.memory.serving.on_card import ServerOnCard
 from gpudash.speed.time_text import time_lines
 from gpudash.speed.work import StepTime
@@ -118,7 +118,7 @@ class FitPanel(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._regarded: WayOut | None = None
+        self._regarded: AlternativeText | None = None
         self._palette = DARK
         self._prediction: Prediction | None = None
         self._rows: list[AlternativeRow] = []  # a layout asked for its items leaves wrappers of freed ones behind
@@ -218,7 +218,7 @@ class FitPanel(QWidget):
         return list(self._rows)
 
     @property
-    def way_out(self) -> WayOut | None:
+    def regarded_alternative(self) -> AlternativeText | None:
         """The change that is looked at: under the pointer, else with the focus."""
         return self._regarded
 
@@ -278,11 +278,11 @@ class FitPanel(QWidget):
         self._time_lines = [] if step is None else list(time_lines(step))
         prediction = self._prediction = Prediction(estimate, at_peak)
         self._reason, self._whole, self._reached = False, whole, None
-        self._headline.setToolTip(plain_tip("\n".join(line for line in (prediction.release, estimate.method) if line)))
+        self._headline.setToolTip(plain_tip("\n".join(filter(None, (prediction.release, estimate.method)))))
         self._set_headline(prediction.verdict, prediction.headline)
         self._set_lines(
             _figures(prediction),
-            tip="\n".join(line for line in (prediction.alone, prediction.largest_batch_remark) if line),
+            tip="\n".join(filter(None, (prediction.alone, prediction.largest_batch_remark))),
         )
         self._show()
 
@@ -463,18 +463,18 @@ def _note(name: str) -> PlainLabel:
 
 
 def _say(label: PlainLabel, lines: Sequence[str]) -> None:
-    label.setText("\n".join(line for line in lines if line))
+    label.setText("\n".join(filter(None, lines)))
     label.setVisible(bool(label.text()))
 
 
-def _ways(prediction: Prediction | None) -> tuple[WayOut, ...]:
+def _ways(prediction: Prediction | None) -> tuple[AlternativeText, ...]:
     """The rows: what would fit, else what recipes would save."""
     if prediction is None:
         return ()
     return prediction.remedies or prediction.savings
 
 
-def _order(way: WayOut) -> int:
+def _order(way: AlternativeText) -> int:
     """What fits comes first; otherwise the order, the least harmful first, is kept."""
     return {True: 0, None: 1, False: 2}[way.alternative.fits]
 
@@ -493,7 +493,7 @@ def _toggle_text(prediction: Prediction | None, *, whole: bool) -> str:
 def _figures(prediction: Prediction) -> str:
     if prediction.estimate.peak_allocated_bytes is None:
         return prediction.estimate.reason
-    return "\n".join(line for line in (prediction.need, prediction.largest) if line)
+    return "\n".join(filter(None, (prediction.need, prediction.largest)))
 
 
 _FIT_ROLES = {True: ("good", "✓"), False: ("error", "✕"), None: ("warn", "≈")}
@@ -513,7 +513,7 @@ class AlternativeRow(QWidget):
     applied = Signal(object)
     regarded = Signal()
 
-    def __init__(self, way: WayOut, parent: QWidget | None = None) -> None:
+    def __init__(self, way: AlternativeText, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.way = way
         self.under_pointer = self.focused = False
@@ -586,7 +586,7 @@ def start_text(setting: str) -> str:
     return f"{assignment(setting)} {shlex.join(['gpudash', *sys.argv[1:]])}"
 
 
-def _costs(way: WayOut) -> str:
+def _costs(way: AlternativeText) -> str:
     needs = ""
     if way.needs:
         needs = f"needs {way.needs}"
@@ -596,7 +596,7 @@ def _costs(way: WayOut) -> str:
     saves = ""
     if way.alternative.saved_bytes is not None:
         saves = f"saves {format_bytes(way.alternative.saved_bytes)}"
-    return " · ".join(part for part in (saves, needs, way.price, start) if part)
+    return " · ".join(filter(None, (saves, needs, way.price, start)))
 
 
 def _apply_text(alternative: Alternative) -> str:
@@ -632,7 +632,7 @@ class FitBar(QWidget):
             parts = [f"{name} {format_bytes(size)}" for name, size in prediction.segments]
         if prediction is not None:
             parts = [prediction.headline, *parts, prediction.need]
-        self.setAccessibleDescription("; ".join(part for part in parts if part))
+        self.setAccessibleDescription("; ".join(filter(None, parts)))
         self.update()
 
     def parts(self) -> list[tuple[str, int, QRectF]]:

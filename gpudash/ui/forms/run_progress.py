@@ -12,8 +12,8 @@ from gpudash.memory.watching.growth import Forecast
 from gpudash.memory.watching.watch import run_left
 from gpudash.session.watching.program import StopProgress
 from gpudash.specs import ComparisonSpec
-from gpudash.telemetry.outcome import stop_text
 from gpudash.telemetry.ranks.rows import ranks_text
+from gpudash.telemetry.results.outcome import stop_text
 from gpudash.telemetry.runs import RunView, item_of
 from gpudash.ui.forms.attached_page import PID
 from gpudash.ui.widgets.layouts import in_column

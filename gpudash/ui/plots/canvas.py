@@ -34,10 +34,10 @@ from gpudash.drawing.axes import Style
 from gpudash.drawing.shaping import Floats, Points, dashes
 from gpudash.telemetry.plots import CurveSpec
 from gpudash.ui.colours import Palette
-from gpudash.ui.plots.layers import Bands, PlotFrame
 from gpudash.ui.plots.overlay import FAINT_ALPHA, PEN_STYLES, PlotOverlay
 from gpudash.ui.plots.painting.dissolving import RibbonsLayer
 from gpudash.ui.plots.painting.geometry import Geometry
+from gpudash.ui.plots.painting.layers import Bands, PlotFrame
 from gpudash.ui.plots.prediction.deviations import DeviationsLayer
 from gpudash.ui.plots.prediction.ghost import GhostLayer, RunningGhostLayer
 from gpudash.ui.plots.prediction.remedy import RemedyLayer

@@ -11,9 +11,9 @@ from PySide6.QtCore import QPoint
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QFileDialog, QMenu, QWidget
 
+from gpudash.ui.plots.export import completed
 from gpudash.ui.plots.plot import TimePlot
 from gpudash.ui.plots.stack import PlotStack
-from gpudash.ui.widgets.file_name import completed
 from gpudash.ui.widgets.plain_text import without_mnemonics
 
 AskForPath = Callable[[QWidget, str, str, str], str]

@@ -18,8 +18,8 @@ from gpudash.telemetry.readings import MAX_EVENTS
 from gpudash.telemetry.records import REMOVED, EpochFinished, Event, Marker, SourceFailed, SourceRecovered
 from gpudash.telemetry.store import BAD_ENDINGS, PLAIN_ENDINGS, Store
 from gpudash.ui.colours import Palette
-from gpudash.ui.plots.layers import Label, Layer
 from gpudash.ui.plots.painting.geometry import Geometry
+from gpudash.ui.plots.painting.layers import Label, Layer
 
 CATEGORIES = ("user", "run", "phase", "epoch", "warning", "source")
 """Kinds of marks that can be hidden on their own."""

@@ -27,11 +27,11 @@ from gpudash.session.predicting.deviations import Deviation
 from gpudash.telemetry.plots import LAID_OVER, CurveSpec, LineSpec, PlotSpec
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.canvas import MIN_HEIGHT_PX, TIGHT_HEIGHT_PX, Canvas, Gestures, drawn
-from gpudash.ui.plots.layers import Label
 from gpudash.ui.plots.legend import HEIGHT_PX, LOW_PX, Legend
 from gpudash.ui.plots.overlay import BETWEEN_ALPHA, Arrow, Mark, OverlayContent, PlotLevel, place
 from gpudash.ui.plots.painting.dissolving import Ground
 from gpudash.ui.plots.painting.geometry import Geometry
+from gpudash.ui.plots.painting.layers import Label
 from gpudash.ui.plots.prediction.ghost import GhostView, verdict_colour
 from gpudash.ui.plots.prediction.peak_handle import PeakHandle
 from gpudash.ui.plots.prediction.peak_rows import peak_group

@@ -13,8 +13,8 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 from gpudash.drawing.axes import Ticks
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.canvas import EDGE_PX, label_font
-from gpudash.ui.plots.layers import Area, Label, paint_area
 from gpudash.ui.plots.painting.geometry import Geometry
+from gpudash.ui.plots.painting.layers import Area, Label, paint_area
 from gpudash.ui.plots.reading import SessionShape
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.text_size import scaled

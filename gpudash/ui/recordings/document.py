@@ -63,7 +63,7 @@ class ReplayBar(QWidget):
     """Moves the position of a replay.
 
     Args:
-        played: the replay.
+        replay: what is played.
         view: its time axis, which follows the position while it is played.
         longest_window_s: width of the shown range that is played at most.
         clock: monotonic seconds; for tests.
@@ -71,7 +71,7 @@ class ReplayBar(QWidget):
 
     def __init__(
         self,
-        played: Replay,
+        replay: Replay,
         view: TimeView,
         longest_window_s: float,
         parent: QWidget | None = None,
@@ -79,7 +79,7 @@ class ReplayBar(QWidget):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(parent)
-        self._played = played
+        self._replay = replay
         self._view = view
         self._longest_window_s = longest_window_s
         self._clock = clock
@@ -126,14 +126,14 @@ class ReplayBar(QWidget):
     @property
     def live(self) -> bool:
         """Whether the newest reading of a file that is still being written is followed."""
-        return self._played.following and self._played.at_end and self._view.following
+        return self._replay.following and self._replay.at_end and self._view.following
 
     def toggle(self) -> None:
         """Play, or hold still."""
         # Pausing what is live holds the view where it is; the recording grows on.
         if self.live:
             self._view.pause()
-            self._played.seek(self._played.extent_s[1])
+            self._replay.seek(self._replay.extent_s[1])
         elif self.playing:
             self.playing = False
         else:
@@ -142,10 +142,10 @@ class ReplayBar(QWidget):
 
     def _start(self) -> None:
         """Play from the position; from the left edge of the view when that is the end."""
-        start_s, end_s = self._played.extent_s
-        place_s = self._played.position_s
+        start_s, end_s = self._replay.extent_s
+        place_s = self._replay.position_s
         # From the end there is nothing to play: what is in view is played again.
-        if self._played.at_end or place_s >= end_s:
+        if self._replay.at_end or place_s >= end_s:
             left = self._view.range()[0]
             if start_s < left < end_s:
                 place_s = left
@@ -154,7 +154,7 @@ class ReplayBar(QWidget):
         # In a view of hours the position would seem to stand still.
         if self._view.window_s > self._longest_window_s:
             self._view.set_window(self._longest_window_s)
-        self._played.seek(place_s)
+        self._replay.seek(place_s)
         self._view.set_now(place_s)
         self._view.follow()
         # Counted from now: the time since the last frame was not played.
@@ -163,13 +163,13 @@ class ReplayBar(QWidget):
     def go_to_end(self) -> None:
         """Show everything there is, and what is still being written."""
         self.playing, self._wanted = False, None
-        self._played.seek(None)
-        self._view.set_now(self._played.extent_s[1])
+        self._replay.seek(None)
+        self._view.set_now(self._replay.extent_s[1])
         self.refresh()
 
     def _end_clicked(self) -> None:
         self.go_to_end()
-        if self._played.following:
+        if self._replay.following:
             self._view.follow()
             self.refresh()
 
@@ -178,24 +178,24 @@ class ReplayBar(QWidget):
         now_s = self._clock()
         # A frame that comes late plays no more than `LONGEST_STEP_S`.
         passed_s, self._last_s = min(now_s - self._last_s, LONGEST_STEP_S), now_s
-        start_s, end_s = self._played.extent_s
+        start_s, end_s = self._replay.extent_s
         # Scrubbing goes before playing; dragging pauses nothing.
         if self._wanted is not None:
             self.go_to(start_s + (end_s - start_s) * self._wanted / PARTS)
             self._wanted = None
         elif self.playing:
-            self.go_to(self._played.position_s + passed_s * int(self.speed.currentData()))
+            self.go_to(self._replay.position_s + passed_s * int(self.speed.currentData()))
         self._show()
 
     def go_to(self, time_s: float) -> None:
         """Show the moment ``time_s``; a view that does not show it follows."""
-        end_s = self._played.extent_s[1]
+        end_s = self._replay.extent_s[1]
         # At the end it holds still, and follows what is still written.
         if time_s >= end_s:
             self.playing = False
-            self._played.seek(None)
+            self._replay.seek(None)
         else:
-            self._played.seek(time_s)
+            self._replay.seek(time_s)
         left, right = self._view.range()
         self._view.set_now(min(time_s, end_s))
         # A view that was moved by hand stays where it is as long as it shows the moment.
@@ -208,8 +208,8 @@ class ReplayBar(QWidget):
         self._wanted = place
 
     def _show(self) -> None:
-        start_s, end_s = self._played.extent_s
-        place_s = min(max(self._played.position_s, start_s), end_s)
+        start_s, end_s = self._replay.extent_s
+        place_s = min(max(self._replay.position_s, start_s), end_s)
         whole_s = max(end_s - start_s, 1e-9)
         # While the slider is held, its handle is the user's.
         if self._wanted is None and not self.slider.isSliderDown():
@@ -228,12 +228,12 @@ class ReplayBar(QWidget):
             self.time.setMinimumWidth(self._time_width)
         running = self.playing or self.live
         _name(self.play, "❚❚  Pause" if running else "▶  Play", "Hold still" if running else "Play the recording")
-        if self._played.following:
+        if self._replay.following:
             _name(self.end, "●  Follow", "Show what is being written now (End)")
             self.end.setEnabled(not self.live)
         else:
             _name(self.end, "▶❘  To the end", "Show the end of the recording (End)")
-            self.end.setEnabled(not self._played.at_end)
+            self.end.setEnabled(not self._replay.at_end)
         self.play.setToolTip(plain_tip(f"{self.play.accessibleName()} (Space)"))
 
 

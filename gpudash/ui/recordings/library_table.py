@@ -131,7 +131,7 @@ def session_text(entry: LibraryEntry) -> str:
     if entry.title != entry.path.stem or damaged:
         titled = entry.title
     parts = (format_date(row.began_s), titled, counted, ending_of(row), locked, format_bytes(entry.bytes))
-    return "   ·   ".join(part for part in ("Session of " + parts[0], *parts[1:]) if part)
+    return "   ·   ".join(filter(None, ("Session of " + parts[0], *parts[1:])))
 
 
 def peak_of(row: LibraryRow) -> str:

@@ -309,7 +309,7 @@ def fullest(snapshot: Snapshot) -> int:
     def weight(number: int) -> tuple[bool, int, int]:
         device = snapshot.devices[number]
         ran_out = bool((device.trace.columns.action == OOM).any())
-        return ran_out, len(device.trace), sum(segment.total_size for segment in device.segments)
+        return ran_out, len(device.trace), device.reserved_bytes
 
     return max(range(len(snapshot.devices)), key=weight)
 

@@ -277,7 +277,7 @@ def device_names(snapshot: Snapshot) -> Sequence[str]:
 def _device_name(device: DeviceSnapshot) -> str:
     columns = device.trace.columns
     changes = np.cumsum(np.append(0, reserved_changes(columns)))
-    reserved = sum(segment.total_size for segment in device.segments) - int(changes[-1]) + int(changes.max())
+    reserved = device.reserved_bytes - int(changes[-1]) + int(changes.max())
     ran_out = ""
     if (columns.action == OOM).any():
         ran_out = ", out of memory"

@@ -17,8 +17,8 @@ from torch import nn
 
 from gpudash.specs import CPU_FLOPS, TrainingSpec
 from gpudash.specs.training import IMAGE_SIDE
-from gpudash.telemetry.outcome import prediction_rows
 from gpudash.telemetry.records import Topic
+from gpudash.telemetry.results.outcome import prediction_rows
 from gpudash.units import format_bytes
 from gpudash.workloads.programs.batches import (
     Batch,

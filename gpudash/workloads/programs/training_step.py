@@ -237,6 +237,20 @@ def handed_over(activations: torch.Tensor, place: int, handover: tuple[int, Hand
     return handover[1](activations)
 
 
+def through_blocks(
+    h: torch.Tensor, blocks: nn.ModuleList, *, handover: tuple[int, Handover] | None, checkpointing: bool
+) -> torch.Tensor:
+    """What blocks make of ``h``, one behind the other; see `Transformer` for checkpointing and ``handover``."""
+    for place, block in enumerate(blocks):
+        h = handed_over(h, place, handover)
+        # No block draws random numbers, so the generator's state need not be kept for the second time.
+        if checkpointing:
+            h = checkpoint(block, h, use_reentrant=False, preserve_rng_state=False)
+        else:
+            h = block(h)
+    return h
+
+
 class Transformer(nn.Module):
     """Predicts the next character. Input: (batch, sequence) of integers; output: (batch, sequence, vocabulary).
 
@@ -260,13 +274,7 @@ class Transformer(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         h = self.characters(x) + self.positions(torch.arange(x.shape[1], device=x.device))
-        for place, block in enumerate(self.blocks):
-            h = handed_over(h, place, self.handover)
-            # No block draws random numbers, so the generator's state need not be kept for the second time.
-            if self.checkpointing:
-                h = checkpoint(block, h, use_reentrant=False, preserve_rng_state=False)
-            else:
-                h = block(h)
+        h = through_blocks(h, self.blocks, handover=self.handover, checkpointing=self.checkpointing)
         logits: torch.Tensor = self.head(self.norm(h))
         return logits
 
@@ -347,12 +355,7 @@ class Cnn(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         h = functional.relu(self.stem(x))
-        for place, block in enumerate(self.blocks):
-            h = handed_over(h, place, self.handover)
-            if self.checkpointing:
-                h = checkpoint(block, h, use_reentrant=False, preserve_rng_state=False)
-            else:
-                h = block(h)
+        h = through_blocks(h, self.blocks, handover=self.handover, checkpointing=self.checkpointing)
         logits: torch.Tensor = self.head(h.mean((2, 3)))
         return logits
 

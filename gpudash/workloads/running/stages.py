@@ -98,7 +98,7 @@ class Stage:
             device=str(tensor.device),
             is_cuda=tensor.is_cuda,
             is_leaf=tensor.is_leaf,
-            first_values=tuple(float(value) for value in first),
+            first_values=tuple(map(float, first)),
         )
 
 

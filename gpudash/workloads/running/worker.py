@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpudash.system.garbage import without_collection
 from gpudash.system.processes import TORCH_IMPORT_S
+from gpudash.system.threads import joined
 from gpudash.telemetry.records import Event, Note, Record, Topic
 from gpudash.units import format_bytes, format_like
 
@@ -159,8 +160,7 @@ class Worker:
         self._orders.put(None)
         if self._thread.ident is None:
             return True
-        self._thread.join(max(0.0, timeout_s))
-        return not self._thread.is_alive()
+        return joined(self._thread, max(0.0, timeout_s))
 
     def _work(self) -> None:
         logger.info("the worker began")

@@ -16,14 +16,20 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QStyleOptionComboBox, QWidget
 from pytestqt.qtbot import QtBot
 
-from gpudash.session.recordings.comparison_loader import CancelledError
+from gpudash.session.recordings.comparing.comparison_loader import CancelledError
 from gpudash.telemetry.comparing import ComparedRun, Curve
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.ui.colours import DARK, LIGHT, Palette, contrast
-from gpudash.ui.compare.document import CompareDocument, comparison_title, distinguished, figure_colour, short_title
-from gpudash.ui.compare.plots import OverlayPlot, run_pen, run_row
 from gpudash.ui.plots.canvas import ZOOM_PER_NOTCH
 from gpudash.ui.plots.overlay import PEN_STYLES
+from gpudash.ui.recordings.compare.document import (
+    CompareDocument,
+    comparison_title,
+    distinguished,
+    figure_colour,
+    short_title,
+)
+from gpudash.ui.recordings.compare.plots import OverlayPlot, run_pen, run_row
 from tests.unit.telemetry.comparing.made import MADE, Made
 
 A = MADE.but(marks=(("epoch 2", 0.5),))

@@ -11,8 +11,8 @@ from pytestqt.qtbot import QtBot
 
 from gpudash.session import Replay
 from gpudash.system.settings import recordings_folder
-from gpudash.ui.compare.document import CompareDocument
 from gpudash.ui.features.recordings import open_comparison
+from gpudash.ui.recordings.compare.document import CompareDocument
 from gpudash.ui.recordings.library import LibraryDocument
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow

@@ -13,7 +13,7 @@ from pytestqt.qtbot import QtBot
 from gpudash.session.recordings import library as library_module
 from gpudash.session.recordings.library import Library, LibraryEntry
 from gpudash.telemetry.recording.facts import Facts, RunFacts
-from gpudash.ui.compare.document import CompareDocument
+from gpudash.ui.recordings.compare.document import CompareDocument
 from gpudash.ui.recordings.document import RecordingDocument
 from gpudash.ui.recordings.library import LibraryDocument
 from gpudash.ui.recordings.runs_column import RunsColumn

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QApplication
 from gpudash.telemetry.plots import CurveSpec, PlotSpec
 from gpudash.telemetry.records import Sample, StepFinished
 from gpudash.telemetry.store import Store
-from gpudash.ui.plots.layers import Area, paint_area
+from gpudash.ui.plots.painting.layers import Area, paint_area
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
 from tests.ui.plots.conftest import refresh

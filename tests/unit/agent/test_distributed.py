@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from gpudash.agent import distributed
-from gpudash.agent.distributed import (
+from gpudash.agent.stepping import distributed, step_clock
+from gpudash.agent.stepping.distributed import (
     COLLECTIVES,
     EVERY,
     EVERY_ON_CUDA,
@@ -19,7 +19,6 @@ from gpudash.agent.distributed import (
     STALLED_S,
     Distributed,
 )
-from gpudash.agent.stepping import step_clock
 from gpudash.agent.stepping.step_clock import StepClock
 from gpudash.agent.stepping.steps import Steps
 from gpudash.simulator.as_cuda import answering

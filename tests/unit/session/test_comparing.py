@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpudash.session.recordings.comparison_loader import CancelledError, load_run, split_run
+from gpudash.session.recordings.comparing.comparison_loader import CancelledError, load_run, split_run
 from gpudash.telemetry.comparing import compare
 from gpudash.telemetry.comparing.curves import Alignment, aligned
 from gpudash.telemetry.recording.recorder import Recorder, RecordingError

@@ -14,9 +14,9 @@ from gpudash.agent.server import MOST_CONNECTIONS
 from gpudash.agent.wire import Message
 from gpudash.session.watching import out_of_memory
 from gpudash.session.watching.memory import WatchedMemory
+from gpudash.session.watching.messages.program_news import ProgramNews
 from gpudash.session.watching.out_of_memory import FlightRecorder, OutOfMemoryReports, Refused, new_report
 from gpudash.session.watching.output.log import OutputLine
-from gpudash.session.watching.program_news import ProgramNews
 from gpudash.system.settings import Settings, reports_folder
 from gpudash.telemetry.records import Note, RunEnd, Sample, StepFinished
 from gpudash.units import GIB, MIB

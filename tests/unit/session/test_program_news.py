@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from gpudash.agent.server import Peer
-from gpudash.session.watching.output.printed_metrics import Printed
-from gpudash.session.watching.program_news import (
+from gpudash.session.watching.messages.program_news import (
     HOLD_S,
     MOST_JOINED,
     MOST_NOTES,
@@ -17,8 +16,9 @@ from gpudash.session.watching.program_news import (
     STEPS_PER_SECOND,
     ProgramNews,
 )
+from gpudash.session.watching.output.printed_metrics import Printed
 from gpudash.telemetry.records import Note, StageFinished, StepFinished, Topic
-from gpudash.telemetry.step_parts import FIRST_BATCH
+from gpudash.telemetry.results.step_parts import FIRST_BATCH
 from tests.unit.session.watched import Surrounded
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpudash.session.recordings.comparison_loader import load_run
+from gpudash.session.recordings.comparing.comparison_loader import load_run
 from gpudash.session.recordings.replay import Replay
 from gpudash.session.recordings.run_names import differences_of, kind_of_run, run_name
 from gpudash.specs import TrainingSpec

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpudash.agent.server import Peer
-from gpudash.session.watching.ranks import LONGEST_NAME, ROWS_PER_SECOND, WatchedRanks
+from gpudash.session.watching.messages.ranks import LONGEST_NAME, ROWS_PER_SECOND, WatchedRanks
 from gpudash.telemetry.ranks.ranks import POLL_S
 from gpudash.telemetry.records import Note, Sample
 from gpudash.units import GIB

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from gpudash.session import WatchRequest
-from gpudash.session.watching.hearing import Hearing
+from gpudash.session.watching.messages.hearing import Hearing
 from gpudash.session.watching.output.log import MOST_LINES
 from gpudash.session.watching.watch import Watching
 from gpudash.telemetry.records import Note, Output, Warning

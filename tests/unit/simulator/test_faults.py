@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +11,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from gpudash.agent.predicting.held_writes import HeldWrites
 from gpudash.simulator.dry_run.refusals import WATCH_INSTEAD
-from gpudash.simulator.faults import SimulatorError, UnsupportedError
+from gpudash.simulator.faults import SimulatorError, UnsupportedError, is_fault
 from tests.programs import output_of, told_by
 from tests.unit.simulator.failing_families import AROUND, CALLS, FAMILIES, NOT_COMPUTED, NOT_DRY
 
@@ -101,3 +103,10 @@ def test_what_torch_refuses_on_a_gpu_too_is_raised_in_its_words() -> None:
 def test_a_layout_that_no_simulated_gpu_has_is_refused_in_one_sentence() -> None:
     with pytest.raises(UnsupportedError, match=r"A simulated GPU keeps dense tensors only, .* use device='cpu'"):
         torch.rand(4, 4).to_sparse().to("sim")
+
+
+def test_a_file_that_is_not_there_is_no_fault_where_writing_is_held_back(tmp_path: Path) -> None:
+    held = HeldWrites(str(tmp_path), [], [])
+    with pytest.raises(FileNotFoundError) as raised:
+        held._making_folder(tmp_path / "none" / "below")
+    assert not is_fault(raised.value)

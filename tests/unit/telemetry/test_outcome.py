@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpudash.telemetry.outcome import outcome_rows, predicted_step, stage_remark
 from gpudash.telemetry.records import Note, Topic
+from gpudash.telemetry.results.outcome import outcome_rows, predicted_step, stage_remark
 from gpudash.telemetry.runs import RunView
 
 

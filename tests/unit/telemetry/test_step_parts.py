@@ -8,8 +8,8 @@ from dataclasses import asdict
 import pytest
 
 from gpudash.telemetry.records import Note, RunStarted, StageFinished, Topic
+from gpudash.telemetry.results.step_parts import FIRST_BATCH, Loader, StepParts, step_parts
 from gpudash.telemetry.runs import RunView
-from gpudash.telemetry.step_parts import FIRST_BATCH, Loader, StepParts, step_parts
 
 WAITING = {"input": 5.8, "forward": 1.8, "backward": 1.7, "optimizer": 0.7}
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpudash.session import Replay
-from gpudash.session.recordings.comparison_loader import load_run
+from gpudash.session.recordings.comparing.comparison_loader import load_run
 from gpudash.session.report import write_report
 from gpudash.telemetry.export.writing import export
 from gpudash.telemetry.recording.facts import read_facts, set_title

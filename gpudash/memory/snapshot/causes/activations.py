@@ -283,7 +283,7 @@ def checkpointed(case: Case) -> Iterator[Remedy]:
             continue
         within = np.flatnonzero(case.with_frames([(frame.file, frame.line)]) & (case.lives.born >= 0))
         within = within[case.lives.born[within] < case.moment]
-        rounds = _rounds(case, within)
+        rounds = case.rounds(within)
         if len(rounds) < FEWEST_LAYERS:
             continue
         ends: dict[int, int] = {}
@@ -321,17 +321,6 @@ def _layer_in_loop(file: SourceFile, line: int) -> ast.Call | None:
     if isinstance(call.func, ast.Name) and call.func.id in targets:
         return call
     return None
-
-
-def _rounds(case: Case, within: Ints) -> list[Ints]:
-    """The blocks of each round of a loop: the request that began the first one begins each."""
-    if not len(within):
-        return []
-    ordered = within[np.argsort(case.lives.born[within])]
-    kinds = list(zip(case.lives.stack[ordered].tolist(), case.lives.requested[ordered].tolist(), strict=True))
-    # where the same line asks for the same size again, the next round has begun
-    begins = [place for place, kind in enumerate(kinds) if kind == kinds[0]]
-    return [ordered[begin:end] for begin, end in zip(begins, [*begins[1:], len(ordered)], strict=True)]
 
 
 def _with_import(file: SourceFile, changed: tuple[int, str] | None) -> str:

@@ -95,6 +95,21 @@ class Case:
         """What some blocks hold."""
         return int(self.lives.bytes[lives].sum())
 
+    def rounds(self, lives: Ints) -> list[Ints]:
+        """Blocks that a loop's lines allocated, by round in order of time: the first one's request begins each round.
+
+        A loop runs the same lines anew, so that the same line asks for the same size where the next round has begun.
+        Where one line runs several times a round, as in a loop over layers inside, a round is split.
+        """
+        if not len(lives):
+            return []
+        ordered = lives[np.argsort(self.lives.born[lives])]
+        stack = self.lives.stack[ordered]
+        requested = self.lives.requested[ordered]
+        begins = np.flatnonzero((stack == stack[0]) & (requested == requested[0]))
+        # The first of them is the first block of all, so that nothing lies before it.
+        return np.split(ordered, begins[1:])
+
     def of_category(self, *names: str) -> Ints:
         """The living blocks of some categories."""
         codes = [self.history.categories.index(name) for name in names]

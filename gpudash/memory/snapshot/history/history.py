@@ -108,7 +108,7 @@ class History:
         self.disagreeing = self._placed.disagreeing
         self.allocated = self._levels(device)
         changes = reserved_changes(self.columns)
-        final = sum(segment.total_size for segment in device.segments)
+        final = device.reserved_bytes
         # known for sure at the end only: the sum of all changes is taken off to get the beginning
         self.reserved = np.concatenate(([0], np.cumsum(changes))) + (final - int(changes.sum()))
         self.peak = int(np.argmax(self.allocated)) - 1

@@ -199,6 +199,11 @@ class DeviceSnapshot:
     stacks: Sequence[Stack] = field(repr=False)
     stated_allocated: int | None = None
 
+    @property
+    def reserved_bytes(self) -> int:
+        """What PyTorch had taken from the device at the time of the snapshot."""
+        return sum(segment.total_size for segment in self.segments)
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:

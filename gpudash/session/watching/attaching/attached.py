@@ -26,9 +26,10 @@ from gpudash.session.watching.attaching.entry_methods import (
     require_debugger,
 )
 from gpudash.session.watching.ending import EndedRun, ending_of
-from gpudash.session.watching.hearing import LAST_MESSAGES_S, TICK_S, Hearing, listening
+from gpudash.session.watching.messages.hearing import LAST_MESSAGES_S, TICK_S, Hearing, listening
 from gpudash.session.watching.program import process_name
 from gpudash.session.watching.wiring import Wiring
+from gpudash.system.threads import joined
 from gpudash.telemetry.records import Note, RunStarted, Topic, Warning
 
 if TYPE_CHECKING:
@@ -193,8 +194,7 @@ class Attached:
         """Look away; false when that took longer than ``timeout_s``."""
         self._stop.set()
         self._hearing.reports.give_up()
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        return joined(self._thread, timeout_s)
 
     def _watch(self) -> None:
         try:

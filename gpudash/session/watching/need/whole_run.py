@@ -25,7 +25,8 @@ from gpudash.memory.allocator.device_memory import addresses_fall
 from gpudash.memory.explaining.patches import PATCH_NAME, patching
 from gpudash.memory.explaining.whole_need import CardRequests, need_of, variables_of
 from gpudash.session.predicting.attempt import OFFLINE, TRACKERS_OFF
-from gpudash.session.watching.hearing import TICK_S, listening
+from gpudash.session.watching.messages.hearing import TICK_S, listening
+from gpudash.session.watching.messages.program_news import COUNTED
 from gpudash.session.watching.need.failed_run import (
     LEAST_S,
     LEFT,
@@ -38,7 +39,6 @@ from gpudash.session.watching.need.failed_run import (
     RemedyFailsError,
     unknown,
 )
-from gpudash.session.watching.program_news import COUNTED
 from gpudash.session.watching.request import WatchRequest
 from gpudash.simulator.device.process_table import VARIABLE
 from gpudash.system import sandbox

@@ -226,9 +226,7 @@ class ModelPanel(StartPanel):
         if size is not None:
             least = format_bytes(size)
             left = left_cell(self._free, size)
-        sentence = ", ".join(
-            part for part in (model.name, count, f"at least {least}" if least else "", left.text) if part
-        )
+        sentence = ", ".join(filter(None, (model.name, count, f"at least {least}" if least else "", left.text)))
         cells = (RowCell(model.name), RowCell(count, "muted", right=True, spare=True), RowCell(least, right=True), left)
         key = model.hub if model.cached else model.name
         offer = f"Predict {TASK_NAMES[self.task]} to the byte, on every card"

@@ -18,7 +18,7 @@ from gpudash.units import format_age, format_bytes
 
 TITLE = "Watch what runs here"
 SENTENCE = "Python programs, with their GPU memory."
-LOOKING = "Looking for programs…"
+SEARCHING = "Looking for programs…"
 NONE = "No Python program of yours is running."
 UNCHANGED = "Watching changes nothing in the program."
 INSIDE = "Seen from inside: steps, stacks, allocator"
@@ -41,7 +41,7 @@ class ProgramsPanel(StartPanel):
         super().__init__(TITLE, SENTENCE, parent)
         self.list = RowList("Programs", palette, tall=True)
         self.list.chosen.connect(lambda key: self.chosen.emit(int(key)))
-        self.none = PlainLabel(LOOKING, role="muted", wraps=True)
+        self.none = PlainLabel(SEARCHING, role="muted", wraps=True)
         self.more = PlainLabel(role="muted")
         self.elsewhere = worded_button(ELSEWHERE, "Watch a program that is not listed", self.dialog_wanted.emit)
         self.add(heading(PlainLabel("PROGRAM"), PlainLabel("runs for, on the GPU")))
@@ -58,7 +58,7 @@ class ProgramsPanel(StartPanel):
             problem: why they cannot be listed, in a sentence.
         """
         self.list.show_rows([_row(candidate) for candidate in found or ()])
-        text = problem or (LOOKING if found is None else NONE)
+        text = problem or (SEARCHING if found is None else NONE)
         if self.none.text() != text:
             self.none.setText(text)
         self.none.setVisible(not found)

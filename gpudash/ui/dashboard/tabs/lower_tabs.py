@@ -29,7 +29,6 @@ from gpudash.devices.names import badged_name, shown_name
 from gpudash.memory.request_log import RequestLog
 from gpudash.session.recordings.run_names import given_name
 from gpudash.session.watching.output.log import OutputLine, OutputLog
-from gpudash.telemetry.outcome import outcome_rows, predicted_step, stage_remark
 from gpudash.telemetry.ranks.rows import places_of
 from gpudash.telemetry.readings import MAX_EVENTS
 from gpudash.telemetry.records import (
@@ -44,6 +43,7 @@ from gpudash.telemetry.records import (
     SourceRecovered,
     Warning,
 )
+from gpudash.telemetry.results.outcome import outcome_rows, predicted_step, stage_remark
 from gpudash.telemetry.runs import RunView, StageView
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import DARK, Palette

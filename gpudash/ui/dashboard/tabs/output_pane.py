@@ -209,7 +209,7 @@ class OutputPane(QWidget):
             state = f"Paused, {_lines(self._behind)} behind"
         else:
             state = "Paused"
-        text = " · ".join(part for part in (left_out, state) if part)
+        text = " · ".join(filter(None, (left_out, state)))
         if self.status.text() != text:
             self.status.setText(text)
         self.follow_button.setVisible(not self._following)

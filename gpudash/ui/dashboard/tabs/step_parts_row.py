@@ -6,7 +6,7 @@ from PySide6.QtCore import QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from gpudash.telemetry.step_parts import StepParts
+from gpudash.telemetry.results.step_parts import StepParts
 from gpudash.ui.colours import DARK, Palette, text_on
 from gpudash.ui.widgets.plain_text import plain_tip
 from gpudash.ui.widgets.text_size import scaled

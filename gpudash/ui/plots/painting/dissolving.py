@@ -13,8 +13,8 @@ from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 from gpudash.drawing.ribbons import Allocations, Floats, RibbonGround, stayed_by_line
 from gpudash.memory.request_log import RequestLog
 from gpudash.ui.colours import Palette
-from gpudash.ui.plots.layers import Label, Layer
 from gpudash.ui.plots.painting.geometry import Geometry
+from gpudash.ui.plots.painting.layers import Label, Layer
 from gpudash.ui.plots.painting.ribbons import OTHER_LINES, RibbonPicture, columns_of
 from gpudash.units import format_bytes, format_count
 

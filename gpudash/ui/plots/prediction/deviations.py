@@ -10,8 +10,8 @@ from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
 from gpudash.session.predicting.deviations import Deviation
 from gpudash.ui.colours import Palette
-from gpudash.ui.plots.layers import Label, Layer
 from gpudash.ui.plots.painting.geometry import Geometry
+from gpudash.ui.plots.painting.layers import Label, Layer
 
 MARK_PX = 5.0
 NEAR_PX = 9.0

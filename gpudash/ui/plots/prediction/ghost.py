@@ -17,9 +17,10 @@ from PySide6.QtGui import QColor, QFont, QFontMetricsF, QImage, QPaintEngine, QP
 from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
 
 from gpudash.drawing.ghost import Floats, Ghost, GhostPanel, Indices, RibbonColumns, RunningGhost, Stretch
+from gpudash.drawing.shaping import turning_points
 from gpudash.ui.colours import Palette
-from gpudash.ui.plots.layers import Area, Label, Layer, paint_area
 from gpudash.ui.plots.painting.geometry import Geometry
+from gpudash.ui.plots.painting.layers import Area, Label, Layer, paint_area
 from gpudash.ui.plots.prediction.motion import Motion
 from gpudash.ui.plots.prediction.peak_handle import ROUND_PX, SizedPeak
 from gpudash.ui.widgets.text_size import scaled
@@ -112,7 +113,7 @@ class GhostView:
         step = ""
         if self.step_text:
             step = f"a step is predicted to take {self.step_text}"
-        return "; ".join(text for text in (state, self.headline, self.detail, self.limit_text, step, *parts) if text)
+        return "; ".join(filter(None, (state, self.headline, self.detail, self.limit_text, step, *parts)))
 
 
 def verdict_colour(view: GhostView, palette: Palette) -> str:
@@ -444,8 +445,7 @@ class _Ribbons:
 
     def _paint_total(self, painter: QPainter, x: Floats, y: Floats, place: QRectF, *, rough: bool) -> None:
         """The dashed line of all that is held, which means that it is predicted; red above the limit."""
-        # Corners only: Qt walks a dashed line point by point, and most columns repeat the height before.
-        turns = np.concatenate(([True], (y[1:-1] != y[:-2]) | (y[1:-1] != y[2:]), [True]))
+        turns = turning_points(y)
         x, y = x[turns], y[turns]  # what is held is level for long, also where what is in use is not
         pen = QPen(QColor(self._palette.text), 1)
         if not rough or len(x) < place.width():

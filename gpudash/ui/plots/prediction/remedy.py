@@ -12,9 +12,10 @@ from PySide6.QtGui import QColor, QFont, QFontMetricsF, QPainter, QPen
 from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
 from gpudash.drawing.ghost import Floats, Ghost, GhostPanel
+from gpudash.drawing.shaping import turning_points
 from gpudash.ui.colours import Palette
-from gpudash.ui.plots.layers import Area, Label, Layer, paint_area
 from gpudash.ui.plots.painting.geometry import Geometry
+from gpudash.ui.plots.painting.layers import Area, Label, Layer, paint_area
 from gpudash.ui.plots.prediction.ghost import GhostLayer, corners, outline
 from gpudash.ui.plots.prediction.motion import Motion
 
@@ -174,7 +175,7 @@ class RemedyLayer(Layer):
         pen.setCapStyle(Qt.PenCapStyle.FlatCap)
         painter.setPen(pen)
         painter.setBrush(Qt.BrushStyle.NoBrush)
-        turns = np.concatenate(([True], (y[1:-1] != y[:-2]) | (y[1:-1] != y[2:]), [True]))
+        turns = turning_points(y)
         painter.drawPath(functions.arrayToQPath(x[turns], y[turns], connect="all"))
         painter.restore()
         painter.setPen(QPen(text, WIDTH_PX))

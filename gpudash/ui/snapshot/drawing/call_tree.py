@@ -64,8 +64,10 @@ def whole(root: Branch, without: Mapping[str, tuple[int, int]]) -> Branch:
         root: with nothing but what has a stack beneath it.
         without: category → bytes and number of its blocks without a stack of Python.
     """
-    limbs = [TreeBranch(stackless(category), "", 0, own, blocks) for category, (own, blocks) in without.items() if own]
-    children = sorted([*root.children, *limbs], key=lambda branch: -branch.bytes)
+    outside = [
+        TreeBranch(stackless(category), "", 0, own, blocks) for category, (own, blocks) in without.items() if own
+    ]
+    children = sorted([*root.children, *outside], key=lambda branch: -branch.bytes)
     return TreeBranch("all", "", 0, root.bytes, root.count, tuple(children))
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from PySide6.QtCore import QEvent, QObject, QPointF, QRectF, QSize, Qt, Signal
+from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import (
     QColor,
     QFontMetrics,
@@ -31,7 +31,7 @@ from gpudash.memory.frames import Frame, is_library
 from gpudash.memory.snapshot.history.phases import NO_STACK
 from gpudash.telemetry.explanation import short
 from gpudash.ui.colours import Palette, category_curve, mixed, text_on
-from gpudash.ui.explanation.memory_map import IDLE, Map, MemoryMap
+from gpudash.ui.explanation.memory_map import IDLE, Map, MemoryMap, ScrolledMap
 from gpudash.ui.snapshot.drawing.call_tree import Box, Branch, beneath, branch_text, icicle, stackless, treemap
 from gpudash.ui.snapshot.selection import Path, Selection
 from gpudash.ui.snapshot.study import Study
@@ -436,17 +436,7 @@ class BlocksPane(QWidget):
         self.view.chosen.connect(self._choose)
         self.legend = CategoryLegend(palette)
         self.sums = PlainLabel(role="muted")
-        self._scroll = QScrollArea()
-        self._scroll.setWidgetResizable(True)
-        self._scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self._scroll.setWidget(self.view)
-        self._scroll.viewport().installEventFilter(self)
-        in_column(self.sums, self.legend, (self._scroll, 1), parent=self, margins=(4, 6, 4, 2), spacing=4)
-
-    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        if event.type() == QEvent.Type.Resize:
-            self.view.set_room(self._scroll.viewport().size())
-        return False
+        in_column(self.sums, self.legend, (ScrolledMap(self.view), 1), parent=self, margins=(4, 6, 4, 2), spacing=4)
 
     def set_palette(self, palette: Palette) -> None:
         """Redraw in other colours."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from gpudash.memory.snapshot.causes.children import ended_before
-from gpudash.memory.snapshot.source_edits import SourceFile, Splice, method_of
+from gpudash.memory.snapshot.source_edits import SourceFile, Splice, ended_before, method_of
 
 PROGRAM = """\
 import subprocess

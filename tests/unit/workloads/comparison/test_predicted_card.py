@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpudash.telemetry.outcome import outcome_rows
+from gpudash.telemetry.results.outcome import outcome_rows
 from gpudash.units import GIB
 from gpudash.workloads.programs.comparing.predicted_card import CardStep, a_card, predicted_verdict
 from tests.unit.speed.made_up_times import made_up_time

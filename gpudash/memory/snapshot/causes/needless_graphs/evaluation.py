@@ -50,7 +50,7 @@ def evaluation_with_graph(case: Case) -> ProgramCause | None:
     size = case.bytes_of(lives)
     if size < SHARE_OF_LIVE * case.live_bytes or _trains(case, lives[0], line):
         return None
-    passes = _passes(case, lives)
+    passes = case.rounds(lives)
     # a single pass may be too much without its graph too
     batches = []
     if len(passes) < FEWEST_PASSES:
@@ -235,17 +235,6 @@ def _contexts(path: list[ast.AST]) -> list[str]:
 
 def _calls_one(node: ast.AST, names: frozenset[str]) -> bool:
     return any(_is_call_of(inner, names) for inner in ast.walk(node))
-
-
-def _passes(case: Case, lives: Ints) -> list[Ints]:
-    """The blocks of each pass: the request that begins the first one begins each."""
-    ordered = lives[np.argsort(case.lives.born[lives])]
-    kinds = list(zip(case.lives.stack[ordered].tolist(), case.lives.requested[ordered].tolist(), strict=True))
-    begins = [place for place, kind in enumerate(kinds) if kind == kinds[0]]
-    if len(begins) > 1:
-        # where one line runs several times in a pass, as in a loop over layers, the widest gap between them is the pass
-        return [ordered[begin:end] for begin, end in zip(begins, [*begins[1:], len(ordered)], strict=True)]
-    return [ordered]
 
 
 def _text(line: Frame, passes: int, size: int) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from gpudash.agent.stepping.step_clock import PARTS
 from gpudash.agent.wire import number_in
 from gpudash.telemetry.records import StageFinished
-from gpudash.telemetry.step_parts import FIRST_BATCH, Loader
+from gpudash.telemetry.results.step_parts import FIRST_BATCH, Loader
 
 NAMES = {"first_batch": FIRST_BATCH}
 """Stages that are called otherwise than the agent's parts."""

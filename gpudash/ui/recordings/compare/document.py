@@ -25,7 +25,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from gpudash.session.recordings.comparison_loader import CancelledError, load_run, split_run
+from gpudash.session.recordings.comparing.comparison_loader import CancelledError, load_run, split_run
 from gpudash.telemetry.comparing import MOST_RUNS, ComparedRun, Comparison, Field, FigureDifference, compare
 from gpudash.telemetry.comparing.comparison import (
     FIGURE_TITLES,
@@ -40,9 +40,9 @@ from gpudash.telemetry.comparing.comparison import (
 from gpudash.telemetry.comparing.curves import Alignment, common_marks
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.ui.colours import Palette, mixed
-from gpudash.ui.compare.overlay import Laying, Overlay
-from gpudash.ui.compare.plots import LetterLegend, run_row
 from gpudash.ui.dashboard.document import Document
+from gpudash.ui.recordings.compare.overlay import Laying, Overlay
+from gpudash.ui.recordings.compare.plots import LetterLegend, run_row
 from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.labels import worded_button
 from gpudash.ui.widgets.layouts import in_column, in_halves

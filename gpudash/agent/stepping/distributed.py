@@ -20,16 +20,16 @@ import weakref
 # collections itself would delay every watched Python
 from _collections import deque  # type: ignore[import-not-found]
 
-from .guest import note_fault
-from .memory import simulating
+from ..guest import note_fault
+from ..memory import simulating
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from .stepping.steps import Steps
-    from .wire import Message
+    from ..wire import Message
+    from .steps import Steps
 
     Post = Callable[[Message], None]
     Row = list[Any]

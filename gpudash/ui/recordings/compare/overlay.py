@@ -15,9 +15,9 @@ from gpudash.telemetry.comparing.comparison import LETTERS, MINUS
 from gpudash.telemetry.comparing.curves import EMPTY, MEMORY, Alignment, Quantity, aligned, difference, shared_memory
 from gpudash.telemetry.runs import item_of
 from gpudash.ui.colours import Palette
-from gpudash.ui.compare.plots import OverlayPlot, draw_together
 from gpudash.ui.plots.time_axis import TimeAxis
 from gpudash.ui.plots.view import SharedAxis
+from gpudash.ui.recordings.compare.plots import OverlayPlot, draw_together
 from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.plain_text import PlainLabel

@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpudash.drawing.axes import Style
-from gpudash.session.recordings.comparison_loader import CancelledError, load_run, split_run
+from gpudash.session.recordings.comparing.comparison_loader import CancelledError, load_run, split_run
+from gpudash.system.threads import joined
 from gpudash.telemetry.comparing import MOST_RUNS, ComparedRun
 from gpudash.telemetry.comparing.comparison import LETTERS
 from gpudash.telemetry.comparing.curves import MEMORY, Quantity, aligned, shared_memory
@@ -138,10 +139,7 @@ class OverlaidRuns:
     def close(self) -> bool:
         """Read no more; false where the thread did not end in time."""
         self._number += 1
-        if self._thread is None:
-            return True
-        self._thread.join(JOIN_S)
-        return not self._thread.is_alive()
+        return joined(self._thread, JOIN_S)
 
 
 def _series_of(run: ComparedRun, memory: Quantity | None, began_s: float) -> dict[str, Series]:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from gpudash.agent.server import Peer
 from gpudash.agent.wire import number_in
 from gpudash.session.watching.ending import Raised
+from gpudash.session.watching.messages.step_parts import HeardParts
 from gpudash.session.watching.output.printed_metrics import Printed
-from gpudash.session.watching.step_parts import HeardParts
 from gpudash.telemetry.records import Event, Note, StepFinished, Topic
 
 if TYPE_CHECKING:
@@ -506,5 +506,5 @@ def _reports_a_metric(row: list[Any]) -> bool:
 
 def _traceback(found: Any) -> str:
     if isinstance(found, list):
-        return "".join(str(line) for line in found)
+        return "".join(map(str, found))
     return str(found or "")

@@ -16,10 +16,10 @@ from gpudash.agent.guest import LONGEST_FAULT
 from gpudash.agent.server import AgentServer, Peer
 from gpudash.session.watching.ending import EndedRun
 from gpudash.session.watching.memory import WatchedMemory
+from gpudash.session.watching.messages.program_news import ProgramNews, command_text
+from gpudash.session.watching.messages.ranks import WatchedRanks
 from gpudash.session.watching.out_of_memory import OutOfMemoryReports, allocator_environment
 from gpudash.session.watching.program import is_running, process_name
-from gpudash.session.watching.program_news import ProgramNews, command_text
-from gpudash.session.watching.ranks import WatchedRanks
 from gpudash.session.watching.wiring import Wiring
 from gpudash.system.files import PrivateFolder, runtime_folder
 from gpudash.telemetry.records import Topic

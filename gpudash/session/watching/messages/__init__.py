@@ -1,0 +1,1 @@
+"""What the processes of a watched program send: heard, turned into records, and joined by rank."""
