@@ -123,7 +123,12 @@ def _print_trace(path: Path, *, as_json: bool) -> int:
     return print_trace(found.path, as_json=as_json)
 
 
-_KINDS = {"recording": "a recording", "snapshot": "a snapshot", "trace": "a trace", "scalars": "a log of TensorBoard"}
+_KINDS = {
+    "recording": "a recording",
+    "snapshot": "a memory snapshot",
+    "trace": "a trace",
+    "scalars": "a log of TensorBoard",
+}
 
 _OTHER_TABLES = {
     "recording": "gpudash export --help says how its readings become a table.",
