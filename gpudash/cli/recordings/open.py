@@ -118,7 +118,7 @@ def _print_trace(path: Path, *, as_json: bool) -> int:
         raise RequestError(str(error)) from None
     if found.kind != "trace":
         raise RequestError(
-            f"{found.title} is a {found.kind}, not a trace of torch.profiler.", _OTHER_TABLES[found.kind]
+            f"{found.title} is {_KINDS[found.kind]}, not a trace of torch.profiler.", _OTHER_TABLES[found.kind]
         )
     return print_trace(found.path, as_json=as_json)
 
