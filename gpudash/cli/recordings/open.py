@@ -124,12 +124,17 @@ def _print_trace(path: Path, *, as_json: bool) -> int:
         raise RequestError(str(error)) from None
     if found.kind != "trace":
         raise RequestError(
-            f"{found.title} is a {found.kind}, not a trace of torch.profiler.", _OTHER_TABLES[found.kind]
+            f"{found.title} is {_KINDS[found.kind]}, not a trace of torch.profiler.", _OTHER_TABLES[found.kind]
         )
     return print_trace(found.path, as_json=as_json)
 
 
-_KINDS = {"recording": "a recording", "snapshot": "a snapshot", "trace": "a trace", "scalars": "a log of TensorBoard"}
+_KINDS = {
+    "recording": "a recording",
+    "snapshot": "a memory snapshot",
+    "trace": "a trace",
+    "scalars": "a log of TensorBoard",
+}
 
 _OTHER_TABLES = {
     "recording": "gpudash export --help says how its readings become a table.",

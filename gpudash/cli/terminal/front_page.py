@@ -61,8 +61,8 @@ COMMANDS = {
     "export": ListedCommand(
         "gpudash.cli.recordings.export:export",
         "Write a recording in another format: data (csv, parquet, json), a trace of stages and steps for "
-        "ui.perfetto.dev (trace), the plots as a picture (png, svg), or a report in one page that opens offline "
-        "(html).",
+        "ui.perfetto.dev (trace, also called perfetto), the plots as a picture (png, svg), a report in one page that "
+        "opens offline (html), or a folder for a tracker of experiments (tensorboard, wandb).",
     ),
     "lesson": ListedCommand(
         "gpudash.cli.lesson:lesson",

@@ -220,7 +220,10 @@ def test_a_trace_is_printed_where_it_is_asked_for_or_there_is_no_display(
 
 @pytest.mark.parametrize(
     ("name", "content", "words"),
-    [("a.pickle", b"\x80\x04}.", "is a snapshot, not a trace"), ("notes", b"notes", "neither a memory snapshot")],
+    [
+        ("a.pickle", b"\x80\x04}.", "is a memory snapshot, not a trace"),
+        ("notes", b"notes", "neither a memory snapshot"),
+    ],
 )
 def test_a_table_of_anything_else_is_refused(
     app: FakeApp, tmp_path: Path, capsys: Any, name: str, content: bytes, words: str
