@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from gpudash.cli.qt import has_display, require_qt
 from gpudash.cli.terminal.flags import SimulateOptions
 from gpudash.cli.terminal.output import RequestError, leave, print_notice
-from gpudash.cli.terminal.scenes import tell_scenes
+from gpudash.cli.terminal.scenes import print_scenes
 
 
 def demo(
@@ -58,4 +58,4 @@ def _in_terminal(scene: int | None, simulated: SimulateOptions) -> int:
     session = Session(settings, simulation=simulated.simulation())
     scenes = SCENES if scene is None else SCENES[scene - 1 : scene]
     show = Show(session, guesses=False, simulate=bool(simulated.simulate), pace=HELD, scenes=scenes)
-    return tell_scenes(session, show, first=scene or 1)
+    return print_scenes(session, show, first=scene or 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from gpudash.cli import open as opening
+from gpudash.cli.recordings import open as opening
 from gpudash.session.addresses import parse_address
 from gpudash.ui.fleet.document import FleetDocument
 from gpudash.ui.fleet.gpu_document import GpuDocument

@@ -27,7 +27,7 @@ Ask = Callable[["SceneQuestion", Interruption, Callable[[], None]], float | None
 """Asks for a guess; meanwhile it calls the function that lets the scene go on. ``None``: there is no guess."""
 
 
-def tell_scenes(session: Session, show: Show, *, first: int = 1, ask: Ask | None = None) -> int:
+def print_scenes(session: Session, show: Show, *, first: int = 1, ask: Ask | None = None) -> int:
     """Play scenes to their ends and print the code of each step and what is said of it.
 
     Args:
@@ -46,7 +46,7 @@ def tell_scenes(session: Session, show: Show, *, first: int = 1, ask: Ask | None
                 _wait_until_ready(session, interruption)
                 show.start()
                 while not show.ended and not interruption.requested:
-                    _tell_scene(show, interruption, first + show.position, ask)
+                    _print_scene(show, interruption, first + show.position, ask)
                     show.next_scene()
         finally:
             show.leave()
@@ -64,7 +64,7 @@ def _wait_until_ready(session: Session, interruption: Interruption) -> None:
             raise KeyboardInterrupt
 
 
-def _tell_scene(show: Show, interruption: Interruption, number: int, ask: Ask | None) -> None:
+def _print_scene(show: Show, interruption: Interruption, number: int, ask: Ask | None) -> None:
     console = stdout()
     console.print()
     console.print(f"{number}  {show.picture.title}", style="bold")

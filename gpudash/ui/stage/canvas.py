@@ -268,7 +268,7 @@ class StageCanvas(StagePainting):
         for column, header, boxes, top in zip(chart.columns, placed.headers, placed.columns, placed.tops, strict=True):
             self._header(painter, column, _rect(header))
             for block, box in zip(column.blocks, boxes, strict=True):
-                room = self._beside_line(self._beside_line(_rect(box), placed.guess), placed.limit)
+                room = self._clear_of_line(self._clear_of_line(_rect(box), placed.guess), placed.limit)
                 self._block_label(painter, room, block, chart)
             taken.append(self._figure(painter, column, _rect(header), top))
         if placed.guess is not None:
@@ -393,7 +393,7 @@ class StageCanvas(StagePainting):
         painter.setPen(QPen(QColor(self._colours.accent), max(2.0, 4 * self._scale)))
         painter.drawLine(QPointF(placed.plot.x, placed.guess), QPointF(placed.plot.right, placed.guess))
 
-    def _beside_line(self, box: QRectF, y: float | None) -> QRectF:
+    def _clear_of_line(self, box: QRectF, y: float | None) -> QRectF:
         """The part of a block for its label, so that a line at ``y`` does not strike it through."""
         line = self._line(AXIS)
         if y is None or abs(box.center().y() - y) > line * 0.7:

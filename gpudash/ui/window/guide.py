@@ -38,6 +38,7 @@ ORDER = (
     "out-of-memory",
     "watch",
     "workloads",
+    "lessons",
     "plug-ins",
     "terminal",
     "recordings",
