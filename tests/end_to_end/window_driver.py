@@ -20,7 +20,7 @@ from PySide6.QtCore import QTimer
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication, QMessageBox
 
-from gpudash.cli import open as cli_open
+from gpudash.cli.recordings import open as cli_open
 from gpudash.cli.terminal.output import leave
 from gpudash.devices.names import Simulation
 from gpudash.session.addresses import StandardInput
