@@ -502,13 +502,13 @@ class StageCanvas(StagePainting):
         """The figures of a panel without a curve, one under the other."""
         colours = self._colours
         count = max(1, len(panel.figures))
-        step = min(place.height() / count, self._line(PEAK) * 2.2)
+        step = min(place.height() / count, self._line(CODE) * 1.9)
         top = place.center().y() - count * step / 2
         for number, (name, value) in enumerate(panel.figures):
             row = QRectF(place.left(), top + number * step, place.width(), step)
             right = row.adjusted(row.width() * 0.6, 0, 0, 0)
             self._write(painter, row.adjusted(0, 0, -row.width() * 0.4, 0), name, self._font(FIGURE), colours.muted)
-            font = self._font(PEAK, bold=True)
+            font = self._font(CODE, bold=True)
             self._write(painter, right, value, font, colours.text, Qt.AlignmentFlag.AlignRight)
 
     def _curve(self, painter: QPainter, place: QRectF, scene: PlotScene, known: bool) -> None:
