@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from gpudash.cli.demo import Ask, print_scenes
 from gpudash.cli.qt import has_display, require_qt
 from gpudash.cli.terminal.flags import SimulateOptions
 from gpudash.cli.terminal.interruption import Interruption
 from gpudash.cli.terminal.output import Exit, RequestError, leave, plain_table, print_notice, stdout
-from gpudash.cli.terminal.scenes import Ask, print_scenes
 
 if TYPE_CHECKING:
     from gpudash.session.demo.lessons import Lesson
