@@ -1,15 +1,33 @@
-"""``gpudash demo``: the demo, in the window or, without a display, in the terminal."""
+"""``gpudash demo``: the demo in the window or, without a display, in the terminal; how the terminal tells scenes."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
+from rich.padding import Padding
+from rich.text import Text
 
 from gpudash.cli.qt import has_display, require_qt
 from gpudash.cli.terminal.flags import SimulateOptions
-from gpudash.cli.terminal.output import RequestError, leave, print_notice
-from gpudash.cli.terminal.scenes import tell_scenes
+from gpudash.cli.terminal.interruption import Interruption, interruptible
+from gpudash.cli.terminal.output import Exit, RequestError, leave, print_notice, stdout
+from gpudash.system.processes import TORCH_IMPORT_S
+
+if TYPE_CHECKING:
+    from gpudash.session import Session
+    from gpudash.session.demo.pictures import StagePicture
+    from gpudash.session.demo.scenes import SceneQuestion
+    from gpudash.session.demo.show import Show
+
+TICK_S = 0.05
+"""How often it is looked whether a scene can go on."""
+
+Ask = Callable[["SceneQuestion", Interruption, Callable[[], None]], float | None]
+"""Asks for a guess; meanwhile it calls the function that lets the scene go on. ``None``: there is no guess."""
 
 
 def demo(
@@ -58,4 +76,103 @@ def _in_terminal(scene: int | None, simulated: SimulateOptions) -> int:
     session = Session(settings, simulation=simulated.simulation())
     scenes = SCENES if scene is None else SCENES[scene - 1 : scene]
     show = Show(session, guesses=False, simulate=bool(simulated.simulate), pace=HELD, scenes=scenes)
-    return tell_scenes(session, show, first=scene or 1)
+    return print_scenes(session, show, first=scene or 1)
+
+
+def print_scenes(session: Session, show: Show, *, first: int = 1, ask: Ask | None = None) -> int:
+    """Play scenes to their ends and print the code of each step and what is said of it.
+
+    Args:
+        session: not yet started; it is closed at the end.
+        show: of scenes that follow only when they are asked to.
+        first: number of the first scene.
+        ask: asks for a guess; without one what is asked is answered at once.
+
+    Returns:
+        The exit code.
+    """
+    with interruptible("Stopping after this step…") as interruption:
+        session.start()
+        try:
+            with suppress(KeyboardInterrupt):
+                _wait_until_ready(session, interruption)
+                show.start()
+                while not show.ended and not interruption.requested:
+                    _print_scene(show, interruption, first + show.position, ask)
+                    show.next_scene()
+        finally:
+            show.leave()
+            joined = session.close()
+    if interruption.requested:
+        return leave(Exit.INTERRUPTED, joined)
+    return leave(Exit.FAILED if show.failures else Exit.FINISHED, joined)
+
+
+def _wait_until_ready(session: Session, interruption: Interruption) -> None:
+    session.load_torch()
+    deadline = time.monotonic() + TORCH_IMPORT_S
+    while not session.wait_ready(0.1):
+        if interruption.requested or time.monotonic() > deadline:
+            raise KeyboardInterrupt
+
+
+def _print_scene(show: Show, interruption: Interruption, number: int, ask: Ask | None) -> None:
+    console = stdout()
+    console.print()
+    console.print(f"{number}  {show.picture.title}", style="bold")
+    console.print(_indented(show.picture.question, 3))
+    question = show.question
+    if question is not None:
+        for line in show.picture.code:
+            console.print(_indented(f"{line.number:>2}  {line.text}", 6))
+        console.print(_indented(question.text, 3), style="bold")
+        guess = None
+        if ask is not None:
+            guess = ask(question, interruption, lambda: show.tick(time.monotonic()))
+        show.take_guess(guess)
+    steps = _Steps()
+    while not show.complete and not interruption.requested:
+        show.tick(time.monotonic())
+        steps.print(show.pictures, complete=show.complete)
+        if not show.complete:
+            time.sleep(TICK_S)
+    steps.print(show.pictures, complete=show.complete)
+    if show.complete and show.verdict:
+        console.print(_indented(show.verdict, 3), style="bold")
+
+
+class _Steps:
+    """Prints the steps of a scene as they become known, each once."""
+
+    def __init__(self) -> None:
+        self._printed = 0
+        self._code = self._sentence = ""
+
+    def print(self, pictures: Sequence[StagePicture], *, complete: bool) -> None:
+        """Print what is new; of a scene that is not complete the last step is what is on, and may change."""
+        known = len(pictures) if complete else len(pictures) - 1
+        for picture in pictures[self._printed : known]:
+            self._step(picture)
+        self._printed = max(self._printed, known)
+        if not complete and pictures:
+            self._step(pictures[-1])
+
+    def _step(self, picture: StagePicture) -> None:
+        console = stdout()
+        lines = [line for line in picture.code if line.state in ("now", "wrong")]
+        code = f"{lines[0].number:>2}  {lines[0].text}" if lines else ""
+        if code and code != self._code:
+            console.print(_indented(code, 3))
+        self._code = code
+        remark = f"  ({picture.remark})" if picture.remark else ""
+        sentence = f"{picture.sentence}{remark}"
+        if sentence != self._sentence:
+            console.print(_indented(sentence, 8))
+        self._sentence = sentence
+        for row in picture.rows:
+            console.print(_indented(f"{row.question}: {row.guess or 'no guess'}; came: {row.came or '–'}", 8))
+
+
+def _indented(text: str, columns: int) -> Padding:
+    """``text`` as it stands, every line of it moved in."""
+    return Padding(Text(text), (0, 0, 0, columns))

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from gpudash.cli.demo import Ask, print_scenes
 from gpudash.cli.qt import has_display, require_qt
 from gpudash.cli.terminal.flags import SimulateOptions
 from gpudash.cli.terminal.interruption import Interruption
 from gpudash.cli.terminal.output import Exit, RequestError, leave, plain_table, print_notice, stdout
-from gpudash.cli.terminal.scenes import Ask, tell_scenes
 
 if TYPE_CHECKING:
     from gpudash.session.demo.lessons import Lesson
@@ -130,7 +130,7 @@ def _in_terminal(chosen: Lesson, sheet: Sheet, simulated: SimulateOptions) -> in
     ask: Ask | None = None
     if sys.stdin is not None and sys.stdin.isatty():
         ask = typed_guess
-    return tell_scenes(session, show, ask=ask)
+    return print_scenes(session, show, ask=ask)
 
 
 def typed_guess(question: SceneQuestion, interruption: Interruption, go_on: Callable[[], None]) -> float | None:

@@ -276,7 +276,7 @@ class Prediction:
         return tuple(self._alternative(alternative) for alternative in self.estimate.alternatives)
 
     @property
-    def savings(self) -> tuple[WayOut, ...]:
+    def savings(self) -> tuple[AlternativeText, ...]:
         """What recipes do and the run does not, what saves most first."""
         return tuple(self._alternative(saving) for saving in self.estimate.savings)
 

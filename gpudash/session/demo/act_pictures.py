@@ -298,7 +298,7 @@ def _comparison_figures(run: Run | None) -> tuple[tuple[str, str], ...]:
     return (
         ("this CPU, measured", format_duration(result["measured"]["step_seconds"])),
         (f"{result['card']['name']}, predicted", format_duration(result["card"]["time"]["median_s"])),
-        ("as fast", times),
+        ("as fast as this CPU", times),
     )
 
 

@@ -145,12 +145,12 @@ def with_sheet(lesson: Lesson, sheet: Sheet) -> tuple[Scene, ...]:
 def _sheet_pictures(lesson: Lesson, sheet: Sheet, scene: Scene, _played: PlayedScene) -> list[StagePicture]:
     kept = sheet.of(lesson)
     rows = []
-    for asked in lesson.scenes:
-        guess = kept.get(asked.title)
+    for played in lesson.scenes:
+        guess = kept.get(played.title)
         if guess is None:
-            rows.append(GuessRow(asked.title))
+            rows.append(GuessRow(played.title))
         else:
-            rows.append(GuessRow(asked.title, guess.guess, guess.came, guess.right))
+            rows.append(GuessRow(played.title, guess.guess, guess.came, guess.right))
     sentence = sheet.problem or f"{_counted(rows)} gpudash lesson --export sheet.ipynb makes a notebook of them."
     return [StagePicture(scene.title, scene.subject, "simulated", rows=tuple(rows), sentence=sentence)]
 

@@ -80,7 +80,7 @@ def notebook(lessons: Sequence[Lesson], sheet: Sheet) -> str:
         kept = sheet.of(lesson)
         cells.append(_text(f"## {lesson.title}\n\n{lesson.about}."))
         for scene in lesson.scenes:
-            cells.append(_text(_words(scene, kept.get(scene.title))))
+            cells.append(_text(_question_text(scene, kept.get(scene.title))))
             cells += [_code(text) for text in _codes(scene, kept.get(scene.title))]
     for number, cell in enumerate(cells):
         cell["id"] = f"cell-{number}"
@@ -116,7 +116,7 @@ def _code(source: str) -> dict[str, Any]:
     return {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": [], "source": source}
 
 
-def _words(scene: Scene, kept: KeptGuess | None) -> str:
+def _question_text(scene: Scene, kept: KeptGuess | None) -> str:
     """The question, and what the sheet has of it."""
     found = [f"### {scene.title}"]
     question = scene.question("sim")
@@ -171,27 +171,27 @@ def _command(act: Act) -> str:
     """The command that does what an act did."""
     assert not isinstance(act, LinesAct)
     spec = act.spec
-    words = ["run", spec.name]
+    arguments = ["run", spec.name]
     if isinstance(act, RungAct):
         assert isinstance(spec, ModelSpec)
-        words = ["estimate", "--model", "gpt2", "--simulate", "4GiB", "--no-alternatives"]
+        arguments = ["estimate", "--model", "gpt2", "--simulate", "4GiB", "--no-alternatives"]
     elif not isinstance(spec, ComparisonSpec):
-        words += ["--device", "cpu"] if act.where == "cpu" else ["--simulate", "8GiB"]
-    words += _flags(spec)
+        arguments += ["--device", "cpu"] if act.where == "cpu" else ["--simulate", "8GiB"]
+    arguments += _flags(spec)
     if not isinstance(act, RungAct):
-        words += ["--no-record", "--quiet"]
-    return f"!{{sys.executable}} -m gpudash {shlex.join(words)}"
+        arguments += ["--no-record", "--quiet"]
+    return f"!{{sys.executable}} -m gpudash {shlex.join(arguments)}"
 
 
 def _flags(spec: Spec) -> list[str]:
     """The fields that differ from the defaults, as flags."""
-    words = []
+    arguments = []
     changed = spec.model_dump(exclude_defaults=True)
     changed.pop("path", None)  # of a model: the command has its name
     changed.update(changed.pop("fields", {}))  # of a comparison: the workload's own
     for name, value in changed.items():
         if value is True:
-            words.append(flag(name))
+            arguments.append(flag(name))
         else:
-            words += [flag(name), str(value)]
-    return words
+            arguments += [flag(name), str(value)]
+    return arguments

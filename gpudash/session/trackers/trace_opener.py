@@ -15,7 +15,7 @@ from typing import Any
 from gpudash.memory.profiler_trace.profile import TraceProfile
 from gpudash.memory.profiler_trace.trace_file import TraceError, TraceLimits
 from gpudash.memory.snapshot.reading.source import name_of
-from gpudash.session.child_process import ChildProcess, Waker
+from gpudash.system.child_process import ChildProcess, Waker
 
 logger = logging.getLogger(__name__)
 

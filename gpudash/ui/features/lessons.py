@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtWidgets import QFileDialog
 
 from gpudash.session.demo.lesson_list import listed_lessons
-from gpudash.ui.widgets.file_name import completed
+from gpudash.ui.plots.export import completed
 from gpudash.ui.window.menus import Command
 from gpudash.ui.window.workspace import Workspace
 

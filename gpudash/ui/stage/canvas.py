@@ -268,7 +268,8 @@ class StageCanvas(StagePainting):
         for column, header, boxes, top in zip(chart.columns, placed.headers, placed.columns, placed.tops, strict=True):
             self._header(painter, column, _rect(header))
             for block, box in zip(column.blocks, boxes, strict=True):
-                self._block_label(painter, self._beside_guess(_rect(box), placed.guess), block, chart)
+                room = self._clear_of_line(self._clear_of_line(_rect(box), placed.guess), placed.limit)
+                self._block_label(painter, room, block, chart)
             taken.append(self._figure(painter, column, _rect(header), top))
         if placed.guess is not None:
             taken.append(QRectF(placed.plot.x, placed.guess - 2, placed.plot.width, 4))
@@ -392,13 +393,13 @@ class StageCanvas(StagePainting):
         painter.setPen(QPen(QColor(self._colours.accent), max(2.0, 4 * self._scale)))
         painter.drawLine(QPointF(placed.plot.x, placed.guess), QPointF(placed.plot.right, placed.guess))
 
-    def _beside_guess(self, box: QRectF, guess: float | None) -> QRectF:
-        """The part of a block for its label, so that the line of a guess does not strike it through."""
+    def _clear_of_line(self, box: QRectF, y: float | None) -> QRectF:
+        """The part of a block for its label, so that a line at ``y`` does not strike it through."""
         line = self._line(AXIS)
-        if guess is None or abs(box.center().y() - guess) > line * 0.7:
+        if y is None or abs(box.center().y() - y) > line * 0.7:
             return box
-        below = QRectF(box.left(), guess, box.width(), box.bottom() - guess)
-        above = QRectF(box.left(), box.top(), box.width(), guess - box.top())
+        below = QRectF(box.left(), y, box.width(), box.bottom() - y)
+        above = QRectF(box.left(), box.top(), box.width(), y - box.top())
         larger = max(below, above, key=QRectF.height)
         return larger if larger.height() > line * 1.2 else QRectF()
 
@@ -500,12 +501,14 @@ class StageCanvas(StagePainting):
     def _figure_rows(self, painter: QPainter, place: QRectF, panel: StagePanel) -> None:
         """The figures of a panel without a curve, one under the other."""
         colours = self._colours
-        step = place.height() / max(3, len(panel.figures))
+        count = max(1, len(panel.figures))
+        step = min(place.height() / count, self._line(CODE) * 1.9)
+        top = place.center().y() - count * step / 2
         for number, (name, value) in enumerate(panel.figures):
-            row = QRectF(place.left(), place.top() + number * step, place.width(), step)
+            row = QRectF(place.left(), top + number * step, place.width(), step)
             right = row.adjusted(row.width() * 0.6, 0, 0, 0)
             self._write(painter, row.adjusted(0, 0, -row.width() * 0.4, 0), name, self._font(FIGURE), colours.muted)
-            font = self._font(PEAK, bold=True)
+            font = self._font(CODE, bold=True)
             self._write(painter, right, value, font, colours.text, Qt.AlignmentFlag.AlignRight)
 
     def _curve(self, painter: QPainter, place: QRectF, scene: PlotScene, known: bool) -> None:

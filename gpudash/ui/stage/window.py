@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QCloseEvent, QColor, QKeyEvent, QPalette, QResizeEvent
@@ -138,7 +139,10 @@ class StageWindow(QWidget):
         else:
             self.show()
         self.activateWindow()
-        self.setFocus()
+        if self.entry.isHidden():
+            self.setFocus()
+        else:
+            self.entry.field.setFocus()
 
     def refresh(self) -> None:
         """Let the show go on, and show how it stands."""
@@ -189,6 +193,8 @@ class StageWindow(QWidget):
             self.leave()
             return
         picture = play.picture
+        if play.asking and self.entry.problem:
+            picture = replace(picture, verdict=self.entry.problem)
         self.canvas.show_picture(picture)
         if self.editor.isVisible():
             self._place_editor()
@@ -226,7 +232,7 @@ class StageWindow(QWidget):
         play = self.play
         scene = f"scene {self._first + play.position} of {self._first + len(play.scenes) - 1}"
         if play.asking:
-            return self.entry.problem or scene  # the guesses have the room
+            return scene  # the guesses have the room
         steps = max(1, len(play.pictures))
         return f"step {min(play.step + 1, steps)} of {steps} · {scene}"
 

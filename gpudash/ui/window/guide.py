@@ -40,6 +40,7 @@ ORDER = (
     "out-of-memory",
     "watch",
     "workloads",
+    "lessons",
     "plug-ins",
     "terminal",
     "recordings",

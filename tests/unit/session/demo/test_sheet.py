@@ -18,14 +18,14 @@ LESSON = find_lesson("move")
 FIRST, SECOND, _COPIES, OWN = LESSON.scenes
 
 
-def asked(scene: Scene) -> SceneQuestion:
+def question_of(scene: Scene) -> SceneQuestion:
     question = scene.question("sim")
     assert question is not None
     return question
 
 
 def note(sheet: Sheet, guess: float, answer: float | None, scene: Scene = FIRST) -> None:
-    sheet.note(LESSON, scene, asked(scene), guess, answer)
+    sheet.note(LESSON, scene, question_of(scene), guess, answer)
 
 
 def test_a_guess_survives_and_nobody_else_can_read_it(tmp_path: Path) -> None:

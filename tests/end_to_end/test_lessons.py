@@ -1,0 +1,19 @@
+"""A lesson as it is started: told in the terminal, where nobody types."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.end_to_end.conftest import Command
+
+pytestmark = pytest.mark.long
+
+
+def test_where_nobody_can_type_a_lesson_answers_by_itself(gpudash: Command) -> None:
+    outcome = gpudash("lesson", "devices")
+    assert outcome.code == 0, outcome.stderr
+    assert "There is no display, so the lesson is told in the terminal." in outcome.stderr
+    said = " ".join(outcome.stdout.split())
+    assert "What came: Still on the CPU." in said and "What came: Nowhere: an error." in said
+    assert "PyTorch moves nothing by itself" in said and "Your guess" not in said
+    assert "5 My three lines" in said and "No guess yet" in said
