@@ -50,7 +50,7 @@ def runs(
 
 def _show(text: str, *, as_json: bool) -> int:
     """Print what a run came to, as the command that ran it did."""
-    from gpudash.session.recordings.comparison_loader import load_run, split_run
+    from gpudash.session.recordings.comparing.comparison_loader import load_run, split_run
     from gpudash.telemetry.recording.recorder import RecordingError
 
     try:
@@ -65,7 +65,7 @@ def _show(text: str, *, as_json: bool) -> int:
         print_json({**summary, "notes": list(found.notes)})
         return Exit.FINISHED
     from gpudash.memory.explaining.explanation_text import report
-    from gpudash.telemetry.outcome import outcome_rows
+    from gpudash.telemetry.results.outcome import outcome_rows
 
     console = stdout()
     status = found.view.status.replace("_", " ")
