@@ -33,6 +33,8 @@ NO_GPU = (
     "runs on a simulated one."
 )
 
+NO_TORCH = "torch is not installed in this Python, so that nothing of it has a GPU: pip install torch."
+
 NOT_FOLLOWED = (
     "Nothing was recorded of this process's memory: call gpudash.watch_this_process(), or %load_ext gpudash in a "
     "notebook, before the code that runs out."
@@ -295,7 +297,10 @@ def _allowed(index: int) -> int | None:
 
 def require_gpu() -> None:
     """Raise `NothingKnownError` where this process has no GPU."""
-    import torch
+    try:
+        import torch
+    except ImportError:
+        raise NothingKnownError(NO_TORCH) from None
 
     if simulating.backend() is None and not torch.cuda.is_available():
         raise NothingKnownError(NO_GPU)
