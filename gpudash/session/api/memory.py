@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import linecache
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -297,13 +299,17 @@ def _allowed(index: int) -> int | None:
 
 def require_gpu() -> None:
     """Raise `NothingKnownError` where this process has no GPU."""
-    try:
-        import torch
-    except ImportError:
-        raise NothingKnownError(NO_TORCH) from None
+    require_torch()
+    import torch
 
     if simulating.backend() is None and not torch.cuda.is_available():
         raise NothingKnownError(NO_GPU)
+
+
+def require_torch() -> None:
+    """Raise `NothingKnownError` where torch is not installed."""
+    if sys.modules.get("torch") is None and importlib.util.find_spec("torch") is None:
+        raise NothingKnownError(NO_TORCH)
 
 
 def _place(owner: Owner) -> str:
