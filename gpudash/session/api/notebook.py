@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class Shell(Protocol):
-    """What is asked of IPython's ``InteractiveShell``."""
+    """What is wanted of IPython's ``InteractiveShell``."""
 
     user_ns: dict[str, Any]
     events: Any
@@ -96,15 +96,15 @@ class _Extension:
 
     def show(self, line: str) -> LiveFigure | HeldMemory | None:
         """A live figure of this kernel, and what its names hold; "table" shows these alone, "stop" ends it."""
-        asked = line.strip()
-        if asked not in ("", "table", "stop"):
-            sys.stderr.write(f"%gpudash takes nothing, table or stop: {asked!r} is none of them.\n")
+        wanted = line.strip()
+        if wanted not in ("", "table", "stop"):
+            sys.stderr.write(f"%gpudash takes nothing, table or stop: {wanted!r} is none of them.\n")
             return None
-        if asked == "stop":
+        if wanted == "stop":
             self._stop("Stopped.")
             return None
         # a terminal shows no widgets
-        if asked == "table" or not hasattr(self._shell, "kernel"):
+        if wanted == "table" or not hasattr(self._shell, "kernel"):
             return _reported(self._held)
         if importlib.util.find_spec("anywidget") is None:
             sys.stderr.write(f"{GET_FIGURE}\n")

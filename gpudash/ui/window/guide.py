@@ -44,6 +44,7 @@ ORDER = (
     "several-gpus",
     "many-machines",
     "cards",
+    "install",
     "json",
     "speed",
 )
