@@ -319,8 +319,10 @@ class Figure {
     let most = 0;
     for (const row of rows) most = Math.max(most, row[column] || 0, row[column + 1] || 0);
     const isNear = most > 0.5 * gpu.capacity;
-    const ticks = sizeTicks((isNear ? gpu.capacity : most) * 1.02);
-    const plot = this.panel(drawn, { height: 150, top: ticks.at(-1), ticks, numbered: true });
+    const all = sizeTicks((isNear ? gpu.capacity : most) * 1.02);
+    const top = isNear ? gpu.capacity * 1.06 : all.at(-1);
+    const ticks = all.filter((tick) => tick <= top);
+    const plot = this.panel(drawn, { height: 150, top, ticks, numbered: true });
     plot.curve(rows, (row) => row[column + 1], { fill: "var(--reserved)" });
     plot.curve(rows, (row) => row[column], { fill: "var(--allocated)" });
     if (isNear) plot.level(gpu.capacity, `${sizeText(gpu.capacity)}: all of the card`);

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class Shell(Protocol):
-    """What is wanted of IPython's ``InteractiveShell``."""
+    """What is asked of IPython's ``InteractiveShell``."""
 
     user_ns: dict[str, Any]
     events: Any
