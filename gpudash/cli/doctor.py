@@ -116,8 +116,12 @@ def examine() -> Iterator[Check]:
 
 
 def _torch(report: dict[str, Any]) -> Iterator[Check]:
-    from gpudash.workloads.running.installed import torch_text
+    from gpudash.workloads.running.installed import NOT_INSTALLED, torch_text
 
+    if report["problem"] == NOT_INSTALLED:
+        sentence, _colon, command = NOT_INSTALLED.rpartition(": ")
+        yield Check("torch", "note", sentence, f"Run: {command}")
+        return
     if report["version"] is None:
         yield Check("torch", "problem", str(report["problem"]), "Run: pip install torch")
         return

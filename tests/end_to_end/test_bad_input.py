@@ -51,8 +51,15 @@ def test_without_torch_commands_start_and_a_run_is_refused(
     assert "torch is not installed" in devices.document["torch"]["words"]
     assert gpudash("monitor", "--seconds", "1", "--json", env=env).code == 0
     doctor = gpudash("doctor", env=env)
-    assert doctor.code == 1
+    assert doctor.code == 0
+    assert "predicts what they need, simulates GPUs" in doctor.stdout
     assert "pip install torch" in doctor.stdout
+    estimate = gpudash("estimate", "training", "--device", "sim:0", env=env)
+    assert estimate.code == 1
+    assert "torch is not installed; with it gpudash" in estimate.stderr
+    model = Path(__file__).parents[2] / "resources/models/HuggingFaceTB/SmolLM2-1.7B"
+    served = gpudash("estimate", "--model", str(model), "--task", "serve", "--simulate", "h100", env=env)
+    assert (served.code, served.stderr) == (0, "")
     run = gpudash("run", "pipeline", "--json", env=env)
     assert run.code == 1
     assert run.document["status"] == "failed"

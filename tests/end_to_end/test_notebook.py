@@ -37,6 +37,8 @@ def train():
 train()
 """
 
+THREADS = "import os; len(os.listdir('/proc/self/task'))"
+
 STATE = "torch.cuda.memory_allocated(), torch.get_rng_state().sum().item(), sorted(n for n in globals() if n[0] != '_')"
 
 
@@ -65,10 +67,22 @@ def test_a_notebook_is_told_what_its_cells_take_and_what_its_names_hold(tmp_path
         STATE,
         f"%%measure\n{TRAINING}",
         "model(torch.ones(4096, 2048, device='cuda'))",
+        THREADS,
         "%gpudash",
+        THREADS,
+        "%gpudash stop",
+        THREADS,
+        "%gpudash table",
         "%%fits nonsense\n1",
+        "%gpudash nonsense",
     )
-    card, _model, before, several, one, after, measured, _shown, held, refused = run(tmp_path, cells)[1:]
+    outputs = run(tmp_path, cells)
+    card, _model, before, several, one, after, measured = outputs[1:8]
+    threads, figure, more_threads, _stopped, as_before, held, refused, no_command = outputs[9:]
+    assert "application/vnd.jupyter.widget-view+json" in figure[0]["data"]
+    assert figure[0]["data"]["text/plain"] == held[0]["data"]["text/plain"]
+    assert texts(as_before) == texts(threads) != texts(more_threads)
+    assert "'nonsense' is none of them" in no_command[0]["text"]
     assert texts(card) == "SIMULATED GPU cuda:0: 2.00 GiB"
     assert [line.split()[0] for line in texts(several).splitlines()] == ["card", "L4", "RTX"]
     assert texts(one).startswith("This cell fits: it needs ")
@@ -78,7 +92,8 @@ def test_a_notebook_is_told_what_its_cells_take_and_what_its_names_hold(tmp_path
     assert "In[8], line" in texts(measured)
     assert "<svg" in texts(measured, "text/html")
     rows = texts(held).splitlines()
-    assert rows[1].split()[:3] == ["optimizer", "32", "MiB"]
+    assert rows[1].split()[:3] == ["model", "32", "MiB"]  # with its gradients
+    assert rows[2].split()[:3] == ["optimizer", "32", "MiB"]
     assert rows[-1].split()[0] == "Out[…],"
     assert rows[-1].endswith("%reset -f out")
     assert "'nonsense' is not a size" in refused[0]["text"]

@@ -17,7 +17,7 @@ from gpudash.devices.simulated_cards import exact_text
 from gpudash.memory.predicting.estimate import CardRequest, Target
 from gpudash.memory.serving.on_card import ServerOnCard
 from gpudash.session.predicting.ghosts import server_ghost
-from gpudash.simulator.dry_run.refusals import CannotPredictError
+from gpudash.simulator.refusal import CannotPredictError
 from gpudash.specs import ModelSpec
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.workloads.predicting.servers import servers_on

@@ -95,7 +95,7 @@ def estimate_serving(path: str, arguments: Sequence[str], options: EstimateOptio
     Raises:
         RequestError: one sentence, when the model, a flag or the card cannot be.
     """
-    from gpudash.simulator.dry_run.refusals import CannotPredictError
+    from gpudash.simulator.refusal import CannotPredictError
     from gpudash.workloads.predicting.servers import model_server
 
     # Both spellings, with a value behind `=` or after it.

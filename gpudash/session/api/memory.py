@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import linecache
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -32,6 +34,8 @@ NO_GPU = (
     'There is no GPU in this process: call gpudash.simulate("rtx4090", as_cuda=True) first, and code that says "cuda" '
     "runs on a simulated one."
 )
+
+NO_TORCH = "torch is not installed in this Python, so that nothing of it has a GPU: pip install torch."
 
 NOT_FOLLOWED = (
     "Nothing was recorded of this process's memory: call gpudash.watch_this_process(), or %load_ext gpudash in a "
@@ -295,10 +299,17 @@ def _allowed(index: int) -> int | None:
 
 def require_gpu() -> None:
     """Raise `NothingKnownError` where this process has no GPU."""
+    require_torch()
     import torch
 
     if simulating.backend() is None and not torch.cuda.is_available():
         raise NothingKnownError(NO_GPU)
+
+
+def require_torch() -> None:
+    """Raise `NothingKnownError` where torch is not installed."""
+    if sys.modules.get("torch") is None and importlib.util.find_spec("torch") is None:
+        raise NothingKnownError(NO_TORCH)
 
 
 def _place(owner: Owner) -> str:

@@ -6,20 +6,28 @@ Belongs to the notebook's thread.
 from __future__ import annotations
 
 import argparse
+import atexit
+import importlib.util
 import shlex
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from gpudash.session.api.estimating import CardAnswers, PredictedCell, predict_cell
-from gpudash.session.api.memory import Measurement, NothingKnownError, explain, follow_memory, measure
+from gpudash.session.api.memory import NO_GPU, Measurement, NothingKnownError, explain, follow_memory, measure
 from gpudash.session.api.variables import HeldMemory, held_by
 from gpudash.simulator.predict import PredictionError
+
+if TYPE_CHECKING:
+    from gpudash.session.api.live_figure import LiveFigure
+    from gpudash.session.api.live_memory import LiveMemory
 
 STEPS = 3
 
 TIME_LIMIT_S = 60.0
+
+GET_FIGURE = "A figure that moves needs anywidget: pip install 'gpudash[notebook]', and restart the kernel."
 
 T = TypeVar("T")
 
@@ -53,10 +61,12 @@ class _Flags(argparse.ArgumentParser):
 def load_ipython_extension(shell: Shell) -> None:
     """Make ``%gpudash``, ``%%fits`` and ``%%measure`` known to IPython, and record the memory of this process."""
     extension = _Extension(shell)
-    shell.register_magic_function(extension.held, magic_kind="line", magic_name="gpudash")
+    shell.register_magic_function(extension.show, magic_kind="line", magic_name="gpudash")
     shell.register_magic_function(extension.fits, magic_kind="cell", magic_name="fits")
     shell.register_magic_function(extension.measure, magic_kind="cell", magic_name="measure")
     shell.events.register("pre_run_cell", extension.before_cell)
+    shell.events.register("post_run_cell", extension.after_cell)
+    atexit.register(extension.close)
     # torch's out-of-memory is a RuntimeError; torch itself need not be imported yet
     shell.set_custom_exc((RuntimeError,), extension.failed)
     _loaded[id(shell)] = extension
@@ -67,6 +77,9 @@ def unload_ipython_extension(shell: Shell) -> None:
     extension = _loaded.pop(id(shell), None)
     if extension is not None:
         shell.events.unregister("pre_run_cell", extension.before_cell)
+        shell.events.unregister("post_run_cell", extension.after_cell)
+        atexit.unregister(extension.close)
+        extension.close()
         shell.custom_exceptions = ()
 
 
@@ -76,10 +89,27 @@ _loaded: dict[int, _Extension] = {}
 class _Extension:
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
+        self._figure: LiveFigure | None = None
+        self._memory: LiveMemory | None = None
+        self._figure_cell: str | None = None
+        self._cell: str | None = None
 
-    def held(self, _line: str) -> HeldMemory | None:
-        """What the names of this notebook hold of the GPU, and what else keeps memory alive."""
-        return _reported(lambda: held_by(self._own_names()))
+    def show(self, line: str) -> LiveFigure | HeldMemory | None:
+        """A live figure of this kernel, and what its names hold; "table" shows these alone, "stop" ends it."""
+        wanted = line.strip()
+        if wanted not in ("", "table", "stop"):
+            sys.stderr.write(f"%gpudash takes nothing, table or stop: {wanted!r} is none of them.\n")
+            return None
+        if wanted == "stop":
+            self._stop("Stopped.")
+            return None
+        # a terminal shows no widgets
+        if wanted == "table" or not hasattr(self._shell, "kernel"):
+            return _reported(self._held)
+        if importlib.util.find_spec("anywidget") is None:
+            sys.stderr.write(f"{GET_FIGURE}\n")
+            return _reported(self._held)
+        return self._new_figure()
 
     def fits(self, line: str, cell: str) -> PredictedCell | CardAnswers | None:
         """Predict what this cell would take, without running it: %%fits l4 rtx4090 --steps 3 --time-limit 60."""
@@ -90,8 +120,8 @@ class _Extension:
 
         def run() -> Measurement:
             counted = self._shell.execution_count
-            # IPython has counted on already; its lines are to be those of the cell that is seen
-            self._shell.execution_count = len(self._shell.user_ns["In"]) - 1
+            # its lines are to be those of the cell that is seen
+            self._shell.execution_count = self._cell_number()
             try:
                 with measure() as found:
                     self._shell.run_cell(cell)
@@ -101,11 +131,30 @@ class _Extension:
 
         return _reported(run)
 
-    def before_cell(self, *_info: Any) -> None:
-        """Record memory as soon as the notebook has a GPU, which a cell may have given it."""
+    def before_cell(self, info: Any) -> None:
+        """Record memory as soon as the notebook has a GPU, which a cell may have given it; a figure that this very cell
+        has shown is gone from the screen."""
         if "torch" in sys.modules:
             with suppress(NothingKnownError):
                 follow_memory()
+        self._cell = getattr(info, "cell_id", None)
+        if self._figure is None:
+            return
+        if self._cell is not None and self._cell == self._figure_cell:
+            self.close()
+            return
+        self._figure.cell_began(len(self._shell.user_ns["In"]))  # to which this cell is added next
+
+    def after_cell(self, _result: Any) -> None:
+        """The figure shows what the cell has left."""
+        if self._figure is not None:
+            self._figure.cell_ended()
+
+    def close(self) -> None:
+        """End the figure, and take it from the screen."""
+        if self._figure is not None:
+            self._figure.close()
+        self._figure = None
 
     def failed(
         self, shell: Shell, kind: type[BaseException], error: BaseException, _traceback: Any, tb_offset: Any = None
@@ -120,6 +169,39 @@ class _Extension:
         shell.showtraceback((kind, error, error.__traceback__), tb_offset=tb_offset, running_compiled_code=True)
         if explained is not None:
             shell.display_pub.publish({"text/plain": str(explained), "text/html": explained.to_html()})
+
+    def _new_figure(self) -> LiveFigure:
+        from gpudash.session.api.live_figure import LiveFigure
+        from gpudash.session.api.live_memory import LiveMemory
+
+        self._stop("Stopped: a newer figure goes on.")
+        if self._memory is None:
+            self._memory = LiveMemory()
+        self._figure = LiveFigure(self._held_if_known, self._memory, no_gpu=NO_GPU)
+        self._figure.cell_began(self._cell_number())
+        self._figure_cell = self._cell
+        return self._figure
+
+    def _stop(self, why: str) -> None:
+        """Let the figure stand still; its last picture stays."""
+        if self._figure is not None:
+            self._figure.stop(why)
+        self._figure = None
+
+    def _held(self) -> HeldMemory:
+        return held_by(self._own_names())
+
+    def _held_if_known(self) -> HeldMemory | None:
+        if "torch" not in sys.modules:  # nothing of the notebook's is a tensor
+            return None
+        try:
+            return self._held()
+        except NothingKnownError:
+            return None
+
+    def _cell_number(self) -> int:
+        """Of the cell that runs, as it is seen: IPython has counted on already."""
+        return len(self._shell.user_ns["In"]) - 1
 
     def _own_names(self) -> dict[str, Any]:
         """The user's names, and IPython's history of outputs."""

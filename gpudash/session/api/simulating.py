@@ -8,7 +8,7 @@ from typing import Self
 
 from gpudash.devices.known_gpus import KnownGpu
 from gpudash.devices.names import SIMULATED, card_text, parse_simulated, size_of
-from gpudash.session.api.memory import NothingKnownError, follow_memory
+from gpudash.session.api.memory import NothingKnownError, follow_memory, require_torch
 
 
 class SimulatedCard:
@@ -56,7 +56,8 @@ def simulate(card: str | int = "8GiB", *, as_cuda: bool = False, settings: str |
 
     Raises:
         ValueError: one sentence, when there is no such card, or one that would be replaced still holds memory.
-        RuntimeError: one sentence, when this torch cannot be given a device from Python, or a real GPU answers as CUDA.
+        RuntimeError: one sentence, when this torch cannot be given a device from Python, a real GPU answers as CUDA, or
+            there is no torch.
 
     >>> import gpudash, torch
     >>> with gpudash.simulate("rtx4090", as_cuda=True) as card:
@@ -65,6 +66,7 @@ def simulate(card: str | int = "8GiB", *, as_cuda: bool = False, settings: str |
     """
     from gpudash.simulator import simulate as give
 
+    require_torch()
     chosen = parse_simulated(str(card))
     if isinstance(chosen, KnownGpu):
         give(chosen.key, as_cuda=as_cuda, settings=settings)

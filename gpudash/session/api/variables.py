@@ -16,6 +16,8 @@ from gpudash.units import format_bytes, format_count
 MOST_OBJECTS = 200_000
 """Objects that are followed from one name; a container of more is counted as far as that."""
 
+_NEARLY_ALL = 0.98
+
 _OUTPUT = re.compile(r"_+|_\d+")
 
 _PASSED = (ModuleType, FrameType, type)
@@ -57,7 +59,7 @@ class HeldMemory:
     allocated_bytes: int
 
     def __str__(self) -> str:
-        rows = [_cells(holder) for holder in self.holders]
+        rows = [holder_cells(holder) for holder in self.holders]
         widths = [max((len(row[column]) for row in rows), default=0) for column in range(4)]
         lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
         return "\n".join([self.headline, *lines])
@@ -68,7 +70,10 @@ class HeldMemory:
     def headline(self) -> str:
         """The sum, in a sentence."""
         named = sum(holder.bytes for holder in self.holders)
-        return f"Tensors hold {format_bytes(self.allocated_bytes)}; {format_bytes(named)} of it by these names."
+        held = f"Tensors hold {format_bytes(self.allocated_bytes)}; {format_bytes(named)} of it by these names"
+        if named >= _NEARLY_ALL * self.allocated_bytes:
+            return f"{held}."
+        return f"{held}, the rest by none: graphs that wait for a backward pass, or what libraries keep."
 
     def to_dict(self) -> dict[str, Any]:
         """As mappings, lists, numbers and text."""
@@ -79,7 +84,7 @@ class HeldMemory:
         from gpudash.drawing.page import ParagraphBlock, TableBlock, fragment
 
         columns = (("name", False), ("holds", True), ("what", False), ("freed by", False))
-        rows = [_cells(holder) for holder in self.holders]
+        rows = [holder_cells(holder) for holder in self.holders]
         return fragment([ParagraphBlock(self.headline, "cause"), TableBlock(columns, rows)])
 
     _repr_html_ = to_html
@@ -146,6 +151,9 @@ def _referents(value: object) -> Iterable[object]:
         return ()
     if isinstance(value, FunctionType):
         return value.__closure__ or ()
+    # a tensor has its gradient in C++, where the garbage collector sees nothing; of one that is no leaf torch warns
+    if getattr(type(value), "__torch_function__", None) is not None and getattr(value, "is_leaf", False):
+        return (*gc.get_referents(value), getattr(value, "grad", None))
     return gc.get_referents(value)
 
 
@@ -171,6 +179,6 @@ def _allocated() -> int:
     return sum(torch.cuda.memory_allocated(index) for index in range(torch.cuda.device_count()))
 
 
-def _cells(holder: MemoryHolder) -> tuple[str, str, str, str]:
+def holder_cells(holder: MemoryHolder) -> tuple[str, str, str, str]:
     many = "" if holder.tensors == 1 else f", {format_count(holder.tensors)} tensors"
     return holder.name, format_bytes(holder.bytes), f"{holder.what}{many}", holder.freed_by

@@ -13,7 +13,7 @@ from gpudash.simulator.as_cuda import answering, notices
 from gpudash.simulator.as_cuda.devices import CUDA
 from gpudash.simulator.dry_run.dry_run import DryRun, ReportedCard
 from gpudash.simulator.dry_run.own_code import Followed, assume, follow, load
-from gpudash.simulator.dry_run.refusals import CannotPredictError
+from gpudash.simulator.refusal import CannotPredictError
 
 VISIBLE, NONE_VISIBLE = "CUDA_VISIBLE_DEVICES", "-1"
 

@@ -38,10 +38,11 @@ from gpudash.simulator.dry_run.host_tensors import HostTensors
 from gpudash.simulator.dry_run.line_search import SEARCHES
 from gpudash.simulator.dry_run.missing_numbers import DECIDES, FINITE, READS, TAKES_OUT, DataDependentError
 from gpudash.simulator.dry_run.programs.checkpoints import KeptCheckpoints
-from gpudash.simulator.dry_run.refusals import CannotPredictError, explaining_errors, place_of
+from gpudash.simulator.dry_run.refusals import explaining_errors, place_of
 from gpudash.simulator.dry_run.uncompiled import LeftUncompiled, compiling_nothing
 from gpudash.simulator.dry_run.whole_training import WholeTraining
 from gpudash.simulator.faults import hands_on
+from gpudash.simulator.refusal import CannotPredictError
 
 Build = Callable[[Any], Callable[[], object]]
 

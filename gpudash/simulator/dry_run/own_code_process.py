@@ -100,7 +100,7 @@ def _answer(query, dry):
     from gpudash.memory.predicting.architecture import Architecture
     from gpudash.simulator.dry_run.answering import follow_named
     from gpudash.simulator.dry_run.dry_run import ReportedCard
-    from gpudash.simulator.dry_run.refusals import CannotPredictError
+    from gpudash.simulator.refusal import CannotPredictError
 
     known = query["architecture"]
     architecture = Architecture(tuple(known["capability"]), known["multiprocessors"])

@@ -25,6 +25,7 @@ from gpudash.simulator.faults import (
     is_fault,
     reason,
 )
+from gpudash.simulator.refusal import CannotPredictError
 
 DECIDING = tuple(str(Path(TORCH) / folder) for folder in ("optim", "nn", "distributions"))
 CALLING = str(Path(TORCH) / "_ops.py")
@@ -131,20 +132,6 @@ WATCH_INSTEAD = f"This is no fault of the code; leave that part out, or {WATCH}.
 
 _DEVICE_REFUSED = re.compile(rf"\b{DEVICE}\b(?!.*same device)|[Pp]rivate[Uu]se(1|[Oo]ne)")
 """What torch or a library says where it knows no device but the real ones."""
-
-
-class CannotPredictError(Exception):
-    """There is no prediction, for a reason that can be put into words.
-
-    Attributes:
-        kind: one word for programs.
-        remedy: one sentence saying what to do.
-    """
-
-    def __init__(self, kind: str, message: str, remedy: str) -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.remedy = remedy
 
 
 @contextmanager

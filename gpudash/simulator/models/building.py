@@ -18,11 +18,11 @@ import torch
 from torch import nn
 
 from gpudash.memory.quantisation import Quantisation
-from gpudash.simulator.dry_run.refusals import CannotPredictError
 from gpudash.simulator.models import flash_attention
 from gpudash.simulator.models.config import ModelConfig, refused
 from gpudash.simulator.models.quantised import chosen, quantise
 from gpudash.simulator.models.quantised import read as read_quantisation
+from gpudash.simulator.refusal import CannotPredictError
 
 GET_MODELS = "Install it there: pip install 'gpudash[models]', or name a Python that has it with --python."
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpudash.simulator.dry_run.refusals import CannotPredictError
+from gpudash.simulator.refusal import CannotPredictError
 
 MOST_TEXT = 64 * 2**20
 """Bytes of a config or an index that are read; the index of a model of 671 billion parameters has 9 MB."""

@@ -14,10 +14,10 @@ import torch
 from torch import nn
 
 from gpudash.simulator.device.backend import registered
-from gpudash.simulator.dry_run.refusals import CannotPredictError
 from gpudash.simulator.models.config import refused
 from gpudash.simulator.models.packed_layers import PackedLinear
 from gpudash.simulator.operations.attention import HALVES, LARGEST_FLASH_WIDTH, flash
+from gpudash.simulator.refusal import CannotPredictError
 
 NAME = "flash_attention_2"
 """As transformers calls it."""

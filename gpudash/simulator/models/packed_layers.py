@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from gpudash.simulator.device.backend import registered
 from gpudash.simulator.device.naming import DEVICE
-from gpudash.simulator.dry_run.refusals import CannotPredictError
+from gpudash.simulator.refusal import CannotPredictError
 
 BLOCK = 64
 """Weights of 4 bits that share an absmax: ``blocksize`` of ``Params4bit``, which transformers leaves as it is."""

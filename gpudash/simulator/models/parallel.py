@@ -12,9 +12,9 @@ from torch import nn
 from gpudash.simulator.device.backend import registered
 from gpudash.simulator.device.naming import DEVICE
 from gpudash.simulator.dry_run.ranks import NoRanksError, emulate_storages, first_rank_of, replicated
-from gpudash.simulator.dry_run.refusals import CannotPredictError
 from gpudash.simulator.models.offload import WEIGHTS
 from gpudash.simulator.models.packed_layers import PackedLinear
+from gpudash.simulator.refusal import CannotPredictError
 
 ONE_DEVICE = "Predict it on one device, or choose --parallel ddp."
 ON_HOST = "Leave --offload out, or choose --offload activations."

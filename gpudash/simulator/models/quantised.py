@@ -26,8 +26,8 @@ from gpudash.memory.quantisation import (
     Quantisation,
     QuantisationError,
 )
-from gpudash.simulator.dry_run.refusals import CannotPredictError
 from gpudash.simulator.models.packed_layers import Linear4bit, Linear8bitLt, MarlinLinear, PackedLinear
+from gpudash.simulator.refusal import CannotPredictError
 
 FUSED_SINCE = (0, 50)
 """The bitsandbytes that multiplies by ``gemm_4bit``; 0.49.2 still unpacks into the type before quantisation."""

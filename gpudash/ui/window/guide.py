@@ -48,6 +48,7 @@ ORDER = (
     "several-gpus",
     "many-machines",
     "cards",
+    "install",
     "json",
     "speed",
 )

@@ -15,6 +15,7 @@ import sys
 from gpudash.system.folders import log_file
 from gpudash.system.log import log_uncaught, start_log
 from gpudash.system.processes import Conversation
+from gpudash.workloads.running.installed import missing_torch
 
 TRIAL_LIMIT = 2**20
 
@@ -35,7 +36,7 @@ def main() -> int:
         backend = register([SimulatedGpu(0, TRIAL_LIMIT, context=0)])
     except Exception as error:  # torch may be missing or broken in any way
         logging.getLogger(__name__).error("No lines can be run.", exc_info=error)
-        conversation.report({"ready": False, "problem": f"No lines can be run here: {str(error).rstrip('.')}."})
+        conversation.report({"ready": False, "problem": f"No lines can be run here: {missing_torch(error)}."})
         return 1
     conversation.report({"ready": True, "torch": torch.__version__})
     conversation.start()

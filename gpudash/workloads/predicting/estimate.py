@@ -28,7 +28,8 @@ from gpudash.memory.predicting.estimate import (
 from gpudash.memory.predicting.rank_estimates import deciding, of_halves, of_ranks
 from gpudash.simulator.dry_run.dry_run import DryRun, LeftTheDeviceError
 from gpudash.simulator.dry_run.ranks import NoRanksError
-from gpudash.simulator.dry_run.refusals import CannotPredictError, explaining_errors
+from gpudash.simulator.dry_run.refusals import explaining_errors
+from gpudash.simulator.refusal import CannotPredictError
 from gpudash.specs import PressureSpec, Spec, TrainingSpec
 from gpudash.specs.changes import SpecChange, batch_fields, batch_text, capped, changes, largest_size, size_field
 from gpudash.speed.work import StepWork

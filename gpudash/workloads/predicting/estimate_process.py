@@ -35,6 +35,7 @@ from gpudash.workloads.predicting.card_fits import cards_question
 from gpudash.workloads.predicting.device_fit import answers
 from gpudash.workloads.predicting.host_speed import keep_host_speed
 from gpudash.workloads.running.context import MemoryLevel
+from gpudash.workloads.running.installed import missing_torch
 
 if TYPE_CHECKING:
     from gpudash.simulator.dry_run.dry_run import DryRun
@@ -60,7 +61,7 @@ def main() -> int:
             version, dry = _prepare(lambda: conversation.waits)
         except Exception as error:  # torch may be missing or broken in any way
             logging.getLogger(__name__).error("No prediction can be made.", exc_info=error)
-            conversation.report({"ready": False, "problem": f"No prediction can be made: {str(error).rstrip('.')}."})
+            conversation.report({"ready": False, "problem": f"No prediction can be made: {missing_torch(error)}."})
             return 1
         conversation.report({"ready": True, "torch": version})
         conversation.start()
@@ -99,7 +100,7 @@ def _answer(conversation: Conversation, dry: DryRun) -> None:
 
 
 def _answers(query: Mapping[str, Any], dry: DryRun) -> Iterator[dict[str, Any]]:
-    from gpudash.simulator.dry_run.refusals import CannotPredictError
+    from gpudash.simulator.refusal import CannotPredictError
 
     try:
         if "leave" in query:
@@ -130,7 +131,7 @@ def _servers(query: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _estimates(query: Mapping[str, Any], dry: DryRun, extras: dict[str, Any]) -> Iterator[Estimate]:
     """The estimates that answer a query; what is sent along with the next one goes into ``extras``."""
     from gpudash.memory.predicting.memory_timeline import timeline_of
-    from gpudash.simulator.dry_run.refusals import CannotPredictError
+    from gpudash.simulator.refusal import CannotPredictError
     from gpudash.workloads.predicting.estimate import Question, estimate
 
     target = Target.from_json(query["target"])

@@ -14,11 +14,11 @@ from gpudash.memory.serving.on_card import ServerOnCard
 from gpudash.memory.serving.plan import ModelServer, ServerCard, ServerFlags, ServingAnswer
 from gpudash.memory.serving.served_model import ServedModel
 from gpudash.memory.serving.server_time import time_of
-from gpudash.simulator.dry_run.refusals import CannotPredictError
 from gpudash.simulator.models.config import read
-from gpudash.simulator.models.matrices import matrices_of
+from gpudash.simulator.refusal import CannotPredictError
 from gpudash.specs.model import ModelSpec
 from gpudash.system.own_cards import own_cards
+from gpudash.workloads.running.installed import missing_torch
 
 DTYPES = {"auto": "auto", "fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 """Precision of a model → what a server calls it."""
@@ -40,7 +40,13 @@ def model_server(path: str) -> ModelServer:
     if stored is None and not ServedModel(found.values).is_known:
         # transformers builds it, since nothing else says what its weights are
         try:
+            from gpudash.simulator.models.matrices import matrices_of
+
             return ModelServer(found.values, (), matrices_of(found))
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            raise CannotPredictError("request", f"{missing_torch(error)}.", SAY_WEIGHTS) from None
         except CannotPredictError as error:
             raise CannotPredictError(error.kind, str(error), SAY_WEIGHTS) from None
     if stored is None:

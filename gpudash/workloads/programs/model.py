@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from gpudash.simulator.dry_run.refusals import CannotPredictError
 from gpudash.simulator.models.steps import RequestedModel
+from gpudash.simulator.refusal import CannotPredictError
 from gpudash.specs import ModelSpec
 from gpudash.workloads.running.context import Context
 from gpudash.workloads.running.run_errors import WorkloadError

@@ -20,6 +20,11 @@ from gpudash.system.foreign_files import read_regular_text
 
 logger = logging.getLogger(__name__)
 
+NOT_INSTALLED = (
+    "torch is not installed; with it gpudash runs workloads, predicts what they need, simulates GPUs: pip install torch"
+)
+"""What there is without it, in one sentence: the machine is watched, recordings and snapshots are opened."""
+
 NO_DRIVER = ("no NVIDIA driver", "No CUDA GPUs")
 """Warnings of a CUDA build that only say there is no GPU, which is no fault of torch."""
 
@@ -59,7 +64,7 @@ def torch_report(*, properties: bool = False) -> dict[str, Any]:
         if error.name not in ("torch", None):
             report["problem"] = _broken(error)
         else:
-            report["problem"] = "torch is not installed; install it with: pip install torch"
+            report["problem"] = NOT_INSTALLED
     except Exception as error:  # a broken installation fails in any way: OSError on a library, RuntimeError, …
         logger.warning("torch cannot be imported", exc_info=True)
         report["problem"] = _broken(error)
@@ -179,6 +184,13 @@ def gpu_uuid(properties: Any) -> str | None:
     if text.startswith(("GPU-", "MIG-")):
         return text
     return f"GPU-{text}"
+
+
+def missing_torch(error: Exception) -> str:
+    """Why something that needs torch failed, without a full stop: `NOT_INSTALLED`, or what the error says."""
+    if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+        return NOT_INSTALLED
+    return str(error).rstrip(".")
 
 
 def _broken(error: Exception) -> str:

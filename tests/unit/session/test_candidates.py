@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -76,6 +77,26 @@ def test_python_programs_of_the_user_are_listed_with_their_command(
     assert os.getpid() not in found
     assert found[sleeper.pid].command.endswith("-c 'input()' 'an argument'")
     assert found[sleeper.pid].memory_bytes > 0 and found[sleeper.pid].gpu_bytes is None
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("environment", "name"),
+    [({"JPY_SESSION_NAME": "/home/me/<b>two words.ipynb"}, "<b>two words.ipynb"), ({}, "jupyter kernel")],
+)
+def test_a_kernel_is_called_by_its_notebook(
+    environment: dict[str, str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(psutil.Process, "children", lambda self, recursive=False: [])
+    (tmp_path / "ipykernel_launcher.py").write_text("input()", encoding="utf-8")
+    command = [sys.executable, "-m", "ipykernel_launcher", "-f", "kernel.json"]
+    kernel = subprocess.Popen(command, stdin=subprocess.PIPE, cwd=tmp_path, env={**os.environ, **environment})
+    try:
+        found = {candidate.pid: candidate.name for candidate in candidates(Store())}
+        assert found[kernel.pid] == name
+    finally:
+        kernel.kill()
+        kernel.communicate()
 
 
 @pytest.mark.process

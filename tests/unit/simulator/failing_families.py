@@ -22,8 +22,8 @@ from torch.nn import functional
 from gpudash.simulator import operations, simulate
 from gpudash.simulator.dry_run.dry_run import DryRun
 from gpudash.simulator.dry_run.own_code import follow
-from gpudash.simulator.dry_run.refusals import CannotPredictError
 from gpudash.simulator.faults import SimulatorError
+from gpudash.simulator.refusal import CannotPredictError
 
 FAMILIES = sorted(f"operations.{found.name}" for found in pkgutil.iter_modules(operations.__path__))
 """Modules that stand in for operations of torch's."""

@@ -22,7 +22,7 @@ from gpudash.simulator.device.tracking import Tracker
 from gpudash.simulator.dry_run.answering import answering_for_cuda
 from gpudash.simulator.dry_run.dry_run import FEW_NUMBERS, DryRun, ReportedCard
 from gpudash.simulator.dry_run.own_code import follow, load
-from gpudash.simulator.dry_run.refusals import CannotPredictError
+from gpudash.simulator.refusal import CannotPredictError
 
 Build = Callable[[torch.device], Callable[[], object]]
 Use = Callable[[torch.Tensor, torch.Tensor], object]

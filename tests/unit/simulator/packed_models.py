@@ -20,10 +20,10 @@ from gpudash.memory.predicting.estimate import Target, judge
 from gpudash.simulator.device.simulated_gpu import A100
 from gpudash.simulator.device.tracking import Tracker
 from gpudash.simulator.dry_run.dry_run import DryRun
-from gpudash.simulator.dry_run.refusals import CannotPredictError
 from gpudash.simulator.models import quantised
 from gpudash.simulator.models.packed_layers import Linear4bit, Linear8bitLt, adapt
 from gpudash.simulator.models.steps import follow_model
+from gpudash.simulator.refusal import CannotPredictError
 from gpudash.specs import ModelSpec
 
 RECORDED = json.loads(Path(__file__).with_name("recorded").joinpath("packed_layers.json").read_text(encoding="utf-8"))

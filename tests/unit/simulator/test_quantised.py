@@ -13,9 +13,9 @@ from transformers.pytorch_utils import Conv1D
 from transformers.quantizers.base import get_keys_to_not_convert
 from transformers.quantizers.quantizers_utils import should_convert_module
 
-from gpudash.simulator.dry_run.refusals import CannotPredictError
 from gpudash.simulator.models.packed_layers import Linear4bit, Linear8bitLt, MarlinLinear, PackedLinear, adapt
 from gpudash.simulator.models.quantised import CHOICES, chosen, kept_by_itself, parameter_count, quantise, read
+from gpudash.simulator.refusal import CannotPredictError
 
 SMALL: dict[str, Any] = {
     "hidden_size": 64,

@@ -22,8 +22,14 @@ logger = logging.getLogger(__name__)
 
 _VERSION = re.compile(r"python(\d+)\.(\d+)")
 
-_MODULES = {"ipykernel_launcher": "jupyter kernel", "ipykernel": "jupyter kernel", "jupyterlab": "jupyter"}
+KERNEL = "jupyter kernel"
+
+_MODULES = {"ipykernel_launcher": KERNEL, "ipykernel": KERNEL, "jupyterlab": "jupyter"}
 """Module that Python runs → what people call such a program."""
+
+_SESSION = "JPY_SESSION_NAME"
+"""Path of the notebook, or the name of a console, in the environment of its kernel (jupyter_server, sessionmanager.py).
+A notebook that is renamed keeps its first name there."""
 
 _OWN_PROGRAMS = ("gpudash.workloads.running.hosted", "gpudash/simulator/dry_run/own_code_process")
 """What stands in the commands of processes that are started by a text or a file."""
@@ -37,7 +43,7 @@ class Candidate:
         command: its command line, as it would be typed.
         memory_bytes: resident.
         gpu_bytes: held on all GPUs together; ``None`` where it holds none, or the driver does not tell.
-        name: what the program is called.
+        name: what the program is called; a kernel by its notebook.
         seconds: how long it has run.
         inside: whether it lets gpudash in, so that its steps and lines are seen; else it is seen from outside.
     """
@@ -118,7 +124,20 @@ def _name(process: psutil.Process, arguments: Sequence[str]) -> str:
     module = ""
     if "-m" in arguments[:-1]:
         module = arguments[arguments.index("-m") + 1]
-    return _MODULES.get(module) or module or program_name(arguments)
+    called = _MODULES.get(module)
+    if called == KERNEL:
+        return _notebook(process) or KERNEL
+    return called or module or program_name(arguments)
+
+
+def _notebook(process: psutil.Process) -> str:
+    """The notebook that a kernel was started for, as Jupyter's server tells the kernel by its environment; "" where it
+    does not, as the editors that start kernels themselves."""
+    try:
+        session = process.environ().get(_SESSION, "")
+    except (psutil.Error, OSError):
+        return ""
+    return Path(session).name
 
 
 def _lets_in(process: psutil.Process) -> bool:

@@ -36,9 +36,10 @@ from gpudash.simulator.dry_run.programs import peers
 from gpudash.simulator.dry_run.programs.checkpoints import KeptCheckpoints, saving_by_python
 from gpudash.simulator.dry_run.programs.lines import LineRecorder
 from gpudash.simulator.dry_run.programs.loaders import EPOCHS, Loaders
-from gpudash.simulator.dry_run.refusals import CannotPredictError, explaining_errors
+from gpudash.simulator.dry_run.refusals import explaining_errors
 from gpudash.simulator.dry_run.uncompiled import LeftUncompiled, compiling_nothing
 from gpudash.simulator.faults import hands_on
+from gpudash.simulator.refusal import CannotPredictError
 from gpudash.simulator.step_work.work_log import WorkLog
 
 EQUAL_PASSES = 100

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from gpudash.memory.serving.plan import ModelServer, ServerCard, ServerFlags
-from gpudash.simulator.dry_run.refusals import CannotPredictError
 from gpudash.simulator.models.config import read
+from gpudash.simulator.refusal import CannotPredictError
 from tests.unit.memory.serving.logs import configs
 from tests.unit.memory.serving.test_published import published
 

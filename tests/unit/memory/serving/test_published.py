@@ -12,9 +12,9 @@ import pytest
 from gpudash.memory.serving.defaults import completed, families
 from gpudash.memory.serving.plan import ModelServer, ServerCard, ServerFlags
 from gpudash.memory.serving.served_model import FULL, SLIDING, STATE, ServedModel
-from gpudash.simulator.dry_run.refusals import CannotPredictError
 from gpudash.simulator.models.config import ModelConfig, read
 from gpudash.simulator.models.matrices import matrices_of
+from gpudash.simulator.refusal import CannotPredictError
 
 REFUSED = {
     "FacebookAI/xlm-roberta-large": "is an encoder",

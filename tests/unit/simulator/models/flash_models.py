@@ -12,8 +12,8 @@ from gpudash.memory.predicting.architecture import Architecture
 from gpudash.memory.predicting.estimate import Target, judge
 from gpudash.simulator.device.simulated_gpu import A100
 from gpudash.simulator.dry_run.dry_run import DryRun
-from gpudash.simulator.dry_run.refusals import CannotPredictError
 from gpudash.simulator.models.steps import follow_model
+from gpudash.simulator.refusal import CannotPredictError
 from tests.unit.simulator.models.small_models import REQUESTED, written
 
 FLASH = {"attention": "flash_attention_2"}

@@ -86,8 +86,8 @@ def divided(folder: Path) -> dict[str, Any]:
     from gpudash.memory.predicting.estimate import Target, judge
     from gpudash.simulator.device.simulated_gpu import A100
     from gpudash.simulator.dry_run.dry_run import DryRun
-    from gpudash.simulator.dry_run.refusals import CannotPredictError
     from gpudash.simulator.models.steps import follow_model
+    from gpudash.simulator.refusal import CannotPredictError
 
     dry, found = DryRun(), {}
     for name, differs in DIVIDED.items():

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from gpudash.simulator.dry_run.refusals import CannotPredictError
 from gpudash.simulator.models.losses import step_in_backward, without_logits
+from gpudash.simulator.refusal import CannotPredictError
 
 TOKENS, WIDTH, WORDS = 12, 8, 32
 

@@ -1,0 +1,17 @@
+"""Why there is no prediction: known to what answers without torch too, as a server's memory by its model's config."""
+
+from __future__ import annotations
+
+
+class CannotPredictError(Exception):
+    """There is no prediction, for a reason that can be put into words.
+
+    Attributes:
+        kind: one word for programs.
+        remedy: one sentence saying what to do.
+    """
+
+    def __init__(self, kind: str, message: str, remedy: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.remedy = remedy
