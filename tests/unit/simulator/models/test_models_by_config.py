@@ -15,8 +15,8 @@ from gpudash.simulator.models import building, config
 from gpudash.simulator.models.packed_layers import adapt
 from gpudash.simulator.models.quantised import EightBitAdamW
 from gpudash.simulator.models.steps import WITHOUT_CACHE, RequestedModel
-from gpudash.specs import ModelSpec
 from gpudash.simulator.refusal import CannotPredictError
+from gpudash.specs import ModelSpec
 from tests.programs import told_by
 from tests.unit.simulator.models import real_models
 from tests.unit.simulator.models.small_models import CONFIGS, REQUESTED, cases, written
