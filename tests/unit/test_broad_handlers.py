@@ -35,7 +35,7 @@ EXCEPTIONS = {
     "agent/predicting/__init__.py _torch_imported": ON_THE_WIRE,
     "agent/stepping/steps.py _float": ANSWER,
     "agent/stepping/steps.py _whole": ANSWER,
-    "session/notifying.py run": HANDED_ON,
+    "session/live/notifying.py run": HANDED_ON,
     "session/watching/messages/hearing.py hear": "`_left_out` logs it, once for each kind of message",
     "simulator/device/autograd.py type_": HANDED_ON,
     "simulator/dry_run/own_code_process.py _prepare": "before there is a log: its sentence is the answer",

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpudash.cli import run
-from gpudash.session.notifying import parse_target
+from gpudash.session.live.notifying import parse_target
 from gpudash.session.serving.address import take_token
 from gpudash.system import log
 from gpudash.system.folders import log_file

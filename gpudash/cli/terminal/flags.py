@@ -147,7 +147,7 @@ def _require_targets(notify: list[str]) -> None:
     """
     if not notify:
         return
-    from gpudash.session.notifying import parse_target
+    from gpudash.session.live.notifying import parse_target
 
     for text in notify:
         try:

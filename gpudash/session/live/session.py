@@ -56,7 +56,7 @@ from gpudash.telemetry.store import Store
 from gpudash.workloads.running.card_requests import RequestFeed
 
 if TYPE_CHECKING:
-    from gpudash.session.notifying import Notifier
+    from gpudash.session.live.notifying import Notifier
     from gpudash.session.predicting.estimates import Estimates
     from gpudash.session.predicting.measured import MeasuredRuns
     from gpudash.session.predicting.remedies import Remedies
@@ -534,7 +534,7 @@ class Session:
         return joined
 
     def _make_notifier(self) -> Notifier:
-        from gpudash.session.notifying import Notifier, failure, parse_target
+        from gpudash.session.live.notifying import Notifier, failure, parse_target
 
         targets = []
         for text in self._notify:

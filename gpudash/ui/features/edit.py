@@ -279,7 +279,7 @@ class Preferences(QDialog):
             if problem := setting_problem(settings.serve):
                 return f"{TITLES['serve']}: {problem}"
         if settings.notify:
-            from gpudash.session.notifying import parse_target
+            from gpudash.session.live.notifying import parse_target
 
             try:
                 parse_target(settings.notify)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from gpudash.session import notifying
-from gpudash.session.notifying import TOKEN, Notification, Notifier, deliver, parse_target
+from gpudash.session.live.notifying import TOKEN, Notification, Notifier, deliver, parse_target
 from gpudash.telemetry.records import Level, Record, RunEnd, RunStarted, Warning
 
 
