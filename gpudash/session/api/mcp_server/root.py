@@ -104,7 +104,7 @@ class Root:
         found = self._inside(text, (self.folder,))
         if not found.is_dir():
             return str(self._regular(found, text))
-        self._require_no_way_out(found, text)
+        self._require_inside(found, text)
         # its base model may be named by any path
         if not has_config(found) and (found / ADAPTER).exists():
             raise ToolError(f"{shown(text)} is an adapter: name the model that it is for, and a task of lora or qlora.")
@@ -119,7 +119,7 @@ class Root:
                     break
         found = self._inside(text, (self.folder, *self.own))
         if found.is_dir():
-            self._require_no_way_out(found, text)
+            self._require_inside(found, text)
             return self._regular(self._inside(str(found / SNAPSHOT_NAME), (self.folder, *self.own)), text)
         return self._regular(found, text)
 
@@ -147,7 +147,7 @@ class Root:
             raise ToolError(f"{shown(text)} cannot be read: {error.strerror}.") from None
         return found
 
-    def _require_no_way_out(self, folder: Path, text: str) -> None:
+    def _require_inside(self, folder: Path, text: str) -> None:
         """Refuse a folder with a link to outside, or with something that is no file: a command opens what it finds."""
         for number, entry in enumerate(_entries(folder)):
             if number == MOST_ENTRIES:
