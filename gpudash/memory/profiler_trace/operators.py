@@ -47,9 +47,9 @@ LARGEST_BYTES = 2**62
 
 def number_of(value: object, largest: float) -> float | None:
     """A number of the file, ``None`` where it is none or beyond ``largest``; NaN is beyond."""
-    if type(value) not in (int, float) or not -largest <= value <= largest:  # type: ignore[operator]
+    if not isinstance(value, int | float) or isinstance(value, bool) or not -largest <= value <= largest:
         return None
-    return float(value)  # type: ignore[arg-type]
+    return float(value)
 
 
 class Names:

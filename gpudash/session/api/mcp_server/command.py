@@ -17,7 +17,7 @@ from typing import Any
 import anyio
 from anyio.abc import ByteReceiveStream, Process
 
-from gpudash.session.api.mcp_server import leash
+from gpudash.session.api.mcp_server import ending_with_parent
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ async def run_command(arguments: Sequence[str], folder: Path, limit_s: float, *,
     if not runs_code:
         environment["PYTHONSAFEPATH"] = "1"
     python = [sys.executable, "-P"]
-    command = [*python, leash.__file__, str(os.getpid()), *python, "-m", "gpudash", *arguments]
+    command = [*python, ending_with_parent.__file__, str(os.getpid()), *python, "-m", "gpudash", *arguments]
     process = await anyio.open_process(
         command, stdin=subprocess.DEVNULL, cwd=folder, env=environment, start_new_session=True
     )

@@ -1,4 +1,6 @@
-"""Becomes another program, which is asked to end once the process that started it is gone: ``leash.py PID COMMAND …``.
+"""Becomes another program, which is asked to end once the process that started it has gone.
+
+Called as ``ending_with_parent.py PID COMMAND …``.
 
 A client that is killed takes its server with it, and a watched program must not go on without either. SIGTERM lets
 `gpudash watch` end the program as it would at the end of a terminal; SIGKILL would leave the program alone.
