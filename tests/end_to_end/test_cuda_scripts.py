@@ -10,6 +10,7 @@ import pytest
 from tests.end_to_end.cuda_scripts.__main__ import CASES, as_cuda, dry_run, farthest, on_cpu
 
 
+@pytest.mark.table
 @pytest.mark.timeout(600)  # six processes that import torch, for a script of two ranks
 @pytest.mark.parametrize(
     "name",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.long
 
 __all__ = ["made_up"]
 
-CASES = 2000
+CASES = int(os.environ.get("GPUDASH_CASES_OF_FIGURES", "500"))
 
 UNITS = {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": TIB}
 
