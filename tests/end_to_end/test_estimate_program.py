@@ -53,6 +53,7 @@ def estimate(home: Path, tmp_path: Path) -> Any:
     return command
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("name", ["mnist.py", "dcgan.py", "acgan.py", "pix2pix.py", "imagenet.py"])
 def test_a_script_is_predicted_unchanged_to_the_byte_and_leaves_no_file(name: str) -> None:
     case = next(case for case in CASES if case.name == name)
@@ -63,6 +64,7 @@ def test_a_script_is_predicted_unchanged_to_the_byte_and_leaves_no_file(name: st
     assert found.peak == as_cuda(case).peak
 
 
+@pytest.mark.table
 @pytest.mark.timeout(600)  # nine processes that import torch, on a machine that may be busy
 @pytest.mark.parametrize(
     "name",
