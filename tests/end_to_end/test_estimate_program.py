@@ -402,13 +402,13 @@ try:
 except KeyboardInterrupt:
     print("INTERRUPTED", file=sys.stderr, flush=True)
 """
-    outcome = estimate(text, "--time-limit", "4")
+    outcome = estimate(text, "--time-limit", "8")
 
     assert outcome.code == 1
     error = outcome.document["error"]
     assert error["kind"] == "no_step"
     assert "it stands at train.py:1" in error["message"]
-    assert "--time-limit 16" in error["remedy"]
+    assert "--time-limit 32" in error["remedy"]
     assert "INTERRUPTED" in outcome.stderr
     assert not psutil.pid_exists(int(outcome.stderr.split("CHILD ")[1].split()[0]))
 
