@@ -15,9 +15,6 @@ MEETING_TORCH := $(addprefix tests/unit/,simulator workloads agent cli)
 # Every so many-th configuration of the allocator's matrix is measured anew; 1 measures all.
 MATRIX_SAMPLE := 12
 
-# Every so many-th row of a table of programs is run; `make check` runs a sample.
-TABLE_SAMPLE := 1
-
 # Tests of one file stay together; those that take long begin first. A crash ends the run: a worker in its place would
 # wait for ever for the tests of the file (pytest-xdist 3.8).
 PYTEST_OPTIONS := pytest --numprocesses auto --maxprocesses 4 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
@@ -38,7 +35,7 @@ test: $(VENV)/.ready  ## The tests that need no process of their own, one real w
 	$(PYTEST) --quick
 
 test-all: $(VENV)/.ready  ## Every test that this machine can run.
-	$(PYTEST) --table-sample $(TABLE_SAMPLE)
+	$(PYTEST) $(TEST_OPTIONS)
 
 $(CUDA)/.ready: pyproject.toml constraints.txt Makefile
 	$(PYTHON) -m venv $(CUDA)
@@ -63,9 +60,10 @@ newest: $(CUDA)/.ready  ## The fast tests of what meets torch, with the newest: 
 	$(CUDA)/bin/python -m tests.cuda_standin --torch $(CUDA_TORCH_NEWEST) --gpus 0 --program -m $(PYTEST_OPTIONS) --quick $(MEETING_TORCH)
 
 # lint, the wheel and the CUDA builds leave a core idle each.
-check:  ## Everything, but of the tables of programs every fourth row.
+# Of tables of programs it runs every fourth row, and none of the tests that take a minute: `make test-all` does.
+check:  ## Everything that CI has the time for.
 	$(MAKE) --jobs 3 --output-sync lint wheel $(CUDA)/.ready
-	$(MAKE) test-all TABLE_SAMPLE=4
+	$(MAKE) test-all TEST_OPTIONS='--table-sample 4 -m "not thorough"'
 	$(MAKE) bench-once
 	$(MAKE) cuda
 	$(MAKE) newest

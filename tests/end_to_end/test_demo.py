@@ -35,6 +35,7 @@ def test_the_first_scenes_come_to_their_end_in_the_window_without_a_gpu(play: Pl
     _have_small_pictures(tmp_path, FIRST)
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(280)
 def test_the_other_scenes_come_to_their_end_in_the_window_without_a_gpu(play: Play, tmp_path: Path) -> None:
     seen = play("demo_of_remedies")

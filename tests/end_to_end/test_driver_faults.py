@@ -288,6 +288,7 @@ STARTING = (
 """Of each kind: opening the library, finding a GPU, and reading it often and now and then."""
 
 
+@pytest.mark.table
 @pytest.mark.timed
 @pytest.mark.parametrize(
     ("functions", "later"),
@@ -304,6 +305,7 @@ def test_any_call_may_hang_for_ever(
         assert others.get(function, True), "another GPU is read though one hangs from the start"
 
 
+@pytest.mark.table
 @pytest.mark.timed
 @pytest.mark.parametrize("functions", GROUPS, ids=lambda group: group[0])
 def test_any_call_may_hang_for_5_seconds_and_comes_back(

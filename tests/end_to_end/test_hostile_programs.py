@@ -157,6 +157,7 @@ os.stat = hanging
 """For gpudash's own process: a file on a file system that does not answer, as one of NFS without its server."""
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
 def test_a_request_to_stop_is_answered_while_a_file_system_is_not(
     home: Path, tmp_path: Path, number: signal.Signals

@@ -81,6 +81,7 @@ def trained(home: Path, scripts: list[Path]) -> None:
     run_python(home, "-c", ONE_AFTER_THE_OTHER, *map(str, scripts), extra={"OMP_NUM_THREADS": "1"}, check=True)
 
 
+@pytest.mark.thorough
 def test_what_is_advised_ends_the_leak_whatever_is_kept(tmp_path: Path, home: Path) -> None:
     leaking, fixed = [], []
     for number, (keeps, _) in enumerate(ADVICE):

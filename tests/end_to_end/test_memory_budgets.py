@@ -96,6 +96,7 @@ def test_a_missing_baseline_fails_its_test_and_a_test_that_failed_leaves_none(tm
     assert not (project.folder / "memory.json").exists()
 
 
+@pytest.mark.thorough
 def test_a_test_that_says_cuda_is_told_how_the_simulated_gpu_is_called_that_and_then_runs_on_it(tmp_path: Path) -> None:
     project = Project(tmp_path, cuda=AS_CUDA)
     code, printed = project.run()

@@ -133,6 +133,7 @@ def _children(process: psutil.Process) -> list[psutil.Process]:
         return []
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("function", ["moved", "made_there"])
 def test_seventy_billion_parameters_are_predicted_in_half_a_minute_and_a_gibibyte(
     function: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -276,6 +277,7 @@ def test_a_python_that_cannot_follow_code_is_told_in_one_sentence(
     assert "is no program. Name a Python, such as .venv/bin/python." in nothing.stderr
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("name", library_trainings.ALLOCATED)
 def test_code_that_chooses_a_gpu_by_itself_is_predicted_as_cuda(gpudash: Command, name: str) -> None:
     done = gpudash(

@@ -24,6 +24,7 @@ MOST_GROWTH = 2 * MIB
 """After the first six minutes, however long it goes on, beside what the curves take."""
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(660)
 def test_thousands_of_ticks_and_refreshes_hold_on_to_nothing(home: Path, tmp_path: Path, stub: Stub) -> None:
     recording = tmp_path / "long.gpudash"

@@ -139,6 +139,7 @@ def test_two_nodes_record_on_their_own_and_open_as_one(gpudash: Command, tmp_pat
     assert len(slow) == 2 and [event.details["rank"] for event in found] == [1]  # type: ignore[attr-defined]
 
 
+@pytest.mark.table
 @pytest.mark.timeout(600)  # four processes that import torch, on few cores
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 @pytest.mark.parametrize("fault", ["computes", "loads"])

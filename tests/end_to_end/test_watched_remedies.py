@@ -36,6 +36,7 @@ def watched(
     return None if found["status"] == "finished" else explanation_from_json(found["error"]["explanation"])
 
 
+@pytest.mark.table
 @pytest.mark.parametrize(("script", "mib"), [("convolutions.py", 560), ("decoder.py", 1020)])
 def test_what_is_said_to_fit_runs_to_its_end(gpudash: Command, tmp_path: Path, script: str, mib: int) -> None:
     copy = shutil.copy(SCRIPTS / script, tmp_path)

@@ -20,7 +20,6 @@ class Kind:
         card_mib: of the simulated card, of which the context takes 300.
         cause: what the headline has to say.
         others_mib: that other processes hold of the card.
-        is_fast: whether it is in the ordinary tests too.
     """
 
     name: str
@@ -28,7 +27,6 @@ class Kind:
     card_mib: int
     cause: str
     others_mib: int = 0
-    is_fast: bool = False
 
     @property
     def program(self) -> Path:
@@ -47,7 +45,6 @@ KINDS = (
         "losses in a list with their graphs",
         640,
         r":11 .* keep 2\d MiB alive per step",
-        is_fast=True,
     ),
     Kind("losses_added_up", "losses added up with their graphs", 640, r":11 .* keeps 2\d MiB alive per step"),
     Kind(
@@ -93,7 +90,7 @@ KINDS = (
         r"9 MiB for the workspace of cuBLAS|the workspace of cuBLAS needs 9 MiB",
     ),
     Kind("capped_process", "a cap that the program sets", 1024, r"The cap of 154 MiB that capped_process.py:6 sets"),
-    Kind("evaluation_with_graph", "an evaluation without no_grad", 1024, r"torch.no_grad\(\) is missing", is_fast=True),
+    Kind("evaluation_with_graph", "an evaluation without no_grad", 1024, r"torch.no_grad\(\) is missing"),
     Kind(
         "validation_within_an_epoch",
         "a validation without no_grad amid an epoch",
@@ -148,7 +145,7 @@ KINDS = (
     Kind(
         "checkpoint_loaded_on_the_card", "a checkpoint beside its model", 576, r"The checkpoint that .* takes 112 MiB"
     ),
-    Kind("retry_while_handling", "a second try in the except block", 640, r"still held by its exception", is_fast=True),
+    Kind("retry_while_handling", "a second try in the except block", 640, r"still held by its exception"),
     Kind("scores_of_attention", "all scores of attention at once", 1024, r"makes all of its scores at once: 1.00 GiB"),
     Kind("copy_of_the_model", "a copy of the model", 640, r"A copy of the model, made at"),
     Kind(

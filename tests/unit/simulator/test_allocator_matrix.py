@@ -59,6 +59,7 @@ def test_a_configuration_is_found_again_by_its_name() -> None:
     assert all(named(one.name) == one for one in configurations())
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("family", FAMILIES)
 def test_predicted_peaks_are_those_of_torch_s_allocator(family: str, rows: dict[str, dict[str, Any]]) -> None:
     within_limits([one for one in HELD if one.family == family], rows)
