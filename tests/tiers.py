@@ -49,7 +49,7 @@ MARKS = {
     **TIERS,
     "timed": "measures time, and runs alone",
     "sample": "starts a process, and is run by `make test` all the same",
-    "thorough": "takes a minute for what shorter tests hold nearly as well: `make test-all` runs it, `make check` does not",
+    "thorough": "takes a minute for what shorter tests hold nearly as well: left to `make test-all`",
     "table": "one of many rows that start whole programs: `make check` runs a sample of them",
 }
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from gpudash.memory.snapshot.reading.reader import read_snapshot
 from gpudash.system.foreign_files import source_line
 from tests.end_to_end.conftest import run_python
