@@ -60,10 +60,12 @@ newest: $(CUDA)/.ready  ## The fast tests of what meets torch, with the newest: 
 	$(CUDA)/bin/python -m tests.cuda_standin --torch $(CUDA_TORCH_NEWEST) --gpus 0 --program -m $(PYTEST_OPTIONS) --quick $(MEETING_TORCH)
 
 # lint, the wheel and the CUDA builds leave a core idle each.
-# Of tables of programs it runs every fourth row, and none of the tests that take a minute: `make test-all` does.
+# Of tests that start processes it runs one half at each commit and the other at the next, of tables of programs every
+# fourth row, and none of those that take a minute: `make test-all` runs all.
+check: SHARE = $(shell git rev-list --count HEAD)/2
 check:  ## Everything that CI has the time for.
 	$(MAKE) --jobs 3 --output-sync lint wheel $(CUDA)/.ready
-	$(MAKE) test-all TEST_OPTIONS='--table-sample 4 -m "not thorough"'
+	$(MAKE) test-all TEST_OPTIONS='--share $(SHARE) --table-sample 4 -m "not thorough"'
 	$(MAKE) bench-once
 	$(MAKE) cuda
 	$(MAKE) newest

@@ -30,6 +30,7 @@ PYTHONS = tiers.PythonsStarted()
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="leave out what starts processes, takes long, or is the same")
     parser.addoption("--table-sample", type=int, default=1, metavar="N", help="run every N-th row of a table; 1: all")
+    parser.addoption("--share", default="0/1", metavar="K/N", help="run share K of N of what starts processes")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -45,7 +46,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     tiers.assign(items)
     items[:], beyond_sample = tiers.sampled(items, config.getoption("--table-sample"))
-    config.hook.pytest_deselected(items=beyond_sample)
+    share, shares = map(int, config.getoption("--share").split("/"))
+    items[:], of_other_shares = tiers.in_share(items, share, shares)
+    config.hook.pytest_deselected(items=[*beyond_sample, *of_other_shares])
     if config.getoption("--quick"):
         items[:], left, config.stash[LEFT_OUT] = tiers.quick(items)
         config.hook.pytest_deselected(items=left)

@@ -10,6 +10,9 @@
 ``--table-sample N`` runs every N-th row of what is marked ``table``: many programs of one kind, each started several
 times, whose rows seldom fail alone.
 
+``--share K/N`` runs of what starts processes or takes long one of N shares, chosen by the names of the tests: the
+shares together are all of it. ``make check`` takes the next share with each commit.
+
 Where several workers share the machine, a test that is marked ``timed`` runs while no other does.
 """
 
@@ -18,6 +21,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sys
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -108,6 +112,19 @@ def sampled(items: Sequence[Row], every: int) -> tuple[list[Row], list[Row]]:
         else:
             left.append(item)
         rows[function] += 1
+    return kept, left
+
+
+def in_share(items: Sequence[Row], share: int, shares: int) -> tuple[list[Row], list[Row]]:
+    """The tests of one share of what starts processes or takes long, with all that does not; and the others."""
+    kept, left = [], []
+    for item in items:
+        is_slow = item.get_closest_marker("process") or item.get_closest_marker("long")
+        function = item.nodeid.partition("[")[0]
+        if is_slow and zlib.crc32(function.encode()) % shares != share % shares:
+            left.append(item)
+        else:
+            kept.append(item)
     return kept, left
 
 

@@ -20,9 +20,10 @@ class Row:
 
     nodeid: str
     is_of_table: bool = True
+    tier: str = "process"
 
     def get_closest_marker(self, name: str) -> bool | None:
-        return (name == "table" and self.is_of_table) or None
+        return name == self.tier or (name == "table" and self.is_of_table) or None
 
 
 def test_of_a_table_every_so_many_th_row_runs_and_of_the_rest_everything() -> None:
@@ -31,3 +32,18 @@ def test_of_a_table_every_so_many_th_row_runs_and_of_the_rest_everything() -> No
     kept, left = tiers.sampled([*other[:1], *table, *other[1:]], 3)
     assert kept == [other[0], table[0], table[3], table[6], other[1]]
     assert left == [table[number] for number in (1, 2, 4, 5)]
+
+
+def test_every_slow_test_is_in_one_share_with_all_its_rows_and_the_others_are_in_all() -> None:
+    slow = [
+        Row(f"test_kinds.py::test_{number}[{row}]", tier=tier)
+        for number in range(20)
+        for row in range(2)
+        for tier in ("process", "long")
+    ]
+    others = [Row("test_kinds.py::test_fast", tier="fast")]
+    first, second = (tiers.in_share([*slow, *others], share, 2)[0] for share in (0, 1))
+    assert set(first) & set(second) == set(others) and set(first) | set(second) == {*slow, *others}
+    assert len(first) > len(others) and len(second) > len(others)
+    functions = [{row.nodeid.partition("[")[0] for row in share if row.tier != "fast"} for share in (first, second)]
+    assert not functions[0] & functions[1]
