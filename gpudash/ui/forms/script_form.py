@@ -156,7 +156,7 @@ class ScriptForm(QWidget):
         self.environment.setFixedHeight(ENVIRONMENT_ROWS * line + LINE_MARGIN_PX)
         self.simulate = CardField()
         self.as_cuda = QCheckBox("CUDA")
-        self.memory_history = QCheckBox("record each (up to 10 % slower)")
+        self.memory_history = QCheckBox("record each")
         self._add("file", self.file, self._ask_file)
         self._add("arguments", self.arguments)
         self._add("folder", self.folder, self._ask_folder)

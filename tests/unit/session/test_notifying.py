@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from gpudash.session import notifying
+from gpudash.session.live import notifying
 from gpudash.session.live.notifying import TOKEN, Notification, Notifier, deliver, parse_target
 from gpudash.telemetry.records import Level, Record, RunEnd, RunStarted, Warning
 

@@ -17,6 +17,8 @@ from tensorboardX import SummaryWriter
 import gpudash
 from gpudash.session.api.tracking import MetricsLogger, RunLogger, ScalarWriter
 
+HOST = "memory/host/process_bytes"
+
 Written = list[tuple[dict[str, float], int | None]]
 
 
@@ -25,7 +27,8 @@ class Writer:
         self.written = written
 
     def add_scalar(self, tag: str, scalar_value: float, global_step: int | None = None) -> None:
-        self.written.append(({tag: scalar_value}, global_step))
+        if tag == HOST:  # of a card only where something before this test has used one
+            self.written.append(({tag: scalar_value}, global_step))
 
 
 class Run:
@@ -60,9 +63,6 @@ def train() -> Callable[[int], None]:
     return steps
 
 
-HOST = "memory/host/process_bytes"
-
-
 @pytest.mark.parametrize("make", [Writer, module])
 def test_what_is_written_stands_at_the_optimizer_s_step(
     make: Callable[[Written], Any], train: Callable[[int], None]
@@ -79,7 +79,7 @@ def test_into_a_run_of_weights_and_biases_it_goes_with_the_user_s_next_row(train
     written: Written = []
     with gpudash.log_to(Run(written), every_s=0):
         train(2)
-    assert [set(readings) for readings, _step in written] == [{HOST}] * 2
+    assert len(written) == 2 and all(HOST in readings for readings, _step in written)
 
 
 def test_it_writes_seldom_unless_it_is_asked_to_and_has_no_thread(train: Callable[[int], None]) -> None:
