@@ -24,9 +24,8 @@ def mcp(
 ) -> int:
     """Answer a coding agent over standard input and output, by the Model Context Protocol.
 
-    It is started by the agent's client (Claude Code, Cursor, VS Code, Codex), which the guide's page on coding agents
-    shows. It listens on nothing else, and writes none of your files. Before a program of yours is run, your client
-    asks you.
+    It is started by the agent's client, as the guide's page on coding agents shows. It listens on nothing else, and
+    writes none of your files. Before a program of yours is run, your client asks you.
 
     Parameters
     ----------

@@ -58,11 +58,11 @@ def open_stage(
         scenes: Sequence[Scene] = (MINE,), size: tuple[int, int] = (1280, 800), **options: object
     ) -> StageWindow:
         show = Show(
-            session,  # type: ignore[arg-type]
+            session,  # type: ignore[arg-type]  # as much as a rung asks
             scenes=scenes,
             pace=NEVER,
-            lines=lines,  # type: ignore[arg-type]
-            estimates=FakeRungs,  # type: ignore[arg-type]
+            lines=lines,  # type: ignore[arg-type]  # as much as a rung asks
+            estimates=FakeRungs,  # type: ignore[arg-type]  # as much as a rung asks
             **options,  # type: ignore[arg-type]
         )
         stage = StageWindow(window.workspace, show=show)

@@ -53,11 +53,11 @@ def open_stage(window: MainWindow, session: FakeSession, lines: FakeLines) -> It
 
     def open_one(scenes: Sequence[Scene], size: tuple[int, int] = (1280, 800)) -> StageWindow:
         show = Show(
-            session,  # type: ignore[arg-type]
+            session,  # type: ignore[arg-type]  # as much as a show asks
             scenes=scenes,
             pace=HELD,
-            lines=lines,  # type: ignore[arg-type]
-            estimates=FakeRungs,  # type: ignore[arg-type]
+            lines=lines,  # type: ignore[arg-type]  # as much as a show asks
+            estimates=FakeRungs,  # type: ignore[arg-type]  # as much as a show asks
         )
         stage = StageWindow(window.workspace, show=show, name=MOVE.title)
         stage._timer.setInterval(10_000_000)

@@ -38,7 +38,7 @@ LONGEST_HOLDING_S = 0.1
 
 Holders = Callable[[], HeldMemory | None]
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class LiveWidget(anywidget.AnyWidget):
@@ -143,7 +143,7 @@ class LiveFigure:
             if self._is_due(changed):
                 self._send()
         except Exception:
-            _LOG.exception("The live figure cannot be brought up to date")
+            logger.exception("The live figure cannot be brought up to date")
         return True
 
     def _is_due(self, changed: bool) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,12 +40,11 @@ class TensorBoardReplay(Replay):
 
     def __init__(self, place: Path, progress: Progress = lambda _part: None) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="gpudash-")
-        try:
+        with ExitStack() as unless_read:
+            unless_read.callback(self._folder.cleanup)
             self._log_notices = write_recording(place, Path(self._folder.name) / "scalars.gpudash", progress)
             super().__init__(Path(self._folder.name) / "scalars.gpudash")
-        except BaseException:
-            self._folder.cleanup()
-            raise
+            unless_read.pop_all()
 
     @property
     def notices(self) -> list[str]:

@@ -48,7 +48,7 @@ def opened() -> FakeTrace:
 
 @pytest.fixture
 def shown(qtbot: QtBot, palette: Palette, opened: FakeTrace) -> TraceDocument:
-    made = TraceDocument(opened, palette)  # type: ignore[arg-type]
+    made = TraceDocument(opened, palette)  # type: ignore[arg-type]  # as much of a trace as is asked
     qtbot.addWidget(made)
     made.resize(900, 600)
     made.show()

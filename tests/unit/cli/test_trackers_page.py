@@ -81,7 +81,7 @@ def test_the_python_of_the_page_runs(folder: Path, steps: Callable[[], None]) ->
         exec(compile(code, "trackers.md", "exec"), names)
         writer = names.get("writer")
         if writer is not None:
-            writer.close()  # type: ignore[attr-defined]
+            writer.close()  # type: ignore[attr-defined]  # the page made it
     assert (folder / "trace.json.gz").is_file()
     (events,) = (folder / "logs").iterdir()
     assert b"memory/host/process_bytes" in events.read_bytes()

@@ -14,7 +14,7 @@ from gpudash.system.foreign_text import visible
 from gpudash.units import format_bytes, format_duration
 
 MOST_CHARACTERS = 60_000
-"""Of a document; clients cut off what is longer, anywhere (Claude Code at 25,000 tokens)."""
+"""Of a document; clients cut off what is much longer, anywhere."""
 
 CUTS = ((1_000, 20_000), (50, 20_000), (20, 10_000), (8, 10_000), (3, 4_000), (1, 1_000), (0, 200))
 """Entries of a list and characters of a text that are kept, one after the other until a document is short enough."""

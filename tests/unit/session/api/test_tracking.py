@@ -46,7 +46,7 @@ def module(written: Written) -> ModuleType:
     def log_metrics(metrics: dict[str, float], step: int | None = None) -> None:
         written.append((metrics, step))
 
-    made.log_metrics = log_metrics  # type: ignore[attr-defined]
+    made.log_metrics = log_metrics  # type: ignore[attr-defined]  # a module is given its function
     return made
 
 
@@ -112,7 +112,7 @@ def test_a_tracker_that_fails_is_told_once_and_the_training_goes_on(train: Calla
 
 def test_anything_else_is_refused_in_a_sentence(train: Callable[[int], None]) -> None:
     with pytest.raises(TypeError, match="object has none of add_scalar, log_metrics and log: give"):
-        gpudash.log_to(object())  # type: ignore[arg-type]
+        gpudash.log_to(object())  # type: ignore[arg-type]  # what it refuses
     with pytest.raises(ValueError, match="every_s is -1"):
         gpudash.log_to(Writer([]), every_s=-1)
     train(1)

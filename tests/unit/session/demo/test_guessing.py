@@ -66,10 +66,10 @@ def test_a_guess_is_kept_shown_in_the_plot_and_told_beside_what_came(guess: floa
     scene = replace(SCENES[-1], questions=(NUMBER,), answer=lambda _results: 192.0)
     lines = FakeLines()
     show = Show(
-        FakePlaying(),  # type: ignore[arg-type]
+        FakePlaying(),  # type: ignore[arg-type]  # as much as a show asks
         scenes=[scene],
         pace=HELD,
-        lines=lines,  # type: ignore[arg-type]
+        lines=lines,  # type: ignore[arg-type]  # as much as a show asks
         on_guess=lambda _scene, _question, taken, answer: noted.append((taken, answer)),
     )
     show.start()
