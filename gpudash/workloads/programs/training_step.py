@@ -9,7 +9,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from torch import nn
@@ -237,18 +237,15 @@ def handed_over(activations: torch.Tensor, place: int, handover: tuple[int, Hand
     return handover[1](activations)
 
 
-def through_blocks(
-    h: torch.Tensor, blocks: nn.ModuleList, *, handover: tuple[int, Handover] | None, checkpointing: bool
-) -> torch.Tensor:
-    """What blocks make of ``h``, one behind the other; see `Transformer` for checkpointing and ``handover``."""
-    for place, block in enumerate(blocks):
-        h = handed_over(h, place, handover)
-        # No block draws random numbers, so the generator's state need not be kept for the second time.
-        if checkpointing:
-            h = checkpoint(block, h, use_reentrant=False, preserve_rng_state=False)
-        else:
-            h = block(h)
-    return h
+def through_block(block: nn.Module, h: torch.Tensor, *, checkpointing: bool) -> torch.Tensor:
+    """What one block makes of ``h``; see `Transformer` for checkpointing.
+
+    The loop over blocks stays with its caller: in inference nothing else may keep the first block's input alive.
+    """
+    if not checkpointing:
+        return cast("torch.Tensor", block(h))
+    # No block draws random numbers, so the generator's state need not be kept for the second time.
+    return cast("torch.Tensor", checkpoint(block, h, use_reentrant=False, preserve_rng_state=False))
 
 
 class Transformer(nn.Module):
@@ -274,7 +271,9 @@ class Transformer(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         h = self.characters(x) + self.positions(torch.arange(x.shape[1], device=x.device))
-        h = through_blocks(h, self.blocks, handover=self.handover, checkpointing=self.checkpointing)
+        for place, block in enumerate(self.blocks):
+            h = handed_over(h, place, self.handover)
+            h = through_block(block, h, checkpointing=self.checkpointing)
         logits: torch.Tensor = self.head(self.norm(h))
         return logits
 
@@ -355,7 +354,9 @@ class Cnn(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         h = functional.relu(self.stem(x))
-        h = through_blocks(h, self.blocks, handover=self.handover, checkpointing=self.checkpointing)
+        for place, block in enumerate(self.blocks):
+            h = handed_over(h, place, self.handover)
+            h = through_block(block, h, checkpointing=self.checkpointing)
         logits: torch.Tensor = self.head(h.mean((2, 3)))
         return logits
 
