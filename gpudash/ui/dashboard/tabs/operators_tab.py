@@ -34,7 +34,7 @@ from PySide6.QtWidgets import (
 from gpudash.memory.profiler_trace.operators import figure_text
 from gpudash.session.live.running import trace_of
 from gpudash.system.foreign_files import copy_regular
-from gpudash.system.spreadsheet_cells import tab_separated
+from gpudash.system.foreign_text import tab_separated
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.recording.schema import TRACE_SUFFIX
 from gpudash.telemetry.records import Note, Topic
