@@ -183,6 +183,14 @@ class Ticks:
     marks: tuple[tuple[float, str], ...]
     name: str
 
+    @property
+    def named_marks(self) -> tuple[tuple[float, str], ...]:
+        """The marks, the last one with the name of the axis behind it."""
+        if not self.marks:
+            return ()
+        place, text = self.marks[-1]
+        return *self.marks[:-1], (place, f"{text} {self.name}")
+
 
 def value_ticks(unit: Unit, low: float, high: float, count: int, *, log: bool = False, unit_name: str = "") -> Ticks:
     """About ``count`` ticks from ``low`` to ``high``.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import combinations
 
@@ -47,11 +48,12 @@ def lines() -> FakeLines:
     return FakeLines()
 
 
-@pytest.fixture
-def open_stage(
-    window: MainWindow, session: FakeSession, lines: FakeLines
-) -> Iterator[Callable[[Sequence[Scene]], StageWindow]]:
-    """Opens the stage; time passes only when the test says so."""
+Opening = Callable[..., StageWindow]
+
+
+@contextmanager
+def stages(window: MainWindow, session: FakeSession, lines: FakeLines, name: str = "") -> Iterator[Opening]:
+    """Opens the stage with scenes; time passes only when the test says so."""
     opened: list[StageWindow] = []
 
     def open_one(
@@ -60,12 +62,11 @@ def open_stage(
         show = Show(
             session,  # type: ignore[arg-type]  # as much as a rung asks
             scenes=scenes,
-            pace=NEVER,
             lines=lines,  # type: ignore[arg-type]  # as much as a rung asks
             estimates=FakeRungs,  # type: ignore[arg-type]  # as much as a rung asks
-            **options,  # type: ignore[arg-type]
+            **{"pace": NEVER, **options},  # type: ignore[arg-type]
         )
-        stage = StageWindow(window.workspace, show=show)
+        stage = StageWindow(window.workspace, show=show, name=name)
         stage._timer.setInterval(10_000_000)
         opened.append(stage)
         stage.begin(full=False)
@@ -77,6 +78,12 @@ def open_stage(
     for stage in opened:
         if not stage.is_over:
             stage.leave()
+
+
+@pytest.fixture
+def open_stage(window: MainWindow, session: FakeSession, lines: FakeLines) -> Iterator[Opening]:
+    with stages(window, session, lines) as opening:
+        yield opening
 
 
 def settle_stage(stage: StageWindow) -> None:
@@ -136,7 +143,7 @@ def results_of(scene: Scene) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.title)
-def test_nothing_is_cut_and_no_text_lies_over_another(open_stage: Callable[..., StageWindow], scene: Scene) -> None:
+def test_nothing_is_cut_and_no_text_lies_over_another(open_stage: Opening, scene: Scene) -> None:
     stage = open_stage([scene])
     results = results_of(scene)
     for size in SIZES:
@@ -154,7 +161,7 @@ def test_nothing_is_cut_and_no_text_lies_over_another(open_stage: Callable[..., 
 
 
 @pytest.mark.parametrize("scene", [scene for scene in SCENES if scene.questions], ids=lambda scene: scene.title)
-def test_a_question_and_its_choices_are_whole(open_stage: Callable[..., StageWindow], scene: Scene) -> None:
+def test_a_question_and_its_choices_are_whole(open_stage: Opening, scene: Scene) -> None:
     stage = open_stage([scene, MINE])
     question = stage.play.question
     assert question is not None and stage.play.asking
@@ -166,7 +173,7 @@ def test_a_question_and_its_choices_are_whole(open_stage: Callable[..., StageWin
         assert beyond(stage) == [] and overlapping(stage) == []
 
 
-def test_type_is_as_large_as_the_last_row_needs(open_stage: Callable[..., StageWindow], lines: FakeLines) -> None:
+def test_type_is_as_large_as_the_last_row_needs(open_stage: Opening, lines: FakeLines) -> None:
     stage = open_stage([MINE], (2560, 1440))
     play(stage, lines)
     stage.play.forward()
@@ -180,9 +187,7 @@ def test_type_is_as_large_as_the_last_row_needs(open_stage: Callable[..., StageW
     assert stage.canvas.px(28) >= 13
 
 
-def test_all_columns_have_one_width_and_the_limit_is_in_sight(
-    open_stage: Callable[..., StageWindow], lines: FakeLines
-) -> None:
+def test_all_columns_have_one_width_and_the_limit_is_in_sight(open_stage: Opening, lines: FakeLines) -> None:
     stage = open_stage([MINE])
     play(stage, lines)
     stage.grab()
@@ -191,7 +196,7 @@ def test_all_columns_have_one_width_and_the_limit_is_in_sight(
     assert "64 left at the peak" in texts
 
 
-def test_space_goes_on_and_the_left_arrow_back(open_stage: Callable[..., StageWindow], lines: FakeLines) -> None:
+def test_space_goes_on_and_the_left_arrow_back(open_stage: Opening, lines: FakeLines) -> None:
     stage = open_stage([MINE])
     play(stage, lines)
     QTest.keyClick(stage, Qt.Key.Key_Space)
@@ -203,7 +208,7 @@ def test_space_goes_on_and_the_left_arrow_back(open_stage: Callable[..., StageWi
     assert not stage.play.paused
 
 
-def test_buttons_do_what_their_keys_do(open_stage: Callable[..., StageWindow], lines: FakeLines) -> None:
+def test_buttons_do_what_their_keys_do(open_stage: Opening, lines: FakeLines) -> None:
     stage = open_stage([MINE])
     play(stage, lines)
     stage.next.click()
@@ -216,7 +221,7 @@ def test_buttons_do_what_their_keys_do(open_stage: Callable[..., StageWindow], l
 
 @pytest.mark.parametrize("asking", [True, False])
 def test_escape_leaves_at_any_moment_and_the_window_is_as_it_was(
-    open_stage: Callable[..., StageWindow], window: MainWindow, lines: FakeLines, asking: bool
+    open_stage: Opening, window: MainWindow, lines: FakeLines, asking: bool
 ) -> None:
     panel = window.workspace.dashboard.panel
     before = panel.spec(), panel.isVisible(), window.workspace.dashboard.tabs.bar.currentIndex()
@@ -228,7 +233,7 @@ def test_escape_leaves_at_any_moment_and_the_window_is_as_it_was(
     assert (panel.spec(), panel.isVisible(), window.workspace.dashboard.tabs.bar.currentIndex()) == before
 
 
-def test_a_number_is_a_guess_and_space_shows_without_one(open_stage: Callable[..., StageWindow]) -> None:
+def test_a_number_is_a_guess_and_space_shows_without_one(open_stage: Opening) -> None:
     stage = open_stage([WRONG, WRONG])
     QTest.keyClick(stage, Qt.Key.Key_2)
     assert stage.play.guess == 1 and not stage.play.asking and not stage.choices[0].isVisible()
@@ -241,7 +246,7 @@ def test_a_number_is_a_guess_and_space_shows_without_one(open_stage: Callable[..
 
 
 def test_the_lines_are_edited_in_their_place_and_run_on_a_card_of_the_size_that_is_asked(
-    open_stage: Callable[..., StageWindow], lines: FakeLines
+    open_stage: Opening, lines: FakeLines
 ) -> None:
     stage = open_stage([MINE])
     play(stage, lines)
@@ -258,9 +263,7 @@ def test_the_lines_are_edited_in_their_place_and_run_on_a_card_of_the_size_that_
     assert not editor.isVisible() and lines.requested[-1] == ("a = 1", 512 * MIB)
 
 
-def test_escape_in_the_editor_closes_it_and_not_the_stage(
-    open_stage: Callable[..., StageWindow], lines: FakeLines
-) -> None:
+def test_escape_in_the_editor_closes_it_and_not_the_stage(open_stage: Opening, lines: FakeLines) -> None:
     stage = open_stage([MINE])
     play(stage, lines)
     stage.edit.click()
@@ -269,7 +272,7 @@ def test_escape_in_the_editor_closes_it_and_not_the_stage(
     assert len(lines.requested) == 1
 
 
-def test_a_card_without_a_size_is_asked_for_again(open_stage: Callable[..., StageWindow], lines: FakeLines) -> None:
+def test_a_card_without_a_size_is_asked_for_again(open_stage: Opening, lines: FakeLines) -> None:
     stage = open_stage([MINE])
     play(stage, lines)
     stage.edit.click()
@@ -278,7 +281,7 @@ def test_a_card_without_a_size_is_asked_for_again(open_stage: Callable[..., Stag
     assert stage.editor.isVisible() and len(lines.requested) == 1
 
 
-def test_the_editor_s_lines_and_buttons_are_in_sight(open_stage: Callable[..., StageWindow], lines: FakeLines) -> None:
+def test_the_editor_s_lines_and_buttons_are_in_sight(open_stage: Opening, lines: FakeLines) -> None:
     stage = open_stage([MINE])
     play(stage, lines)
     stage.edit.click()
@@ -293,9 +296,7 @@ def test_the_editor_s_lines_and_buttons_are_in_sight(open_stage: Callable[..., S
         assert editor.limit.width() > 1.5 * editor.limit.fontMetrics().horizontalAdvance(editor.limit.text())
 
 
-def test_lines_that_are_on_have_a_button_that_stops_them(
-    open_stage: Callable[..., StageWindow], lines: FakeLines
-) -> None:
+def test_lines_that_are_on_have_a_button_that_stops_them(open_stage: Opening, lines: FakeLines) -> None:
     stage = open_stage([MINE])
     settle_stage(stage)
     assert stage.stop.isVisible()
@@ -305,9 +306,7 @@ def test_lines_that_are_on_have_a_button_that_stops_them(
     assert not stage.stop.isVisible()
 
 
-def test_a_run_of_the_users_is_stopped_by_its_own_button_only(
-    open_stage: Callable[..., StageWindow], session: FakeSession
-) -> None:
+def test_a_run_of_the_users_is_stopped_by_its_own_button_only(open_stage: Opening, session: FakeSession) -> None:
     session.start()
     stage = open_stage([replace(PRECISIONS, questions=())])
     assert stage.stop_run.isVisible() and ("stop",) not in session.requested
@@ -315,9 +314,7 @@ def test_a_run_of_the_users_is_stopped_by_its_own_button_only(
     assert ("stop",) in session.requested
 
 
-def test_the_stage_takes_the_colours_of_the_other_theme(
-    open_stage: Callable[..., StageWindow], window: MainWindow
-) -> None:
+def test_the_stage_takes_the_colours_of_the_other_theme(open_stage: Opening, window: MainWindow) -> None:
     stage = open_stage([MINE])
     before = stage.grab().toImage().pixelColor(3, 3)
     window.set_palette(LIGHT)
@@ -325,7 +322,7 @@ def test_the_stage_takes_the_colours_of_the_other_theme(
 
 
 def test_every_button_and_the_picture_have_names_for_those_who_do_not_see_them(
-    open_stage: Callable[..., StageWindow], lines: FakeLines
+    open_stage: Opening, lines: FakeLines
 ) -> None:
     stage = open_stage([MINE])
     play(stage, lines)
@@ -344,7 +341,7 @@ def test_help_begins_the_demo_once(window: MainWindow, qtbot: QtBot) -> None:
     stage.leave()
 
 
-def test_closing_the_window_ends_the_stage(open_stage: Callable[..., StageWindow], window: MainWindow) -> None:
+def test_closing_the_window_ends_the_stage(open_stage: Opening, window: MainWindow) -> None:
     stage = open_stage([MINE])
     window.close()
     settle(window)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,16 +19,15 @@ from gpudash.session.demo.lessons import Lesson, find_lesson, lessons
 from gpudash.session.demo.pictures import StagePicture
 from gpudash.session.demo.scenes import PlayedScene, Scene
 from gpudash.session.demo.sheet import Sheet, with_sheet
-from gpudash.session.demo.show import HELD, Show
+from gpudash.session.demo.show import HELD
 from gpudash.session.recordings.samples import samples
 from gpudash.ui.features.lessons import play_lesson, write_sheet
-from gpudash.ui.stage import StageWindow
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB
 from tests.ui.conftest import OpenWindow
 from tests.ui.fake_session import FakeSession
-from tests.ui.test_demo import SIZES, beyond, overlapping, settle_stage
-from tests.unit.session.demo.fake_playing import FakeLines, FakeRungs
+from tests.ui.test_demo import SIZES, Opening, beyond, overlapping, settle_stage, stages
+from tests.unit.session.demo.fake_playing import FakeLines
 from tests.unit.session.demo.traces import three_lines
 
 MOVE = find_lesson("move")
@@ -43,34 +43,10 @@ def lines() -> FakeLines:
     return FakeLines()
 
 
-Opening = Callable[..., StageWindow]
-
-
 @pytest.fixture
 def open_stage(window: MainWindow, session: FakeSession, lines: FakeLines) -> Iterator[Opening]:
-    """Opens the stage with scenes; time passes only when the test says so."""
-    opened: list[StageWindow] = []
-
-    def open_one(scenes: Sequence[Scene], size: tuple[int, int] = (1280, 800)) -> StageWindow:
-        show = Show(
-            session,  # type: ignore[arg-type]  # as much as a show asks
-            scenes=scenes,
-            pace=HELD,
-            lines=lines,  # type: ignore[arg-type]  # as much as a show asks
-            estimates=FakeRungs,  # type: ignore[arg-type]  # as much as a show asks
-        )
-        stage = StageWindow(window.workspace, show=show, name=MOVE.title)
-        stage._timer.setInterval(10_000_000)
-        opened.append(stage)
-        stage.begin(full=False)
-        stage.resize(*size)
-        settle_stage(stage)
-        return stage
-
-    yield open_one
-    for stage in opened:
-        if not stage.is_over:
-            stage.leave()
+    with stages(window, session, lines, MOVE.title) as opening:
+        yield partial(opening, pace=HELD)
 
 
 def shown(title: str, pictures: list[StagePicture]) -> Scene:

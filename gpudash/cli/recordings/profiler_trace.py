@@ -7,22 +7,18 @@ from typing import TYPE_CHECKING
 
 from gpudash.cli.terminal.output import (
     Exit,
-    RequestError,
     numbers,
     one_line,
     plain_table,
     print_json,
     print_notice,
     print_table,
-    stderr,
     stdout,
+    wait_for,
 )
 
 if TYPE_CHECKING:
     from gpudash.memory.profiler_trace.profile import TraceProfile
-
-POLL_S = 0.1
-"""How often the progress is shown, and Ctrl+C noticed."""
 
 MOST_ROWS = 30
 """Operators in the table; --json has all that are kept."""
@@ -47,25 +43,14 @@ def print_trace(path: Path, *, as_json: bool) -> int:
 
 
 def _read(path: Path) -> TraceProfile:
-    from rich.text import Text
-
-    from gpudash.memory.profiler_trace.trace_file import TraceError
     from gpudash.session.trackers.trace_opener import OpenedTrace
 
     opened = OpenedTrace(path)
     opened.start()
-    name = one_line(path.name)
     try:
-        with stderr().status(Text(f"reading {name}")) as status:
-            while (found := opened.wait(POLL_S)) is None:
-                done, total = opened.progress
-                if total:
-                    status.update(Text(f"reading {name}: {done / 2**20:.0f} of {total / 2**20:.0f} MiB"))
-    except TraceError as error:
-        raise RequestError(str(error), "gpudash open reads what prof.export_chrome_trace writes.") from None
+        return wait_for(opened, "gpudash open reads what prof.export_chrome_trace writes.")
     finally:
         opened.close()
-    return found
 
 
 def _print(profile: TraceProfile) -> None:

@@ -17,8 +17,8 @@ from gpudash.cli.terminal.output import (
     print_json,
     print_notice,
     print_table,
-    stderr,
     stdout,
+    wait_for,
 )
 
 if TYPE_CHECKING:
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     from gpudash.memory.explaining.call_sites import SourceLine
     from gpudash.memory.snapshot.history.model import Snapshot
     from gpudash.memory.snapshot.summary import DeviceStudy
-    from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
-
-POLL_S = 0.1
-"""How often the progress is shown, and Ctrl+C noticed."""
 
 RECORD_AGAIN = "gpudash snapshot reads what torch.cuda.memory._dump_snapshot writes."
 
@@ -135,14 +131,17 @@ def _studied(
     device: int | None = None,
     sources: Path | None = None,
 ) -> "tuple[Snapshot, Sequence[DeviceStudy]]":
-    opened = _opening(path)
+    from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
+
+    opened = OpenedSnapshot(path)
+    opened.start()
     try:
         # meanwhile the file is read
         from gpudash.memory.snapshot.summary import studied
         from gpudash.session.recordings.report_folder import sidecar_of
 
         known = sidecar_of(path)
-        read = known.warned(_waited_for(opened))
+        read = known.warned(wait_for(opened, RECORD_AGAIN))
     finally:
         opened.close()
     try:
@@ -184,7 +183,7 @@ def _compare(first: Path, second: Path, device: int | None, sources: Path | None
         print_json({"file": str(first), "other": str(second), **found.to_json(), "warnings": warnings})
         return Exit.FINISHED
 
-    from gpudash.memory.snapshot.reading.source import name_of
+    from gpudash.system.foreign_text import name_of
     from gpudash.units import format_bytes, format_change, format_count
 
     console = stdout()
@@ -235,33 +234,6 @@ def _check_target(html: Path, path: Path, force: bool) -> None:
         raise RequestError(f"{html} is there already.", "Name another file, or give --force.")
 
 
-def _opening(path: Path) -> "OpenedSnapshot":
-    """A snapshot that is being read by a process of its own."""
-    from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
-
-    opened = OpenedSnapshot(path)
-    opened.start()
-    return opened
-
-
-def _waited_for(opened: "OpenedSnapshot") -> "Snapshot":
-    from rich.text import Text
-
-    from gpudash.memory.snapshot.history.model import SnapshotError
-    from gpudash.memory.snapshot.reading.source import name_of
-
-    name = one_line(name_of(opened.path))
-    try:
-        with stderr().status(Text(f"reading {name}")) as status:
-            while (found := opened.wait(POLL_S)) is None:
-                done, total = opened.progress
-                if total:
-                    status.update(Text(f"reading {name}: {done / 2**20:.0f} of {total / 2**20:.0f} MiB"))
-    except SnapshotError as error:
-        raise RequestError(str(error), RECORD_AGAIN) from None
-    return found
-
-
 def _write(path: Path, text: str) -> None:
     from gpudash.system.files import written_whole
 
@@ -275,8 +247,8 @@ def _write(path: Path, text: str) -> None:
 
 def _print(path: Path, read: "Snapshot", studies: "Sequence[DeviceStudy]") -> None:
     from gpudash.memory.explaining.explanation_text import alternatives_title, remedy_rows, report
-    from gpudash.memory.snapshot.reading.source import name_of
     from gpudash.memory.snapshot.summary import compared
+    from gpudash.system.foreign_text import name_of
     from gpudash.units import format_count
 
     console = stdout()

@@ -10,14 +10,21 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from unicodedata import category
 
-from gpudash.system.foreign_text import UNSEEN, visible
+from gpudash.system.foreign_text import UNSEEN, name_of, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Column, Table
+
+    from gpudash.system.opened_file import OpenedFile
+
+T = TypeVar("T")
+
+POLL_S = 0.1
+"""How often the progress of reading is shown, and Ctrl+C noticed."""
 
 
 class Exit(enum.IntEnum):
@@ -204,6 +211,26 @@ def print_table(table: Table, console: Console, spared: Sequence[str] = (), cut:
     console.print(shown)
     if notice:
         console.print(notice, soft_wrap=True)
+
+
+def wait_for(opened: OpenedFile[T], remedy: str) -> T:
+    """What a file holds that is being read, with the progress on stderr.
+
+    Raises:
+        RequestError: it cannot be read; with ``remedy``.
+    """
+    from rich.text import Text
+
+    name = one_line(name_of(opened.path))
+    try:
+        with stderr().status(Text(f"reading {name}")) as status:
+            while (found := opened.wait(POLL_S)) is None:
+                done, total = opened.progress
+                if total:
+                    status.update(Text(f"reading {name}: {done / 2**20:.0f} of {total / 2**20:.0f} MiB"))
+    except opened.REFUSAL as error:
+        raise RequestError(str(error), remedy) from None
+    return found
 
 
 _WHOLE = 10

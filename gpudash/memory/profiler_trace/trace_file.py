@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from gpudash.memory.snapshot.reading.source import name_of
 from gpudash.system.foreign_files import NotRegularError, open_regular
+from gpudash.system.foreign_text import name_of
 from gpudash.units import GIB, MIB
 
 GZIP = b"\x1f\x8b"

@@ -160,7 +160,6 @@ class _Follower:
 
     def __init__(self) -> None:
         self.on = False
-        self._began_here = False
         self._steps: list[tuple[int, int]] = []
         self._hook: Any = None
 

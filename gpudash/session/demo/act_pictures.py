@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from gpudash.devices.names import shown_name
@@ -61,10 +61,8 @@ def _of_lines(act: LinesAct, script: LineScript, result: Result) -> list[StagePi
 
 def copy_pictures(scene: Scene, played: PlayedScene) -> list[StagePicture]:
     """Bytes that crossed, a column a placement of the batches."""
-    runs = _runs(played)
-    acts = [act for act in scene.acts if isinstance(act, RunAct)]
-    pictures = []
-    for at in range(min(len(runs) + 1, len(acts))):
+
+    def drawn(acts: Sequence[RunAct], runs: Sequence[Run | None], at: int) -> StagePicture:
         known = runs[: at + 1]
         columns, code = [], []
         for place, act in enumerate(acts):
@@ -83,27 +81,37 @@ def copy_pictures(scene: Scene, played: PlayedScene) -> list[StagePicture]:
         columns = [replace(column, figure=in_unit(column.bytes, unit) if column.blocks else " ") for column in columns]
         chart = StageChart("COPIED IN 60 STEPS", tuple(columns), None, "the same training each time")
         sentence, tone, remark = _copy_sentence(acts, known, at, played)
-        pictures.append(
-            StagePicture(
-                scene.title,
-                scene.subject,
-                _corner(played),
-                tuple(code),
-                "COPIED",
-                tuple(block for column in columns for block in (_labelled(column),) if block is not None),
-                chart,
-                sentence=sentence,
-                tone=tone,
-                remark=remark,
-            )
+        return StagePicture(
+            scene.title,
+            code=tuple(code),
+            blocks_title="COPIED",
+            blocks=tuple(replace(column.blocks[0], name=column.title) for column in columns if column.blocks),
+            chart=chart,
+            sentence=sentence,
+            tone=tone,
+            remark=remark,
         )
+
+    return _of_runs(scene, played, drawn)
+
+
+def _of_runs(
+    scene: Scene,
+    played: PlayedScene,
+    drawn: Callable[[Sequence[RunAct], Sequence[Run | None], int], StagePicture],
+    corner: str = "",
+) -> list[StagePicture]:
+    """A picture for each run that is over, and one for the next."""
+    runs = _runs(played)
+    acts = [act for act in scene.acts if isinstance(act, RunAct)]
+    pictures = []
+    for at in range(min(len(runs) + 1, len(acts))):
+        picture = drawn(acts, runs, at)
+        code = picture.code or tuple(
+            CodeLine(str(place + 1), act.code, "", state_of(place, at)) for place, act in enumerate(acts)
+        )
+        pictures.append(replace(picture, question=scene.subject, corner=corner or _corner(played), code=code))
     return pictures
-
-
-def _labelled(column: StageColumn) -> StageBlock | None:
-    if not column.blocks:
-        return None
-    return replace(column.blocks[0], name=column.title)
 
 
 def _copy_sentence(
@@ -123,34 +131,20 @@ def _copy_sentence(
 
 def panel_pictures(scene: Scene, played: PlayedScene) -> list[StagePicture]:
     """Runs beside each other: a panel a run, with its loss and its figures."""
-    runs = _runs(played)
-    acts = [act for act in scene.acts if isinstance(act, RunAct)]
-    pictures = []
-    for at in range(min(len(runs) + 1, len(acts))):
-        panels, code = [], []
+
+    def drawn(acts: Sequence[RunAct], runs: Sequence[Run | None], at: int) -> StagePicture:
+        panels = []
         for place, act in enumerate(acts):
             run: Run | None = None
             if place < len(runs) and place <= at:
                 run = runs[place]
             elif place == at:
                 run = played.running
-            state = state_of(place, at)
-            panels.append(_panel(act, run, state))
-            code.append(CodeLine(str(place + 1), act.code, "", state))
+            panels.append(_panel(act, run, state_of(place, at)))
         sentence, tone, remark = _panel_sentence(acts, runs, at, played)
-        pictures.append(
-            StagePicture(
-                scene.title,
-                scene.subject,
-                _corner(played),
-                tuple(code),
-                panels=tuple(panels),
-                sentence=sentence,
-                tone=tone,
-                remark=remark,
-            )
-        )
-    return pictures
+        return StagePicture(scene.title, panels=tuple(panels), sentence=sentence, tone=tone, remark=remark)
+
+    return _of_runs(scene, played, drawn)
 
 
 def _panel(act: RunAct, run: Run | None, state: LineState) -> StagePanel:
@@ -259,32 +253,21 @@ def _corner(played: PlayedScene) -> str:
 
 def comparison_pictures(scene: Scene, played: PlayedScene) -> list[StagePicture]:
     """Comparisons of this CPU with a predicted card: a panel each, with both times and their ratio."""
-    runs = _runs(played)
-    acts = [act for act in scene.acts if isinstance(act, RunAct)]
-    pictures = []
-    for at in range(min(len(runs) + 1, len(acts))):
-        panels, code = [], []
+
+    def drawn(acts: Sequence[RunAct], runs: Sequence[Run | None], at: int) -> StagePicture:
+        panels = []
         for place, act in enumerate(acts):
-            state = state_of(place, at)
-            run = runs[place] if place < min(len(runs), at + 1) else None
-            panels.append(StagePanel(act.label, figures=_comparison_figures(run), state=state))
-            code.append(CodeLine(str(place + 1), act.code, "", state))
+            run = None
+            if place < min(len(runs), at + 1):
+                run = runs[place]
+            panels.append(StagePanel(act.label, figures=_comparison_figures(run), state=state_of(place, at)))
         sentence = played.waiting or f"Measuring on this CPU: {acts[at].label}…"
         tone: Tone = "plain"
         if at < len(runs):
             sentence, tone = _comparison_sentence(played, runs, at)
-        pictures.append(
-            StagePicture(
-                scene.title,
-                scene.subject,
-                "CPU measured · card predicted",
-                tuple(code),
-                panels=tuple(panels),
-                sentence=sentence,
-                tone=tone,
-            )
-        )
-    return pictures
+        return StagePicture(scene.title, panels=tuple(panels), sentence=sentence, tone=tone)
+
+    return _of_runs(scene, played, drawn, "CPU measured · card predicted")
 
 
 def _comparison_figures(run: Run | None) -> tuple[tuple[str, str], ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,22 +21,17 @@ class ListedLesson:
         title: a few words.
         about: what it shows, in a line.
         minutes: that it takes somebody who guesses and reads.
-        scenes: as the file has them.
+        scene: each, as the file has it.
     """
 
     name: str
     title: str
     about: str
     minutes: int
-    scenes: tuple[dict[str, Any], ...]
+    scene: Sequence[Mapping[str, Any]]
 
 
 @cache
 def listed_lessons() -> tuple[ListedLesson, ...]:
     """All lessons, in the order in which they are learnt."""
-    written = tomllib.loads(FILE.read_text(encoding="utf-8"))
-    found = []
-    for entry in written["lesson"]:
-        scenes = tuple(entry["scene"])
-        found.append(ListedLesson(entry["name"], entry["title"], entry["about"], entry["minutes"], scenes))
-    return tuple(found)
+    return tuple(ListedLesson(**entry) for entry in tomllib.loads(FILE.read_text(encoding="utf-8"))["lesson"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from typing import Annotated, Any, Literal
 
@@ -20,7 +20,7 @@ from gpudash.session.demo.answers import (
     where_it_was,
 )
 from gpudash.session.demo.demo_scenes import SCENES
-from gpudash.session.demo.lesson_list import listed_lessons
+from gpudash.session.demo.lesson_list import ListedLesson, listed_lessons
 from gpudash.session.demo.pictures import LineScript
 from gpudash.session.demo.scenes import LinesAct, Result, RunAct, Scene, SceneQuestion
 from gpudash.specs import ComparisonSpec
@@ -55,21 +55,13 @@ OF_CHOICES: dict[str, Callable[[Sequence[str], Sequence[Result]], int | None]] =
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
+class Lesson(ListedLesson):
     """A lesson.
 
     Attributes:
-        name: by which it is asked for.
-        title: a few words.
-        about: what it shows, in a line.
-        minutes: that it takes somebody who guesses and reads.
         scenes: in order; the last one is the learner's own lines.
     """
 
-    name: str
-    title: str
-    about: str
-    minutes: int
     scenes: tuple[Scene, ...]
 
 
@@ -155,8 +147,8 @@ def lessons() -> tuple[Lesson, ...]:
     """All lessons, in the order in which they are learnt."""
     found = []
     for listed in listed_lessons():
-        scenes = tuple(_Scene.model_validate(entry).scene() for entry in listed.scenes)
-        found.append(Lesson(listed.name, listed.title, listed.about, listed.minutes, scenes))
+        scenes = tuple(_Scene.model_validate(entry).scene() for entry in listed.scene)
+        found.append(Lesson(**asdict(listed), scenes=scenes))
     return tuple(found)
 
 

@@ -19,6 +19,7 @@ from gpudash.session.predicting.step_times import times_on
 from gpudash.speed.work import StepWork
 from gpudash.system.child_process import ChildProcess, Waker
 from gpudash.system.processes import TORCH_IMPORT_S
+from gpudash.system.threads import joined
 
 if TYPE_CHECKING:
     from gpudash.drawing.ghost import Ghost
@@ -292,10 +293,7 @@ class Estimator:
         with self._changed:
             self._closing = True
             self._rouse()
-        if self._thread is None:
-            return True
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        return joined(self._thread, timeout_s)
 
     def _rouse(self) -> None:
         if self._waker is not None:

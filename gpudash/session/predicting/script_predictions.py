@@ -22,6 +22,7 @@ from gpudash.session.predicting.estimates import Estimates
 from gpudash.session.predicting.estimator import Answer, Problem
 from gpudash.session.predicting.program import ProgramAnswer, ProgramQuestion, follow_program, judge_program
 from gpudash.session.watching.request import WatchRequest, script_of
+from gpudash.system.threads import joined
 
 logger = logging.getLogger(__name__)
 
@@ -117,11 +118,7 @@ class ScriptPredictions:
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until nothing is being predicted; false when the time passed first."""
-        thread = self._thread
-        if thread is None:
-            return True
-        thread.join(timeout_s)
-        return not thread.is_alive()
+        return joined(self._thread, timeout_s)
 
     def close(self, timeout_s: float = 2.0) -> bool:
         """Predict nothing more; false when the thread has not ended in time."""

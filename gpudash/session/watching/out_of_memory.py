@@ -41,8 +41,8 @@ from gpudash.session.watching.output.log import OutputLog
 from gpudash.session.watching.wiring import Wiring
 from gpudash.system.files import PrivateFolder, make_private_folder, written_whole
 from gpudash.system.foreign_files import source_line
+from gpudash.system.foreign_text import harmless
 from gpudash.system.settings import reports_folder
-from gpudash.system.spreadsheet_cells import harmless
 from gpudash.telemetry.explanation import Explanation
 from gpudash.telemetry.export.tables import CSV_COLUMNS
 from gpudash.telemetry.recording.retention import prune_reports

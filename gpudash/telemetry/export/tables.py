@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
 
-from gpudash.system.spreadsheet_cells import harmless
+from gpudash.system.foreign_text import harmless
 from gpudash.telemetry.recording import schema
 from gpudash.telemetry.recording.reading import ReadingRow, Recording
 from gpudash.telemetry.records import RunStarted, StepFinished, Transfer, plain

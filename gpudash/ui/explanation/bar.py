@@ -14,6 +14,7 @@ from gpudash.memory.explaining.wording import needed
 from gpudash.telemetry.explanation import Explanation, Part
 from gpudash.ui.colours import Palette, category_curve, text_on
 from gpudash.ui.widgets.plain_text import plain_tip
+from gpudash.ui.widgets.theme import PaintedWidget
 from gpudash.units import format_bytes, format_count
 
 BAR_HEIGHT = 26
@@ -40,7 +41,7 @@ class _Piece:
     right: float
 
 
-class PartsBar(QWidget):
+class PartsBar(PaintedWidget):
     """Draws an explanation's parts. A click, or an arrow key, chooses one.
 
     Signals:
@@ -50,8 +51,7 @@ class PartsBar(QWidget):
     chosen = Signal(str)
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._palette = palette
+        super().__init__(palette, parent)
         self._parts: Sequence[Part] = ()
         self._capacity = 1
         self._requested = 0
@@ -87,11 +87,6 @@ class PartsBar(QWidget):
         if category != self._category:
             self._category = category
             self.update()
-
-    def set_palette(self, palette: Palette) -> None:
-        """Redraw in other colours."""
-        self._palette = palette
-        self.update()
 
     def sizeHint(self) -> QSize:
         return QSize(600, self.heightForWidth(max(400, self.width())))

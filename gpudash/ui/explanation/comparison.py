@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
-from PySide6.QtCore import QSize
-from PySide6.QtGui import QFont, QPainter, QPaintEvent
-from PySide6.QtWidgets import QFrame, QSizePolicy, QWidget
+from PySide6.QtWidgets import QFrame, QWidget
 
 from gpudash.drawing.axes import time_ticks, value_ticks
 from gpudash.drawing.scene import (
@@ -26,20 +25,16 @@ from gpudash.drawing.scene import (
 from gpudash.telemetry.runs import RunView, Status
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import Palette
-from gpudash.ui.plots.painting.scenes import ItemStyle, paint_scene
+from gpudash.ui.plots.painting.scenes import ItemStyle, SceneWidget
 from gpudash.ui.widgets.labels import set_role
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel
-from gpudash.ui.widgets.text_size import scaled
 from gpudash.units import format_bytes, format_count
 
 Floats = NDArray[np.float64]
 
-AXIS_PX = 56
-BELOW_PX = 20
-ABOVE_PX = 8
-RIGHT_PX = 8
-"""Logical pixels left of a plot, below, above and right of it."""
+MARGINS = SceneFrame(left=56, right=8, top=8, bottom=20)
+"""Around a plot."""
 
 HEADROOM = 1.12
 """What the axis reaches to, as a multiple of the highest value."""
@@ -157,8 +152,8 @@ class ComparisonPanel(QFrame):
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.before = CoursePlot(palette)
-        self.after = CoursePlot(palette)
+        self.before = SceneWidget(palette, styles, MARGINS)
+        self.after = SceneWidget(palette, styles, MARGINS)
         self._before_head = _Head("3  AS IT IS")
         self._after_head = _Head("WITH THE CHANGE")
         panels = []
@@ -178,8 +173,9 @@ class ComparisonPanel(QFrame):
             runs: the runs, in the same order.
         """
         axes = ComparisonAxes.of((before, after), room)
-        self.before.show_course(before, None, room, axes)
-        self.after.show_course(after, before, room, axes)
+        for plot, course, other in ((self.before, before, None), (self.after, after, before)):
+            text = f"peak {format_bytes(course.highest)} of {format_bytes(room)}"
+            plot.show_scene("Memory of the run", text, partial(course_scene, course, other, room, axes))
         for head, run in zip((self._before_head, self._after_head), runs, strict=True):
             head.show_run(run)
 
@@ -211,57 +207,6 @@ class _Head(QWidget):
         peak = run.peak_reserved_bytes
         self._peak.setText(f"peak {format_bytes(peak)}" if peak else "")  # 0 while it starts
         set_role(self._peak, ROLES.get(run.status, "figure-small"))
-
-
-class CoursePlot(QWidget):
-    """The memory of a run over its steps, or its seconds, with what there is for it, and another run's as a thin line.
-
-    Attributes:
-        scene: what is painted.
-    """
-
-    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._palette = palette
-        self._shown: tuple[MemoryCourse, MemoryCourse | None, int, ComparisonAxes] | None = None
-        self.setMinimumHeight(90)
-        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
-
-    def show_course(self, course: MemoryCourse, other: MemoryCourse | None, room: int, axes: ComparisonAxes) -> None:
-        """Draw ``course``, and behind it ``other``, on these axes."""
-        self._shown = course, other, room, axes
-        self.setAccessibleName("Memory of the run")
-        self.setAccessibleDescription(f"peak {format_bytes(course.highest)} of {format_bytes(room)}")
-        self.update()
-
-    def set_palette(self, palette: Palette) -> None:
-        """Redraw in other colours."""
-        self._palette = palette
-        self.update()
-
-    def sizeHint(self) -> QSize:
-        return QSize(400, 180)
-
-    @property
-    def scene(self) -> PlotScene | None:
-        """What is painted; ``None`` before there is anything."""
-        if self._shown is None:
-            return None
-        frame = SceneFrame(
-            self.width(), self.height(), scaled(AXIS_PX), scaled(RIGHT_PX), scaled(ABOVE_PX), scaled(BELOW_PX)
-        )
-        return course_scene(*self._shown, frame, scaled)
-
-    def paintEvent(self, event: QPaintEvent) -> None:
-        scene = self.scene
-        if scene is None:
-            return
-        painter = QPainter(self)
-        font = QFont(self.font())
-        font.setPixelSize(scaled(11))
-        painter.setFont(font)
-        paint_scene(painter, scene, styles(self._palette), self._palette)
-        painter.end()
 
 
 @dataclass(frozen=True)
@@ -324,9 +269,6 @@ def course_scene(
     """
     height = frame.height - frame.top - frame.bottom
     found = value_ticks("bytes", 0.0, axes.highest, max(2, min(MOST_TICKS, int(height / scale(36)))))
-    sizes = [*found.marks]
-    if sizes:
-        sizes[-1] = sizes[-1][0], f"{sizes[-1][1]} {found.name}"
     x = axes.across(course)
     failed = course.status == "out_of_memory"
     items: list[Item] = [SceneArea(x, course.allocated, "refused" if failed else "allocated")]
@@ -356,7 +298,7 @@ def course_scene(
     return PlotScene(
         f"peak {format_bytes(course.highest)} of {format_bytes(room)}",
         SceneAxis(0.0, axes.end, axes.ticks(width)),
-        SceneAxis(0.0, axes.highest, sizes),
+        SceneAxis(0.0, axes.highest, found.named_marks),
         items,
         frame=frame,
     )

@@ -15,7 +15,7 @@ from PySide6.QtWidgets import QFrame, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from gpudash.devices.names import SIMULATED
 from gpudash.drawing.axes import NO_VALUE, Unit, format_value
-from gpudash.system.spreadsheet_cells import tab_separated
+from gpudash.system.foreign_text import tab_separated
 from gpudash.telemetry.comparing.curves import EMPTY, Curve
 from gpudash.telemetry.metrics import SENSORS
 from gpudash.ui.dashboard.document import Document

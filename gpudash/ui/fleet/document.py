@@ -26,7 +26,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from gpudash.system.spreadsheet_cells import tab_separated
+from gpudash.system.foreign_text import tab_separated
 from gpudash.telemetry.metrics import SENSORS
 from gpudash.ui.dashboard.document import Document
 from gpudash.ui.fleet.grid import FleetGrid

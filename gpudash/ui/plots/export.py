@@ -25,7 +25,7 @@ from PySide6.QtSvg import QSvgGenerator
 from PySide6.QtWidgets import QGraphicsItem, QMessageBox, QWidget
 
 from gpudash.system.files import written_whole
-from gpudash.system.spreadsheet_cells import harmless, tab_separated
+from gpudash.system.foreign_text import harmless, tab_separated
 from gpudash.telemetry.plots import CurveSpec
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import Palette

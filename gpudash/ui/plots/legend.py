@@ -32,6 +32,7 @@ from gpudash.ui.widgets.focus_group import FocusGroup
 from gpudash.ui.widgets.layouts import in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip, without_mnemonics
 from gpudash.ui.widgets.text_size import scaled, text_scale
+from gpudash.ui.widgets.theme import PaintedWidget
 
 HEIGHT_PX, LOW_PX = 24, 18
 """Of the line, whose entries are clicked: a smaller target is hard to hit; and where plots have too little room."""
@@ -179,20 +180,15 @@ class LegendEntry(QWidget):
         self.clicked.emit(self.spec.name, alone)
 
 
-class LevelKey(QWidget):
+class LevelKey(PaintedWidget):
     """What the lines across a plot are, each beside a piece of it: on the plot their names would lie on curves."""
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._palette = palette
+        super().__init__(palette, parent)
         self._texts: list[str] = []
         self.levels: Sequence[PlotLevel] = ()
         self.setProperty("role", "legend")
         self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Preferred)
-
-    def set_palette(self, palette: Palette) -> None:
-        self._palette = palette
-        self.update()
 
     def show_levels(self, levels: Sequence[PlotLevel]) -> None:
         """Name these, the most important first."""

@@ -19,7 +19,7 @@ from gpudash.telemetry.records import REMOVED, EpochFinished, Event, Marker, Sou
 from gpudash.telemetry.store import BAD_ENDINGS, PLAIN_ENDINGS, Store
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.painting.geometry import Geometry
-from gpudash.ui.plots.painting.layers import Label, Layer
+from gpudash.ui.plots.painting.layers import Label, PaintedLayer
 
 CATEGORIES = ("user", "run", "phase", "epoch", "warning", "source")
 """Kinds of marks that can be hidden on their own."""
@@ -294,21 +294,16 @@ class OverlayContent:
     forecast: Sequence[tuple[float, float]] = field(default=())
 
 
-class PlotOverlay(Layer):
+class PlotOverlay(PaintedLayer):
     """Draws an `OverlayContent` in canvas pixels."""
 
     def __init__(self, font: QFont, palette: Palette) -> None:
-        super().__init__(10)
+        super().__init__(10, palette)
         self._font = font
         self._metrics = QFontMetricsF(font)
-        self._palette = palette
         self._geometry: Geometry | None = None
         self._content = OverlayContent()
         self.labels: list[Label] = []
-
-    def set_palette(self, palette: Palette) -> None:
-        self._palette = palette
-        self.update()
 
     def set_font(self, font: QFont) -> None:
         """Write labels in another font from the next content on."""

@@ -33,6 +33,7 @@ from gpudash.ui.plots.reading import Row
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.text_size import scaled
+from gpudash.ui.widgets.theme import PaintedWidget
 from gpudash.units import format_moment
 
 WIDTH_PX, WIDE_PX = 236, 300
@@ -44,12 +45,11 @@ THEN_PX = 50
 """Logical pixels of the column of what a change would make of a prediction."""
 
 
-class Readout(QWidget):
+class Readout(PaintedWidget):
     """Time and values at the cursor; without a cursor, now, or at the place that is shown of a recording."""
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._palette = palette
+        super().__init__(palette, parent)
         self._title = ""
         self._groups: list[tuple[str, list[tuple[Row, str]]]] = []
         self._width_px = WIDTH_PX
@@ -72,10 +72,6 @@ class Readout(QWidget):
         super().changeEvent(event)
         if event.type() is QEvent.Type.FontChange:
             self.setFixedWidth(scaled(self._width_px))
-
-    def set_palette(self, palette: Palette) -> None:
-        self._palette = palette
-        self.update()
 
     def show_rows(
         self,

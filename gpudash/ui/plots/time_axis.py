@@ -18,9 +18,10 @@ from gpudash.ui.plots.painting.layers import Area, Label, paint_area
 from gpudash.ui.plots.reading import SessionShape
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.text_size import scaled
+from gpudash.ui.widgets.theme import PaintedWidget
 
 
-class TimeAxis(QWidget):
+class TimeAxis(PaintedWidget):
     """Ticks and name of the time axis, under the plot areas that share it.
 
     Attributes:
@@ -28,17 +29,12 @@ class TimeAxis(QWidget):
     """
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._palette = palette
+        super().__init__(palette, parent)
         self._key: object = None
         self.labels: list[Label] = []
         self.setAccessibleName("Time axis")
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self._measure()
-
-    def set_palette(self, palette: Palette) -> None:
-        self._palette = palette
-        self.update()
 
     def show_ticks(self, geometry: Geometry, ticks: Ticks) -> None:
         """Write these ticks, at positions relative to the origin, under a plot area with this geometry."""
@@ -103,7 +99,7 @@ class _Grip:
     span: tuple[float, float]
 
 
-class SessionOverview(QWidget):
+class SessionOverview(PaintedWidget):
     """The whole session in one strip, and the visible part of it as a handle.
 
     Dragging the handle moves the view, dragging an end resizes it, a press elsewhere brings the view there, a double
@@ -111,9 +107,8 @@ class SessionOverview(QWidget):
     """
 
     def __init__(self, view: TimeView, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+        super().__init__(palette, parent)
         self._view = view
-        self._palette = palette
         self._shape: SessionShape | None = None
         self._insets = (0.0, 0.0)
         self._grip: _Grip | None = None
@@ -133,10 +128,6 @@ class SessionOverview(QWidget):
 
     def sizeHint(self) -> QSize:
         return QSize(200, scaled(OVERVIEW_PX))
-
-    def set_palette(self, palette: Palette) -> None:
-        self._palette = palette
-        self.update()
 
     def set_insets(self, left: float, right: float) -> None:
         """Begin and end where the plot areas do, in pixels from either side."""

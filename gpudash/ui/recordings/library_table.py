@@ -17,7 +17,7 @@ from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView, QWidge
 from gpudash.devices.names import shown_devices
 from gpudash.session.recordings.library import LibraryEntry
 from gpudash.session.recordings.run_names import kind_of_run, run_name
-from gpudash.system.spreadsheet_cells import tab_separated
+from gpudash.system.foreign_text import tab_separated
 from gpudash.telemetry.comparing.comparison import value_text
 from gpudash.telemetry.recording.facts import RunFacts
 from gpudash.ui.colours import Palette

@@ -21,7 +21,7 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.memory.snapshot.history.model import NONE, OOM, SEGMENT_ALLOC, Columns, Stack
-from gpudash.system.spreadsheet_cells import tab_separated
+from gpudash.system.foreign_text import tab_separated
 from gpudash.ui.snapshot.rows import Places
 from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.labels import search_field

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from PySide6.QtCore import Qt
@@ -15,14 +16,15 @@ from gpudash.session.trackers.trace_opener import OpenedTrace
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.document import Document
 from gpudash.ui.dashboard.tabs.operators_tab import LEAST_TIMELINE_HEIGHT, OperatorsTable, OperatorsTimeline
-from gpudash.ui.snapshot.trace_plot import LEFT_PX, RIGHT_PX, TraceMemoryPlot
+from gpudash.ui.plots.painting.scenes import SceneWidget
+from gpudash.ui.snapshot.trace_plot import MARGINS, memory_scene, styles
 from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.labels import search_field, worded_label
 from gpudash.ui.widgets.layouts import in_column, in_halves, in_row
 from gpudash.ui.widgets.opening_page import OpeningPage
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.text_size import scaled
-from gpudash.units import format_count
+from gpudash.units import format_bytes, format_count
 
 REFUSED_ADVICE = (
     'A trace is written by prof.export_chrome_trace("trace.json.gz") behind '
@@ -130,7 +132,7 @@ class TracePage(QWidget):
         self.device.setToolTip("Whose memory is drawn")
         self.device.currentIndexChanged.connect(self._show_memory)
         self.peak = worded_label("muted")
-        self.plot = TraceMemoryPlot(palette)
+        self.plot = SceneWidget(palette, styles, MARGINS)
         self.no_memory = PlainLabel(f"The trace has no memory: {PROFILE_MEMORY}.", role="muted", wraps=True)
         self.search = search_field("Find", "Find an operator", "Words of an operator's name or its shapes")
         self.search.setMaximumWidth(220)
@@ -153,7 +155,8 @@ class TracePage(QWidget):
         scroll.setWidget(self.timeline)
         above, between, below = QWidget(), QWidget(), QWidget()
         # below the plot's axis: what stands at one place is of one time
-        in_column(scroll, parent=between, margins=(8 + round(scaled(LEFT_PX)), 0, 8 + round(scaled(RIGHT_PX)), 0))
+        left, right = round(scaled(MARGINS.left)), round(scaled(MARGINS.right))
+        in_column(scroll, parent=between, margins=(8 + left, 0, 8 + right, 0))
         head = in_row(PlainLabel("MEMORY", role="title"), self.device, (self.peak, 1), spacing=8)
         in_column(head, self.no_memory, (self.plot, 1), parent=above, margins=(8, 6, 8, 4), spacing=4)
         line = in_row(PlainLabel("OPERATORS", role="title"), self.search, (self.counts, 1), spacing=8)
@@ -185,7 +188,8 @@ class TracePage(QWidget):
             return
         memory = self._profile.memory[place]
         self.peak.setText(peak_sentence(memory))
-        self.plot.show_memory(memory, self._profile.seconds)
+        text = f"peak {format_bytes(memory.peak_bytes)}"
+        self.plot.show_scene(f"Memory of {memory.device}", text, partial(memory_scene, memory, self._profile.seconds))
 
     def _select(self, row: Mapping[str, Any] | None) -> None:
         if row is None:

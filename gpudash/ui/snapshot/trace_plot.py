@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from PySide6.QtCore import QSize
-from PySide6.QtGui import QFont, QPainter, QPaintEvent
-from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from gpudash.drawing.axes import value_ticks
 from gpudash.drawing.scene import (
@@ -23,12 +20,11 @@ from gpudash.drawing.scene import (
 )
 from gpudash.memory.profiler_trace.operators import TracedMemory
 from gpudash.ui.colours import Palette
-from gpudash.ui.plots.painting.scenes import ItemStyle, paint_scene
-from gpudash.ui.widgets.text_size import scaled
+from gpudash.ui.plots.painting.scenes import ItemStyle
 from gpudash.units import format_bytes
 
-LEFT_PX, RIGHT_PX, ABOVE_PX, BELOW_PX = 64, 12, 10, 20
-"""Logical pixels around the plot."""
+MARGINS = SceneFrame(left=64, right=12, top=10, bottom=20)
+"""Around the plot."""
 
 HEADROOM = 1.15
 """What the axis reaches to, as a multiple of the highest value."""
@@ -45,54 +41,6 @@ RIGHT_HALF = 0.5
 """Part of the axis across from which on the peak is named at its left."""
 
 MILLISECONDS_UP_TO_S = 2.0
-
-
-class TraceMemoryPlot(QWidget):
-    """The curve, with a ring at the peak."""
-
-    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._palette = palette
-        self._memory: TracedMemory | None = None
-        self._seconds = 0.0
-        self.setMinimumHeight(100)
-        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
-
-    def show_memory(self, memory: TracedMemory, seconds: float) -> None:
-        """Draw the memory of a device over so many seconds."""
-        self._memory, self._seconds = memory, seconds
-        self.setAccessibleName(f"Memory of {memory.device}")
-        self.setAccessibleDescription(f"peak {format_bytes(memory.peak_bytes)}")
-        self.update()
-
-    def set_palette(self, palette: Palette) -> None:
-        """Redraw in other colours."""
-        self._palette = palette
-        self.update()
-
-    def sizeHint(self) -> QSize:
-        return QSize(400, 170)
-
-    @property
-    def scene(self) -> PlotScene | None:
-        """What is painted; ``None`` before there is anything."""
-        if self._memory is None:
-            return None
-        frame = SceneFrame(
-            self.width(), self.height(), scaled(LEFT_PX), scaled(RIGHT_PX), scaled(ABOVE_PX), scaled(BELOW_PX)
-        )
-        return memory_scene(self._memory, self._seconds, frame, scaled)
-
-    def paintEvent(self, event: QPaintEvent) -> None:
-        scene = self.scene
-        if scene is None:
-            return
-        painter = QPainter(self)
-        font = QFont(self.font())
-        font.setPixelSize(scaled(11))
-        painter.setFont(font)
-        paint_scene(painter, scene, _styles(self._palette), self._palette)
-        painter.end()
 
 
 def memory_scene(
@@ -123,12 +71,11 @@ def memory_scene(
         items.append(SceneNote(memory.peak_s, peak, text, right=scale(8), down=scale(4)))
     height = frame.height - frame.top - frame.bottom
     found = value_ticks("bytes", 0.0, highest, max(2, int(height / scale(LINE_PX))))
-    sizes = [*found.marks]
-    if sizes:
-        sizes[-1] = sizes[-1][0], f"{sizes[-1][1]} {found.name}"
     width = frame.width - frame.left - frame.right
     across = SceneAxis(0.0, end, _time_marks(end, max(2, int(width / scale(TICK_PX)))))
-    return PlotScene(f"memory of {memory.device}, {text}", across, SceneAxis(0.0, highest, sizes), items, frame=frame)
+    return PlotScene(
+        f"memory of {memory.device}, {text}", across, SceneAxis(0.0, highest, found.named_marks), items, frame=frame
+    )
 
 
 def _stair_times(times: Floats, end: float) -> Floats:
@@ -141,13 +88,11 @@ def _time_marks(end: float, count: int) -> list[tuple[float, str]]:
     unit_s, name = 1.0, "s"
     if end < MILLISECONDS_UP_TO_S:
         unit_s, name = 1e-3, "ms"
-    marks = [(value * unit_s, text) for value, text in value_ticks("number", 0.0, end / unit_s, count).marks]
-    if marks:
-        marks[-1] = marks[-1][0], f"{marks[-1][1]} {name}"
-    return marks
+    found = value_ticks("number", 0.0, end / unit_s, count, unit_name=name)
+    return [(value * unit_s, text) for value, text in found.named_marks]
 
 
-def _styles(palette: Palette) -> Mapping[str, ItemStyle]:
+def styles(palette: Palette) -> Mapping[str, ItemStyle]:
     return {
         "allocated": ItemStyle(palette.curves["allocated"], 1.5, fill=FILL_ALPHA),
         "reserved": ItemStyle(palette.curves["allocated"], 1.5, (3, 2)),

@@ -17,7 +17,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from gpudash.system.spreadsheet_cells import tab_separated
+from gpudash.system.foreign_text import tab_separated
 from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.text_size import scaled, text_scale

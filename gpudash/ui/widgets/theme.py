@@ -22,6 +22,19 @@ STYLE = "Fusion"
 """Qt's own style: it looks the same on every system."""
 
 
+class PaintedWidget(QWidget):
+    """A widget that paints itself, in colours that no style sheet gives it."""
+
+    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._palette = palette
+
+    def set_palette(self, palette: Palette) -> None:
+        """Redraw in other colours."""
+        self._palette = palette
+        self.update()
+
+
 def chosen_palette(app: QGuiApplication, choice: Choice) -> Palette:
     """The palette for a choice; "system" is dark only where the system says so."""
     if choice == "system":

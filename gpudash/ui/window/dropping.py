@@ -10,6 +10,7 @@ from PySide6.QtGui import QColor, QDropEvent, QFont, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QLineEdit, QWidget
 
 from gpudash.ui.colours import Palette
+from gpudash.ui.widgets.theme import PaintedWidget
 
 INVITATION = "Drop a snapshot, an out-of-memory report, a recording or a model"
 TRUST = "No data leaves this computer."
@@ -60,21 +61,15 @@ def leave_drops(parent: QWidget) -> None:
         line.setAcceptDrops(False)
 
 
-class DropHint(QWidget):
+class DropHint(PaintedWidget):
     """Covers ``window`` while files are dragged over it; takes no part in the mouse."""
 
     def __init__(self, palette: Palette, window: QWidget) -> None:
-        super().__init__(window)
+        super().__init__(palette, window)
         self._window = window
-        self._palette = palette
         self.setAccessibleName(f"{INVITATION}. {TRUST}")
         self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
         self.hide()
-
-    def set_palette(self, palette: Palette) -> None:
-        """Draw in other colours."""
-        self._palette = palette
-        self.update()
 
     def cover(self) -> None:
         """Show the hint over the whole window."""

@@ -21,7 +21,7 @@ import pytest
 
 from gpudash.memory.snapshot.history.model import SnapshotError
 from gpudash.memory.snapshot.reading.reader import read_snapshot
-from gpudash.session.recordings.snapshot_opener import OpenedSnapshot, command
+from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
 from gpudash.units import MIB
 from tests.fuzzing.seeds import event, modern, segment
 
@@ -185,8 +185,9 @@ def test_what_a_killed_parent_has_left_is_swept_away_by_the_next(nothing_is_left
     code = (
         "import os, pathlib, signal, sys, tempfile, threading\n"
         "from gpudash.session.recordings import snapshot_opener\n"
+        "from gpudash.system import opened_file\n"
         "tempfile.tempdir = sys.argv[1]\n"
-        "snapshot_opener.ChildProcess = lambda command: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "opened_file.ChildProcess = lambda command: os.kill(os.getpid(), signal.SIGKILL)\n"
         "snapshot_opener.OpenedSnapshot(pathlib.Path('none')).start(); threading.Event().wait()\n"
     )
     subprocess.run([*script(code), str(nothing_is_left_behind)], cwd=ROOT, check=False)
@@ -260,7 +261,7 @@ def test_hostile_files_end_in_a_sentence_or_the_child_within_its_memory(tmp_path
     path.write_bytes(HOSTILE[kind])
     folder.mkdir()
     request = {"path": str(path), "folder": str(folder), "memory_bytes": MEMORY_BYTES, "times": None}
-    launcher = [sys.executable, "-c", LAUNCHER, json.dumps(request), *command()]
+    launcher = [sys.executable, "-c", LAUNCHER, json.dumps(request), *OpenedSnapshot.command()]
     done = subprocess.run(launcher, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     told, status, peak_bytes = json.loads(done.stdout)
     assert peak_bytes < MEMORY_BYTES + 100 * MIB

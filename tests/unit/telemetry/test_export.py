@@ -21,8 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet as pq
 
-from gpudash.system.foreign_text import visible
-from gpudash.system.spreadsheet_cells import harmless, tab_separated
+from gpudash.system.foreign_text import harmless, tab_separated, visible
 from gpudash.telemetry.export import tables
 from gpudash.telemetry.export import writing as parquet
 from gpudash.telemetry.export.tables import CSV_COLUMNS, measured_rows

@@ -1,89 +1,55 @@
 """The child process that reads a snapshot file under limits, and then answers questions about it.
 
-Its first line of standard input says what to read: ``{"path", "folder", "parent", "memory_bytes"}``. It writes lines of
-JSON: ``{"progress": [bytes, bytes]}`` now and then, at the end ``{"refused": sentence}`` or ``{"read": true}`` when the
-snapshot is in the folder. Then it takes ``{"question", "device", "capacity", "settings"}``, of which the newest counts,
-and writes ``{"answer": number, "result"}`` or ``{"answer": number, "problem": sentence}``.
-
-The file may be hostile: before it is read the process limits its own memory and CPU time, and it ends with its parent.
+Its first line of standard input names a ``"folder"`` too, where the snapshot is once it says ``{"read": true}``
+(`gpudash.system.opened_file`). Then it takes ``{"question", "device", "capacity", "settings"}``, of which the newest
+counts, and writes ``{"answer": number, "result"}`` or ``{"answer": number, "problem": sentence}``.
 """
 
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpudash.memory.snapshot.history.model import DeviceSnapshot, Snapshot, SnapshotError
 from gpudash.memory.snapshot.reading.reader import read_snapshot
-from gpudash.memory.snapshot.reading.source import ReadLimits, name_of
+from gpudash.memory.snapshot.reading.source import ReadLimits
 from gpudash.memory.snapshot.reading.stored import store
-from gpudash.system.processes import Conversation, die_with, lift_cpu_limit, limit
-from gpudash.units import MIB
+from gpudash.system.opened_file import FileReader
+from gpudash.system.processes import Conversation, lift_cpu_limit
 
 if TYPE_CHECKING:
     from gpudash.memory.snapshot.replay.what_if import WhatIf
 
-NAME = b"gpudash-reader"
-"""Of the process, at most 15 bytes."""
-
-REPORTED_EVERY_S = 0.05
 STARTING_CPU_S = 15
 
 CPU_S_PER_MIB = 1
 """Reading takes 0.03 s a MiB at most; a file made to take longer is none of torch's."""
 
-Report = Callable[[Mapping[str, Any]], None]
-
 
 def main() -> int:
     """Read, tell, and answer until standard input ends."""
-    conversation = Conversation()
-    conversation.start()
-    try:
-        request = conversation.next()
-    except ValueError:
-        return 2
-    die_with(request["parent"], NAME)
-    snapshot = _read(request, conversation.report)
-    if snapshot is not None:
-        _answer(snapshot, conversation)
-    return 0
+    reader = FileReader(b"gpudash-reader")
 
-
-def _read(request: Mapping[str, Any], report: Report) -> Snapshot | None:
-    path, memory_bytes = Path(request["path"]), int(request["memory_bytes"])
-    try:
-        size = path.stat().st_size
-        limit(memory_bytes, STARTING_CPU_S + CPU_S_PER_MIB * (size // MIB))
-        snapshot = read_snapshot(path, limits=ReadLimits(memory_bytes=memory_bytes), progress=_paced(report))
-        store(snapshot, Path(request["folder"]))
-    except SnapshotError as error:
-        report({"refused": str(error)})
-    except OSError as error:
-        report({"refused": f"{name_of(path)} cannot be read: {error.strerror or error}."})
-    except MemoryError:
-        report({"refused": f"{name_of(path)} needs more than {memory_bytes:,} bytes of memory: allow more to open it."})
-    else:
-        lift_cpu_limit()
-        report({"read": True})
+    def read() -> Snapshot:
+        limits = ReadLimits(memory_bytes=reader.memory_bytes)
+        snapshot = read_snapshot(reader.path, limits=limits, progress=reader.progress)
+        store(snapshot, Path(reader.request["folder"]))
         return snapshot
-    return None
 
-
-def _paced(report: Report) -> Callable[[int, int], None]:
-    next_at = 0.0
-
-    def progress(done: int, total: int) -> None:
-        nonlocal next_at
-        now = time.monotonic()
-        if now >= next_at:
-            next_at = now + REPORTED_EVERY_S
-            report({"progress": [done, total]})
-
-    return progress
+    snapshot = reader.read(
+        read,
+        SnapshotError,
+        cpu_s=STARTING_CPU_S,
+        cpu_s_per_mib=CPU_S_PER_MIB,
+        remedy="allow more to open it",
+    )
+    if snapshot is not None:
+        lift_cpu_limit()
+        reader.report({"read": True})
+        _answer(snapshot, reader)
+    return 0
 
 
 def _answer(snapshot: Snapshot, conversation: Conversation) -> None:

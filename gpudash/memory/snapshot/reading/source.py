@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Self
 
 from gpudash.memory.snapshot.history.model import SnapshotError
 from gpudash.system.foreign_files import NotRegularError, open_regular
+from gpudash.system.foreign_text import name_of
 from gpudash.units import GIB, MIB
 
 LARGEST = 2**63 - 1
@@ -64,13 +65,6 @@ FOREIGN = (
     (b"\x28\xb5\x2f\xfd", "is compressed with zstd: expand it first"),
 )
 """How files begin that are taken for snapshots, and what is said of them."""
-
-
-def name_of(path: Path) -> str:
-    """The name of a file, fit for a sentence."""
-    if path.name.isprintable():
-        return path.name
-    return repr(path.name)[1:-1]
 
 
 class Source:

@@ -85,7 +85,9 @@ Function = Annotated[
         "builds its model there and returns a function that takes one step",
     ),
 ]
+Python = Annotated[str | None, Field(description="The Python that follows a function, such as .venv/bin/python")]
 Seconds = Annotated[float, Field(gt=0, le=LONGEST_S)]
+ProcessorSeconds = Annotated[Seconds, Field(description="Seconds of processor time")]
 Confirmed = Annotated[
     bool,
     Field(
@@ -238,10 +240,8 @@ async def estimate_program(
     function: Function = "",
     card: Card | None = None,
     folder: Folder = ".",
-    python: Annotated[
-        str | None, Field(description="The Python that follows a function, such as .venv/bin/python")
-    ] = None,
-    time_limit_s: Annotated[Seconds, Field(description="Seconds of processor time")] = 60.0,
+    python: Python = None,
+    time_limit_s: ProcessorSeconds = 60.0,
     confirmed: Confirmed = False,
 ) -> CallToolResult:
     """Predict what the user's own code takes of a GPU, without a GPU and with nothing computed: a whole program by its
@@ -280,10 +280,8 @@ async def fits(
     task: Literal["train", "lora", "qlora", "infer"] = "train",
     settings: Annotated[Settings | None, MODEL_SETTINGS] = None,
     folder: Folder = ".",
-    python: Annotated[
-        str | None, Field(description="The Python that follows a function, such as .venv/bin/python")
-    ] = None,
-    time_limit_s: Annotated[Seconds, Field(description="Seconds of processor time")] = 60.0,
+    python: Python = None,
+    time_limit_s: ProcessorSeconds = 60.0,
     confirmed: Confirmed = False,
 ) -> CallToolResult:
     """Say on which of several GPUs a program, a function or a model fits, from one prediction, with the predicted time

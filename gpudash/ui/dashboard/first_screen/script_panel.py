@@ -19,6 +19,7 @@ from gpudash.ui.widgets.labels import worded_button
 from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.text_size import scaled
+from gpudash.ui.widgets.theme import PaintedWidget
 from gpudash.units import GIB, format_age, format_bytes
 
 TITLE = "Drop your train.py"
@@ -142,12 +143,11 @@ def left_cell(free: int | None, needed: int) -> RowCell:
     return RowCell(f"✓ {left / GIB:.1f} spare", "good", right=True)
 
 
-class DropArea(QWidget):
+class DropArea(PaintedWidget):
     """A dashed place with a sheet of paper, words and a button: drops are taken anywhere, here they are invited."""
 
     def __init__(self, button: QPushButton, palette: Palette) -> None:
-        super().__init__()
-        self._palette = palette
+        super().__init__(palette)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
         self.setMinimumHeight(scaled(AREA_PX[0]))
         self.setMaximumHeight(scaled(AREA_PX[1]))
@@ -159,11 +159,6 @@ class DropArea(QWidget):
 
     def sizeHint(self) -> QSize:
         return QSize(scaled(300), scaled(AREA_PX[1]))
-
-    def set_palette(self, palette: Palette) -> None:
-        """Draw in other colours."""
-        self._palette = palette
-        self.update()
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)

@@ -34,7 +34,7 @@ from PySide6.QtWidgets import (
 from gpudash.memory.profiler_trace.operators import figure_text
 from gpudash.session.live.running import trace_of
 from gpudash.system.foreign_files import copy_regular
-from gpudash.system.spreadsheet_cells import tab_separated
+from gpudash.system.foreign_text import tab_separated
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.recording.schema import TRACE_SUFFIX
 from gpudash.telemetry.records import Note, Topic
@@ -45,6 +45,7 @@ from gpudash.ui.widgets.labels import search_field, worded_button, worded_label
 from gpudash.ui.widgets.layouts import in_column, in_halves
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.tables import Column, RowsModel
+from gpudash.ui.widgets.theme import PaintedWidget
 from gpudash.units import format_count, format_duration
 
 Row = Mapping[str, Any]
@@ -200,7 +201,7 @@ Span = Sequence[int]
 """Lane, depth, name, start and duration in µs."""
 
 
-class OperatorsTimeline(QWidget):
+class OperatorsTimeline(PaintedWidget):
     """The picture; the wheel zooms at the pointer, dragging moves, a double click shows everything.
 
     Signals:
@@ -210,11 +211,10 @@ class OperatorsTimeline(QWidget):
     chosen = Signal(str)
 
     def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+        super().__init__(DARK, parent)
         self.setAccessibleName("Timeline of the profiled steps")
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.setMouseTracking(True)
-        self._palette = DARK
         self._spans: Sequence[Span] = ()
         self._names: Sequence[str] = ()
         self._lanes: Sequence[str] = ()
@@ -225,11 +225,6 @@ class OperatorsTimeline(QWidget):
         self._selected: str | None = None
         self._pressed: QPointF | None = None
         self._dragged = False
-
-    def set_palette(self, palette: Palette) -> None:
-        """Draw in other colours."""
-        self._palette = palette
-        self.update()
 
     def show_timeline(self, timeline: Mapping[str, Any]) -> None:
         """Show another profile, as `gpudash.workloads.profiling.timeline` tells it."""

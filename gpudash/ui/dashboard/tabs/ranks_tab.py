@@ -17,7 +17,7 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.devices.names import shown_name
-from gpudash.system.spreadsheet_cells import tab_separated
+from gpudash.system.foreign_text import tab_separated
 from gpudash.telemetry.ranks.rows import RankPlace, RankRow, rank_rows, rest_text, sentence
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import DARK, LIGHT, luminance

@@ -7,9 +7,10 @@ from PySide6.QtGui import QColor, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from gpudash.telemetry.results.step_parts import StepParts
-from gpudash.ui.colours import DARK, Palette, text_on
+from gpudash.ui.colours import DARK, text_on
 from gpudash.ui.widgets.plain_text import plain_tip
 from gpudash.ui.widgets.text_size import scaled
+from gpudash.ui.widgets.theme import PaintedWidget
 from gpudash.units import format_duration, format_percent
 
 CURVES = {
@@ -29,12 +30,11 @@ PADDING, GAP = 3, 10
 """Logical pixels around the words of the bar, and between the bar and the sentence."""
 
 
-class StepPartsRow(QWidget):
+class StepPartsRow(PaintedWidget):
     """Draws them; hidden where nothing is known of a step. The tooltip has every word."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._palette = DARK
+        super().__init__(DARK, parent)
         self._parts: StepParts | None = None
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self.setAccessibleName("Parts of a step")
@@ -50,11 +50,6 @@ class StepPartsRow(QWidget):
             text = f"A step of {format_duration(parts.seconds)}: {parts.line()}. {parts.text()}"
             self.setToolTip(plain_tip(text))
             self.setAccessibleDescription(text)
-        self.update()
-
-    def set_palette(self, palette: Palette) -> None:
-        """Redraw in other colours."""
-        self._palette = palette
         self.update()
 
     def sizeHint(self) -> QSize:

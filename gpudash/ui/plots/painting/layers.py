@@ -52,6 +52,18 @@ class Layer(QGraphicsItem):
         return self._bounds
 
 
+class PaintedLayer(Layer):
+    """A layer that has the theme's colours."""
+
+    def __init__(self, z: float, palette: Palette) -> None:
+        super().__init__(z)
+        self._palette = palette
+
+    def set_palette(self, palette: Palette) -> None:
+        self._palette = palette
+        self.update()
+
+
 class Bands(Layer):
     """Areas between cumulative edges, and between two curves, filled without outline."""
 

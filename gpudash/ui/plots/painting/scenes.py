@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from pyqtgraph import functions
-from PySide6.QtCore import QPointF, QRectF, Qt
-from PySide6.QtGui import QColor, QPainter, QPen, QPolygonF
+from PySide6.QtCore import QPointF, QRectF, QSize, Qt
+from PySide6.QtGui import QColor, QFont, QPainter, QPaintEvent, QPen, QPolygonF
+from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from gpudash.drawing.scene import (
     Floats,
@@ -19,6 +20,7 @@ from gpudash.drawing.scene import (
     SceneBand,
     SceneCurve,
     SceneDot,
+    SceneFrame,
     SceneLevel,
     SceneMark,
     SceneNote,
@@ -27,6 +29,11 @@ from gpudash.drawing.scene import (
     pieces,
 )
 from gpudash.ui.colours import Palette
+from gpudash.ui.widgets.text_size import scaled
+from gpudash.ui.widgets.theme import PaintedWidget
+
+DrawScene = Callable[[SceneFrame, Callable[[float], float]], PlotScene]
+"""What makes a scene that fills a frame; lengths in pixels are to be scaled by its second argument."""
 
 TICK_GAP_PX = 6.0
 """Between an axis and the labels of its ticks."""
@@ -49,6 +56,60 @@ class ItemStyle:
     dashes: Sequence[float] = ()
     fill: float = 1.0
     bold: bool = False
+
+
+class SceneWidget(PaintedWidget):
+    """A scene, drawn anew for the size that the widget has.
+
+    Args:
+        palette: colours.
+        styles: of every kind in the scene.
+        margins: around its plot area, in pixels of text of the usual size.
+    """
+
+    def __init__(
+        self,
+        palette: Palette,
+        styles: Callable[[Palette], Mapping[str, ItemStyle]],
+        margins: SceneFrame,
+        parent: QWidget | None = None,
+    ) -> None:
+        super().__init__(palette, parent)
+        self._styles = styles
+        self._margins = margins
+        self._draw: DrawScene | None = None
+        self.setMinimumHeight(90)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
+
+    def show_scene(self, name: str, description: str, draw: DrawScene) -> None:
+        """Paint what ``draw`` makes of a frame; name and description are for those who do not see it."""
+        self._draw = draw
+        self.setAccessibleName(name)
+        self.setAccessibleDescription(description)
+        self.update()
+
+    def sizeHint(self) -> QSize:
+        return QSize(400, 180)
+
+    @property
+    def scene(self) -> PlotScene | None:
+        """What is painted; ``None`` before there is anything."""
+        if self._draw is None:
+            return None
+        margins = self._margins
+        around = (scaled(margins.left), scaled(margins.right), scaled(margins.top), scaled(margins.bottom))
+        return self._draw(SceneFrame(self.width(), self.height(), *around), scaled)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        scene = self.scene
+        if scene is None:
+            return
+        painter = QPainter(self)
+        font = QFont(self.font())
+        font.setPixelSize(scaled(11))
+        painter.setFont(font)
+        paint_scene(painter, scene, self._styles(self._palette), self._palette)
+        painter.end()
 
 
 def paint_scene(painter: QPainter, scene: PlotScene, styles: Mapping[str, ItemStyle], palette: Palette) -> None:

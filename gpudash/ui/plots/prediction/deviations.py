@@ -11,14 +11,14 @@ from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 from gpudash.session.predicting.deviations import Deviation
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.painting.geometry import Geometry
-from gpudash.ui.plots.painting.layers import Label, Layer
+from gpudash.ui.plots.painting.layers import Label, PaintedLayer
 
 MARK_PX = 5.0
 NEAR_PX = 9.0
 """Half of a mark, and how near to its middle the pointer is on it."""
 
 
-class DeviationsLayer(Layer):
+class DeviationsLayer(PaintedLayer):
     """A mark for each step, with the difference where its words have room.
 
     Attributes:
@@ -27,16 +27,11 @@ class DeviationsLayer(Layer):
     """
 
     def __init__(self, font: QFont, palette: Palette) -> None:
-        super().__init__(60)
-        self._palette = palette
+        super().__init__(60, palette)
         self.marks: list[tuple[Deviation, QPointF]] = []
         self.labels: list[Label] = []
         self.set_font(font)
         self.hide()  # a layer that paints nothing costs each frame a little all the same
-
-    def set_palette(self, palette: Palette) -> None:
-        self._palette = palette
-        self.update()
 
     def set_font(self, font: QFont) -> None:
         """Write in another font from the next `show_deviations` on."""

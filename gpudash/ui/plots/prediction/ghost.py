@@ -20,7 +20,7 @@ from gpudash.drawing.ghost import Floats, Ghost, GhostPanel, Indices, RibbonColu
 from gpudash.drawing.shaping import turning_points
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.painting.geometry import Geometry
-from gpudash.ui.plots.painting.layers import Area, Label, Layer, paint_area
+from gpudash.ui.plots.painting.layers import Area, Label, Layer, PaintedLayer, paint_area
 from gpudash.ui.plots.prediction.motion import Motion
 from gpudash.ui.plots.prediction.peak_handle import ROUND_PX, SizedPeak
 from gpudash.ui.widgets.text_size import scaled
@@ -242,20 +242,15 @@ class GhostLayer(Layer):
         self._captions.paint(painter, self._palette)
 
 
-class RunningGhostLayer(Layer):
+class RunningGhostLayer(PaintedLayer):
     """The ghost of a run in its time, behind the readings: they draw themselves into it, step under step."""
 
     def __init__(self, palette: Palette) -> None:
-        super().__init__(-25)
-        self._palette = palette
+        super().__init__(-25, palette)
         self._running_ghost: RunningGhost | None = None
         self._geometry: Geometry | None = None
         self._thinned: dict[tuple[GhostPanel, int], RibbonColumns] = {}
         self.hide()
-
-    def set_palette(self, palette: Palette) -> None:
-        self._palette = palette
-        self.update()
 
     def show_running_ghost(self, running: RunningGhost | None, geometry: Geometry) -> None:
         """Draw this from now on; ``None`` draws nothing."""

@@ -12,6 +12,7 @@ from gpudash.ui.colours import Palette
 from gpudash.ui.plots.painting.geometry import Geometry
 from gpudash.ui.widgets.plain_text import plain_tip
 from gpudash.ui.widgets.text_size import scaled
+from gpudash.ui.widgets.theme import PaintedWidget
 
 ROUND_PX = 18
 TARGET_PX = 26
@@ -39,7 +40,7 @@ class SizedPeak:
         return min(max(round(size), 1), self.most)
 
 
-class PeakHandle(QWidget):
+class PeakHandle(PaintedWidget):
     """Lies over the canvas; hidden where there is nothing to drag.
 
     Attributes:
@@ -52,8 +53,7 @@ class PeakHandle(QWidget):
     wanted = Signal(int)
 
     def __init__(self, palette: Palette, parent: QWidget) -> None:
-        super().__init__(parent)
-        self._palette = palette
+        super().__init__(palette, parent)
         self._colour = palette.text
         self._sized: SizedPeak | None = None
         self._geometry: Geometry | None = None
@@ -69,10 +69,6 @@ class PeakHandle(QWidget):
     def dragging(self) -> bool:
         """Whether the pointer holds it; the axes stand still meanwhile."""
         return self._from is not None
-
-    def set_palette(self, palette: Palette) -> None:
-        self._palette = palette
-        self.update()
 
     def show_at(
         self,

@@ -15,7 +15,7 @@ from gpudash.drawing.ghost import Floats, Ghost, GhostPanel
 from gpudash.drawing.shaping import turning_points
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.painting.geometry import Geometry
-from gpudash.ui.plots.painting.layers import Area, Label, Layer, paint_area
+from gpudash.ui.plots.painting.layers import Area, Label, PaintedLayer, paint_area
 from gpudash.ui.plots.prediction.ghost import GhostLayer, corners, outline
 from gpudash.ui.plots.prediction.motion import Motion
 
@@ -47,7 +47,7 @@ class RemedyView:
     detail: str = ""
 
 
-class RemedyLayer(Layer):
+class RemedyLayer(PaintedLayer):
     """The outline over a ghost, in canvas pixels.
 
     Args:
@@ -60,8 +60,7 @@ class RemedyLayer(Layer):
     """
 
     def __init__(self, font: QFont, palette: Palette, parent: QObject) -> None:
-        super().__init__(-4)
-        self._palette = palette
+        super().__init__(-4, palette)
         self._shown: tuple[RemedyView | None, Geometry | None, object] = (None, None, None)
         self._outline: tuple[Floats, Floats] | None = None
         self._under: GhostLayer | None = None
@@ -73,10 +72,6 @@ class RemedyLayer(Layer):
         self.motion = Motion(IN_MS, self.setOpacity, parent)
         self.set_font(font)
         self.hide()
-
-    def set_palette(self, palette: Palette) -> None:
-        self._palette = palette
-        self.update()
 
     def set_font(self, font: QFont) -> None:
         """Write in another font from the next `show_remedy` on."""

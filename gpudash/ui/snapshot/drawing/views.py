@@ -38,6 +38,7 @@ from gpudash.ui.snapshot.study import Study
 from gpudash.ui.widgets.labels import worded_button
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
+from gpudash.ui.widgets.theme import PaintedWidget
 from gpudash.units import format_bytes, format_count, format_like, format_percent
 
 ROW = 20
@@ -380,12 +381,11 @@ def icicle_pane(palette: Palette) -> TreePane:
     return TreePane(Icicle("Icicle of live bytes by call stack", palette), palette)
 
 
-class CategoryLegend(QWidget):
+class CategoryLegend(PaintedWidget):
     """Swatches with names, in one row as far as they fit."""
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._palette = palette
+        super().__init__(palette, parent)
         self._entries: list[tuple[str, str]] = []
         self.setMinimumHeight(self.fontMetrics().height() + 2)
 
@@ -393,11 +393,6 @@ class CategoryLegend(QWidget):
         """Show (words, curve) pairs."""
         self._entries = entries
         self.setAccessibleName("Legend: " + ", ".join(text for text, _curve in entries))
-        self.update()
-
-    def set_palette(self, palette: Palette) -> None:
-        """Redraw in other colours."""
-        self._palette = palette
         self.update()
 
     def sizeHint(self) -> QSize:
