@@ -34,6 +34,14 @@ from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB, MIB
 from tests.end_to_end.comparison_scenario import compared, comparison
 from tests.end_to_end.demo_scenario import demo, demo_of_remedies
+from tests.end_to_end.design_scenario import (
+    designed_explanation,
+    designed_first_screen,
+    designed_running,
+    designed_short,
+    designed_stage,
+    designed_states,
+)
 from tests.end_to_end.film_scenario import film
 from tests.end_to_end.first_screen_scenario import first_screen
 from tests.end_to_end.fleet_scenario import fleet, open_address
@@ -47,7 +55,7 @@ from tests.end_to_end.ranks_scenario import ranks
 from tests.end_to_end.reopened_scenario import piped, reopened
 from tests.end_to_end.story_scenario import story
 
-PATIENCE_S = 230.0
+PATIENCE_S = float(os.environ.get("PLAY_PATIENCE_S", "230"))
 """Only a hang takes as long, on a slow and busy machine too."""
 
 
@@ -387,6 +395,7 @@ def _explanation(window: MainWindow) -> dict[str, Any]:
 
 
 SIMULATIONS = {
+    "designed_running": Simulation((GIB,)),
     "film": Simulation((GIB,)),
     "model": Simulation((4 * GIB,)),
     "out_of_memory_and_again": Simulation((GIB,)),
@@ -429,6 +438,12 @@ SCENARIOS: dict[str, Callable[[Player], Steps]] = {
         ranks,
         demo,
         demo_of_remedies,
+        designed_explanation,
+        designed_first_screen,
+        designed_running,
+        designed_short,
+        designed_stage,
+        designed_states,
         form,
         model,
         opening,
@@ -438,7 +453,7 @@ SCENARIOS: dict[str, Callable[[Player], Steps]] = {
     )
 }
 
-FROM_THE_FIRST_SCREEN = {"first_screen", "default_run", "film", "look", "story"}
+FROM_THE_FIRST_SCREEN = {"designed_first_screen", "first_screen", "default_run", "film", "look", "story"}
 """Scenarios that begin where a user does; the others where "All workloads" leads."""
 
 

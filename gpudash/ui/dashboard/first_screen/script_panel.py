@@ -22,13 +22,16 @@ from gpudash.ui.widgets.text_size import scaled
 from gpudash.units import GIB, format_age, format_bytes
 
 TITLE = "Drop your train.py"
-SENTENCE = "See what it takes, and where it goes."
+SENTENCE = "See what it needs before it runs."
 DROP = "Drop a script anywhere in this window"
 CHOOSE = "Choose a file…"
 NONE = "Scripts that you have run appear here."
 
 AREA_PX = (96, 150)
-"""Least and most height of the place to drop, logical pixels."""
+"""Least height of the place to drop, and the most beside a list of scripts, logical pixels."""
+
+UNLIMITED_PX = 2**24 - 1
+"""Height of a widget that has no greatest one (Qt, QWIDGETSIZE_MAX)."""
 
 ICON_PX = (22, 28)
 
@@ -95,6 +98,9 @@ class ScriptPanel(StartPanel):
             now_s = time.time()
         self.list.show_rows([self._row(place, script, now_s) for place, script in enumerate(scripts)])
         self.none.setVisible(not scripts)
+        # The place to drop takes the room of a list that is not there.
+        self.list.setVisible(bool(scripts))
+        self.area.setMaximumHeight(scaled(AREA_PX[1]) if scripts else UNLIMITED_PX)
         peaks = any(script.peak_bytes is not None for script in scripts)
         self._what.setText("peak, and GiB left beside it" if peaks else "")
 
