@@ -6,6 +6,7 @@ left. Names behind it choose some. It needs Xvfb, openbox, xdotool, gcc and Pill
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -42,6 +43,9 @@ def main() -> None:
     for name in sys.argv[2:] or SITUATIONS:
         with tempfile.TemporaryDirectory() as folder:
             _play(SITUATIONS[name], Path(folder), with_driver=name == "first-screen")
+            error = json.loads(Path(folder, "seen.json").read_text()).get("error")
+            if error:
+                sys.exit(f"{name}: {error}")
             _beside(drawings / f"{name}.png", Path(folder, "picture.png")).save(PAIRS / f"{name}.png")
         sys.stdout.write(f"{PAIRS / name}.png\n")
 

@@ -85,6 +85,7 @@ def designed_first_screen(player: Player) -> Steps:
     gpu = StubGpu(0, name="NVIDIA GeForce RTX 4090", total=24_564 * MIB, used=used, processes=[held[0], held[1]])
     Scenario(gpus=[gpu]).write(Path(os.environ[NVML_SCENARIO]))
     yield from _fitted(player, "light")
+    player.window.workspace.dashboard.select_device(gpu.uuid)
     yield lambda: len(screen.program.list.shown) >= len(held) and bool(screen.model.list.shown)
     yield lambda: player.session.torch_ready
     yield player.frames(100)
@@ -148,7 +149,7 @@ def designed_states(player: Player) -> Steps:
     yield from _ask(player, "rtx4060")
     assert fit.estimate is not None and fit.estimate.needed_bytes is not None
     chooser.choose(parse_simulated(f"{fit.estimate.needed_bytes // MIB + 40}MiB"))
-    yield lambda: fit.estimate is not None and fit.estimate.fits is not False and not _searching(player)
+    yield lambda: fit.estimate is not None and fit.estimate.fits is not False
     yield player.frames(12)
     plots["probably fits"] = _plot(dashboard)
     yield from press_chip(player, "rtx4090")
