@@ -46,7 +46,13 @@ from tests.end_to_end.film_scenario import film
 from tests.end_to_end.first_screen_scenario import first_screen
 from tests.end_to_end.fleet_scenario import fleet, open_address
 from tests.end_to_end.form_scenario import form
-from tests.end_to_end.guide_scenario import generated_fleet, sample_report
+from tests.end_to_end.guide_scenario import (
+    generated_fleet,
+    pictured_first_screen,
+    pictured_leak,
+    pictured_prediction,
+    sample_report,
+)
 from tests.end_to_end.machines_scenario import login, machines, open_machines
 from tests.end_to_end.model_scenario import model
 from tests.end_to_end.opening_scenario import opening
@@ -450,10 +456,21 @@ SCENARIOS: dict[str, Callable[[Player], Steps]] = {
         first_screen,
         sample_report,
         generated_fleet,
+        pictured_first_screen,
+        pictured_leak,
+        pictured_prediction,
     )
 }
 
-FROM_THE_FIRST_SCREEN = {"designed_first_screen", "first_screen", "default_run", "film", "look", "story"}
+FROM_THE_FIRST_SCREEN = {
+    "default_run",
+    "designed_first_screen",
+    "film",
+    "first_screen",
+    "look",
+    "pictured_first_screen",
+    "story",
+}
 """Scenarios that begin where a user does; the others where "All workloads" leads."""
 
 

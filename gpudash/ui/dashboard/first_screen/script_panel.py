@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen, QPolygonF
+from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen, QPolygonF, QResizeEvent
 from PySide6.QtWidgets import QFileDialog, QPushButton, QSizePolicy, QWidget
 
 from gpudash.ui.colours import Palette
@@ -34,6 +34,11 @@ UNLIMITED_PX = 2**24 - 1
 """Height of a widget that has no greatest one (Qt, QWIDGETSIZE_MAX)."""
 
 ICON_PX = (22, 28)
+SHEET_GAP = 8
+"""Size of the sheet of paper, and how far it is above the words."""
+
+ABOVE, BELOW = 3, 2
+"""Shares of the empty height above the words, where the sheet is, and below the button."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +162,11 @@ class DropArea(QWidget):
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
         self.setMinimumHeight(scaled(AREA_PX[0]))
         self.setMaximumHeight(scaled(AREA_PX[1]))
-        label = PlainLabel(DROP)
-        label.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        in_column((QWidget(), 1), label, parent=self, margins=(8, 8, 8, 10), spacing=8).addWidget(
-            button, alignment=Qt.AlignmentFlag.AlignHCenter
-        )
+        self._label = PlainLabel(DROP)
+        self._label.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self._column = in_column((QWidget(), ABOVE), self._label, parent=self, margins=(8, 8, 8, 10), spacing=8)
+        self._column.addWidget(button, alignment=Qt.AlignmentFlag.AlignHCenter)
+        self._column.addStretch(BELOW)
 
     def sizeHint(self) -> QSize:
         return QSize(scaled(300), scaled(AREA_PX[1]))
@@ -171,6 +176,12 @@ class DropArea(QWidget):
         self._palette = palette
         self.update()
 
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        # The sheet and the words are together in the middle of a high place; in a low one the sheet needs all there is.
+        high = self.height() > scaled(AREA_PX[1])
+        self._column.setStretch(self._column.count() - 1, BELOW if high else 0)
+
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
@@ -179,11 +190,10 @@ class DropArea(QWidget):
         painter.setBrush(QColor(self._palette.banner_note))
         painter.drawRoundedRect(QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5), 6, 6)
         width, height = ICON_PX
-        room = self.height() - scaled(72)
-        if room < height + 4:
-            return
         left = (self.width() - width) / 2
-        top = 8 + (room - height) / 2
+        top = self._label.y() - height - SHEET_GAP
+        if top < 4:
+            return
         fold = 7.0
         sheet = [(0, 0), (width - fold, 0), (width, fold), (width, height), (0, height)]
         painter.setPen(QPen(accent, 1.6))
