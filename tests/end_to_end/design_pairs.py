@@ -16,6 +16,7 @@ from pathlib import Path
 
 from PIL import Image
 
+from tests.end_to_end.guide_pictures import ALONE
 from tests.nvml_stub.build import Scenario, StubGpu, build, variables
 from tests.programs import program
 
@@ -59,7 +60,8 @@ def _play(scenario: str, folder: Path, *, with_driver: bool) -> None:
         environment |= variables(build(folder / "driver"), played)
     driver = f"{sys.executable} -m tests.end_to_end.window_driver {scenario} {folder}"
     screen = f"{program('openbox')} & exec {driver}"
-    command = [program("xvfb-run"), "-a", "-s", "-screen 0 2700x1600x24", "sh", "-c", screen]
+    alone = ALONE if with_driver else ()
+    command = [*alone, program("xvfb-run"), "-a", "-s", "-screen 0 2700x1600x24", "sh", "-c", screen]
     subprocess.run(command, env=environment, check=True, timeout=2 * LONGEST_S)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +18,7 @@ from gpudash.specs import TrainingSpec
 from gpudash.ui.stage import StageWindow
 from tests.end_to_end.demo_scenario import HELD
 from tests.end_to_end.film_scenario import FIELDS, middle
-from tests.end_to_end.first_screen_scenario import WAITS
+from tests.end_to_end.first_screen_scenario import begin_program
 from tests.end_to_end.hand import hand, laid_out
 from tests.end_to_end.player import Player, Steps
 from tests.end_to_end.story_scenario import find_named, press, press_chip
@@ -80,7 +79,7 @@ def designed_first_screen(player: Player) -> Steps:
     assert screen is not None
     held = []
     for name, size in HELD_MIB.items():
-        held.append((_begin_program(player.folder, name), size * MIB, "C"))
+        held.append((begin_program(player.folder, name), size * MIB, "C"))
     used = sum(size for _, size, _ in held)
     gpu = StubGpu(0, name="NVIDIA GeForce RTX 4090", total=24_564 * MIB, used=used, processes=[held[0], held[1]])
     Scenario(gpus=[gpu]).write(Path(os.environ[NVML_SCENARIO]))
@@ -234,18 +233,6 @@ def _fitted(player: Player, theme: str, size: tuple[int, int] = SIZE) -> Steps:
     window.menus.actions[f"view.theme.{theme}"].trigger()
     yield lambda: player.session.torch_ready and window.isActiveWindow()
     yield player.frames(8)
-
-
-def _begin_program(folder: Path, name: str) -> int:
-    """A program that runs until somebody writes into NAME-ends; its PID. It is nobody's child, as the window's are
-    not listed."""
-    script = folder / name
-    script.write_text(WAITS)
-    began, ends = folder / f"{name}-began", folder / f"{name}-ends"
-    os.mkfifo(began)
-    os.mkfifo(ends)
-    subprocess.run(["setsid", "--fork", sys.executable, str(script), str(began), str(ends)], check=True)
-    return int(began.read_text())
 
 
 def _ask(player: Player, card: str) -> Steps:

@@ -20,6 +20,9 @@ from tests.end_to_end.fleet_scenario import ADDRESS
 
 PICTURES = Path("resources/readme")
 
+ALONE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc")
+"""Among no processes of others, which the first screen would list."""
+
 LONGEST_S = 600.0
 
 
@@ -39,6 +42,7 @@ class GuidePicture:
 GUIDE: Mapping[str, GuidePicture] = {
     "first-screen": GuidePicture("pictured_first_screen", "light"),
     "light": GuidePicture("pictured_prediction", "light"),
+    "dark": GuidePicture("pictured_prediction", "dark"),
     "watch": GuidePicture("pictured_leak", "watch-light"),
     "explained": GuidePicture("pictured_leak", "explained-dark"),
     "comparison": GuidePicture("comparison", "dark"),
@@ -62,7 +66,8 @@ def main() -> None:
             if "fleet" in wanted:
                 port = stack.enter_context(server())
                 environment |= {ADDRESS: f"prometheus:http://127.0.0.1:{port}", "FLEET_GPUS": str(MACHINES * GPUS)}
-            command = [sys.executable, "-m", "tests.end_to_end.window_driver", scenario, folder]
+            command = [*ALONE] if "first-screen" in wanted else []
+            command += [sys.executable, "-m", "tests.end_to_end.window_driver", scenario, folder]
             subprocess.run(command, env=environment, check=True, timeout=2 * LONGEST_S)
             for name in wanted:
                 shutil.copyfile(Path(folder, f"{GUIDE[name].picture}.png"), PICTURES / f"{name}.png")

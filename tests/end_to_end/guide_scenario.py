@@ -11,6 +11,7 @@ from gpudash.devices.names import parse_simulated
 from gpudash.session.recordings.samples import sample
 from gpudash.ui.fleet.document import FleetDocument
 from gpudash.ui.snapshot.document import SnapshotDocument
+from tests.end_to_end.first_screen_scenario import begin_program
 from tests.end_to_end.player import Player, Steps
 
 LARGE = {"width": 1024, "depth": 24, "batch": 64}
@@ -42,13 +43,18 @@ GROWN = 80
 
 
 def pictured_first_screen(player: Player) -> Steps:
-    """The window as it opens."""
+    """The window as it opens, where two programs run."""
     window, screen = player.window, player.window.workspace.dashboard.first_screen
     assert screen is not None
+    for name in ("train.py", "prepare.py"):
+        begin_program(player.folder, name)
     window.resize(1440, 960)
     yield lambda: player.session.torch_ready and bool(screen.model.list.shown)
-    yield player.frames(200)
+    yield lambda: len(screen.program.list.shown) >= 2
+    yield player.frames(300)
     yield from player.pictures()
+    for name in ("train.py", "prepare.py"):
+        (player.folder / f"{name}-ends").write_text("")
 
 
 def pictured_prediction(player: Player) -> Steps:
