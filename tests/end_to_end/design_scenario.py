@@ -21,7 +21,7 @@ from tests.end_to_end.film_scenario import FIELDS, middle
 from tests.end_to_end.first_screen_scenario import begin_program
 from tests.end_to_end.hand import hand, laid_out
 from tests.end_to_end.player import Player, Steps
-from tests.end_to_end.story_scenario import find_named, press, press_chip
+from tests.end_to_end.story_scenario import TRAINS, find_named, press, press_chip
 from tests.nvml_stub.build import MIB, Scenario, StubGpu
 
 if TYPE_CHECKING:
@@ -140,35 +140,30 @@ def designed_running(player: Player) -> Steps:
 
 def designed_states(player: Player) -> Steps:
     """What is known of a card, in six chips and four plots; put together as they were drawn."""
-    window, dashboard = player.window, player.window.workspace.dashboard
+    dashboard = player.window.workspace.dashboard
     chips: dict[str, QPixmap] = {}
     plots: dict[str, QPixmap] = {}
     fit, panel, chooser = dashboard.panel.fit, dashboard.panel, dashboard.chooser
     yield from _fitted(player, "dark", (1920, 1080))
-    yield from _ask(player, "rtx4060")
-    assert fit.estimate is not None and fit.estimate.needed_bytes is not None
-    chooser.choose(parse_simulated(f"{fit.estimate.needed_bytes // MIB + 40}MiB"))
-    yield lambda: fit.estimate is not None and fit.estimate.fits is not False
+    (player.folder / ".venv").symlink_to(sys.prefix)
+    yield from _predict(player, "replay.py", TRAINS, "rtx3060")
+    yield lambda: fit.estimate is not None
     yield player.frames(12)
+    for name, standing in (("fits", "fits"), ("probably fits", "uncertain"), ("does not fit", "short")):
+        chips[name] = _chip(player, standing)
     plots["probably fits"] = _plot(dashboard)
+    panel.take_preset("training", FIELDS)
     yield from press_chip(player, "rtx4090")
     yield lambda: fit.estimate is not None and fit.estimate.fits is True and not _searching(player)
     yield player.frames(12)
-    chips |= {"fits": _chip(player, "fits"), "does not fit": _chip(player, "short")}
-    panel.change_fields({"batch": 24})
+    panel.change_fields({"batch": 2 * FIELDS["batch"]})
     yield lambda: any(chip.content.text.standing == "asking" for chip in chooser.shown)
-    yield laid_out()
     chips["predicting"], plots["predicting"] = _chip(player, "asking"), _plot(dashboard)
     panel.change_fields({"batch": 0})
     yield lambda: any(chip.content.text.standing == "stale" for chip in chooser.shown)
     yield laid_out()
     chips["stale"], plots["stale"] = _chip(player, "stale"), _plot(dashboard)
-    script = player.folder / "train.py"
-    script.write_text(DECIDES)
-    (player.folder / ".venv").symlink_to(sys.prefix)
-    window.workspace.open_dropped([script])
-    yield from press_chip(player, "h100")
-    yield from press(panel.prediction.button)
+    yield from _predict(player, "decides.py", DECIDES, "h100")
     yield lambda: any(chip.content.text.standing == "refused" for chip in chooser.shown)
     yield player.frames(12)
     chips["cannot be predicted"], plots["cannot be predicted"] = _chip(player, "refused"), _plot(dashboard)
@@ -242,6 +237,17 @@ def _ask(player: Player, card: str) -> Steps:
     dashboard.panel.take_preset("model", GPT2)
     yield from press_chip(player, card)
     yield lambda: dashboard.panel.fit.estimate is not None and not _searching(player)
+
+
+def _predict(player: Player, name: str, code: str, card: str) -> Steps:
+    """Drop a script, choose a card for it, and press Predict."""
+    dashboard = player.window.workspace.dashboard
+    script = player.folder / name
+    script.write_text(code)
+    player.window.workspace.open_dropped([script])
+    yield from press_chip(player, card)
+    yield lambda: dashboard.panel.script.simulate.card == card and dashboard.panel.prediction.button.isVisible()
+    yield from press(dashboard.panel.prediction.button)
 
 
 def _searching(player: Player) -> bool:

@@ -405,6 +405,7 @@ SIMULATIONS = {
     "film": Simulation((GIB,)),
     "model": Simulation((4 * GIB,)),
     "out_of_memory_and_again": Simulation((GIB,)),
+    "pictured_prediction": Simulation((8 * GIB,)),
 }
 """Scenario → GPUs that are simulated for it."""
 
