@@ -143,11 +143,11 @@ def designed_states(player: Player) -> Steps:
     dashboard = player.window.workspace.dashboard
     chips: dict[str, QPixmap] = {}
     plots: dict[str, QPixmap] = {}
-    fit, panel, chooser = dashboard.panel.fit, dashboard.panel, dashboard.chooser
+    fit, panel = dashboard.panel.fit, dashboard.panel
     yield from _fitted(player, "dark", (1920, 1080))
     (player.folder / ".venv").symlink_to(sys.prefix)
     yield from _predict(player, "replay.py", TRAINS, "rtx3060")
-    yield lambda: fit.estimate is not None
+    yield lambda: {"fits", "uncertain", "short"} <= _standings(player)
     yield player.frames(12)
     for name, standing in (("fits", "fits"), ("probably fits", "uncertain"), ("does not fit", "short")):
         chips[name] = _chip(player, standing)
@@ -157,14 +157,14 @@ def designed_states(player: Player) -> Steps:
     yield lambda: fit.estimate is not None and fit.estimate.fits is True and not _searching(player)
     yield player.frames(12)
     panel.change_fields({"batch": 2 * FIELDS["batch"]})
-    yield lambda: any(chip.content.text.standing == "asking" for chip in chooser.shown)
+    yield lambda: "asking" in _standings(player)
     chips["predicting"], plots["predicting"] = _chip(player, "asking"), _plot(dashboard)
     panel.change_fields({"batch": 0})
-    yield lambda: any(chip.content.text.standing == "stale" for chip in chooser.shown)
+    yield lambda: "stale" in _standings(player)
     yield laid_out()
     chips["stale"], plots["stale"] = _chip(player, "stale"), _plot(dashboard)
     yield from _predict(player, "decides.py", DECIDES, "h100")
-    yield lambda: any(chip.content.text.standing == "refused" for chip in chooser.shown)
+    yield lambda: "refused" in _standings(player)
     yield player.frames(12)
     chips["cannot be predicted"], plots["cannot be predicted"] = _chip(player, "refused"), _plot(dashboard)
     _put_together(chips, plots).save(str(player.folder / "picture.png"))
@@ -250,11 +250,14 @@ def _predict(player: Player, name: str, code: str, card: str) -> Steps:
     yield from press(dashboard.panel.prediction.button)
 
 
+def _standings(player: Player) -> set[str]:
+    """What is known of the cards that have a chip."""
+    return {chip.content.text.standing for chip in player.window.workspace.dashboard.chooser.shown}
+
+
 def _searching(player: Player) -> bool:
     """Whether an answer of a card is still to come."""
-    return any(
-        chip.content.text.standing in ("asking", "stale") for chip in player.window.workspace.dashboard.chooser.shown
-    )
+    return bool({"asking", "stale"} & _standings(player))
 
 
 def _chip(player: Player, standing: str) -> QPixmap:
