@@ -276,6 +276,13 @@ def card_text(card: SimulatedCard) -> str:
     return format_bytes(card)
 
 
+def card_name(card: SimulatedCard) -> str:
+    """What a card is called: its product, or its size."""
+    if isinstance(card, KnownGpu):
+        return card.name
+    return format_bytes(card)
+
+
 LONGEST_SIZE = 20
 """Digits of a size in bytes that is read."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 
@@ -27,14 +28,7 @@ def first_screen(player: Player) -> Steps:
     dashboard = window.workspace.dashboard
     screen = dashboard.first_screen
     assert screen is not None
-    script = player.folder / "waits.py"
-    script.write_text(WAITS)
-    began, ends = player.folder / "began", player.folder / "ends"
-    os.mkfifo(began)
-    os.mkfifo(ends)
-    # what the window has started itself is not listed, so that it must be nobody's child
-    subprocess.run(["setsid", "--fork", sys.executable, str(script), str(began), str(ends)], check=True)
-    program = psutil.Process(int(began.read_text()))
+    program = psutil.Process(begin_program(player.folder, "waits.py"))
     window.move(0, 0)
     for width, height in SIZES:
         window.resize(width, height)
@@ -57,7 +51,7 @@ def first_screen(player: Player) -> Steps:
     dashboard.panel.toggle()
     yield player.run_ended
     player.seen["alive"] = program.is_running()
-    ends.write_text("")
+    (player.folder / "waits.py-ends").write_text("")
     yield lambda: back.isEnabled()
     back.trigger()
     yield screen.isVisible
@@ -81,3 +75,15 @@ def first_screen(player: Player) -> Steps:
     window.menus.actions["run.start"].trigger()
     yield lambda: len(session.store.runs) == 2 and player.run_ended()
     player.seen["status"] = session.store.run.status
+
+
+def begin_program(folder: Path, name: str) -> int:
+    """A program that runs until somebody writes into NAME-ends; its PID. It is nobody's child, as the window's are
+    not listed."""
+    script = folder / name
+    script.write_text(WAITS)
+    began, ends = folder / f"{name}-began", folder / f"{name}-ends"
+    os.mkfifo(began)
+    os.mkfifo(ends)
+    subprocess.run(["setsid", "--fork", sys.executable, str(script), str(began), str(ends)], check=True)
+    return int(began.read_text())

@@ -79,20 +79,20 @@ def story(player: Player) -> Steps:
     script = player.folder / "train.py"
     script.write_text(TRAINS)
     window.workspace.open_dropped([script])
-    yield from _press_chip(player, "rtx4060")
+    yield from press_chip(player, "rtx4060")
     yield lambda: panel.script.simulate.card != ""
     yield from player.pictures("02-dropped")
-    yield from _press(panel.prediction.button)
+    yield from press(panel.prediction.button)
     yield lambda: fit.isVisible() and fit.estimate is not None and fit.estimate.fits is False
     player.seen["short"] = fit.headline
     yield from player.pictures("03-too-much")
-    yield from _press_chip(player, "rtx4090")
+    yield from press_chip(player, "rtx4090")
     yield lambda: fit.estimate is not None and fit.estimate.fits is True
     player.seen["spare"] = fit.headline
     yield from player.pictures("04-fits")
     player.seen["torch"] = "torch" in sys.modules
     player.seen["bytes"] = psutil.Process().memory_info().rss
-    yield from _press(panel.button)
+    yield from press(panel.button)
     yield lambda: session.store.run is not None and session.store.run.step >= 2
     yield from player.pictures("05-into-its-outline")
     yield player.run_ended
@@ -103,24 +103,24 @@ def story(player: Player) -> Steps:
     leak = player.folder / "leak.py"
     leak.write_text(LEAKS)
     window.workspace.open_dropped([leak])
-    yield from _press(chooser.more)
+    yield from press(chooser.more)
     yield lambda: QApplication.activePopupWidget() is not None
-    yield from _press_entry("600 MiB")
+    yield from press_entry("600 MiB")
     yield lambda: panel.script.simulate.card == OWN and panel.button.isEnabled()
-    yield from _press(panel.button)
+    yield from press(panel.button)
     yield player.run_ended
     player.seen["ended"] = session.store.run.status
-    yield lambda: _named(player, "Explain") is not None
+    yield lambda: find_named(player, "Explain") is not None
     yield from player.pictures("07-out-of-memory")
-    explain = _named(player, "Explain")
+    explain = find_named(player, "Explain")
     assert explain is not None
-    yield from _press(explain)
+    yield from press(explain)
     yield lambda: dashboard.explanation.open
     change = dashboard.explanation.page.program.change
     yield change.run_button.isVisible
     player.seen["change"] = change.figure.text()
     yield from player.pictures("08-source")
-    yield from _press(change.run_button)
+    yield from press(change.run_button)
     yield lambda: session.running
     yield from player.pictures("09-with-the-change")
     yield player.run_ended
@@ -130,17 +130,17 @@ def story(player: Player) -> Steps:
     player.seen["file"] = leak.read_text() == LEAKS
 
 
-def _press(widget: QWidget) -> Steps:
+def press(widget: QWidget) -> Steps:
     yield from hand(middle(widget), ["click", "1"])
 
 
-def _press_chip(player: Player, name: str) -> Steps:
+def press_chip(player: Player, name: str) -> Steps:
     card = find(name)
     chip = next(chip for chip in player.window.workspace.dashboard.chooser.shown if chip.content.card == card)
-    yield from _press(chip)
+    yield from press(chip)
 
 
-def _press_entry(words: str) -> Steps:
+def press_entry(words: str) -> Steps:
     """Of the menu that is open, the first entry with these words."""
     menu = QApplication.activePopupWidget()
     assert isinstance(menu, QMenu)
@@ -148,7 +148,7 @@ def _press_entry(words: str) -> Steps:
     yield from hand(menu.mapToGlobal(menu.actionGeometry(entry).center()), ["click", "1"])
 
 
-def _named(player: Player, words: str) -> QAbstractButton | None:
+def find_named(player: Player, words: str) -> QAbstractButton | None:
     """The button that is seen and says so."""
     for button in player.window.findChildren(QAbstractButton):
         if button.text() == words and not button.visibleRegion().isEmpty():

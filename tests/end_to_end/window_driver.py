@@ -34,11 +34,25 @@ from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB, MIB
 from tests.end_to_end.comparison_scenario import compared, comparison
 from tests.end_to_end.demo_scenario import demo, demo_of_remedies
+from tests.end_to_end.design_scenario import (
+    designed_explanation,
+    designed_first_screen,
+    designed_running,
+    designed_short,
+    designed_stage,
+    designed_states,
+)
 from tests.end_to_end.film_scenario import film
 from tests.end_to_end.first_screen_scenario import first_screen
 from tests.end_to_end.fleet_scenario import fleet, open_address
 from tests.end_to_end.form_scenario import form
-from tests.end_to_end.guide_scenario import generated_fleet, sample_report
+from tests.end_to_end.guide_scenario import (
+    generated_fleet,
+    pictured_first_screen,
+    pictured_leak,
+    pictured_prediction,
+    sample_report,
+)
 from tests.end_to_end.machines_scenario import login, machines, open_machines
 from tests.end_to_end.model_scenario import model
 from tests.end_to_end.opening_scenario import opening
@@ -47,7 +61,7 @@ from tests.end_to_end.ranks_scenario import ranks
 from tests.end_to_end.reopened_scenario import piped, reopened
 from tests.end_to_end.story_scenario import story
 
-PATIENCE_S = 230.0
+PATIENCE_S = float(os.environ.get("PLAY_PATIENCE_S", "230"))
 """Only a hang takes as long, on a slow and busy machine too."""
 
 
@@ -387,9 +401,11 @@ def _explanation(window: MainWindow) -> dict[str, Any]:
 
 
 SIMULATIONS = {
+    "designed_running": Simulation((GIB,)),
     "film": Simulation((GIB,)),
     "model": Simulation((4 * GIB,)),
     "out_of_memory_and_again": Simulation((GIB,)),
+    "pictured_prediction": Simulation((8 * GIB,)),
 }
 """Scenario → GPUs that are simulated for it."""
 
@@ -429,16 +445,33 @@ SCENARIOS: dict[str, Callable[[Player], Steps]] = {
         ranks,
         demo,
         demo_of_remedies,
+        designed_explanation,
+        designed_first_screen,
+        designed_running,
+        designed_short,
+        designed_stage,
+        designed_states,
         form,
         model,
         opening,
         first_screen,
         sample_report,
         generated_fleet,
+        pictured_first_screen,
+        pictured_leak,
+        pictured_prediction,
     )
 }
 
-FROM_THE_FIRST_SCREEN = {"first_screen", "default_run", "film", "look", "story"}
+FROM_THE_FIRST_SCREEN = {
+    "default_run",
+    "designed_first_screen",
+    "film",
+    "first_screen",
+    "look",
+    "pictured_first_screen",
+    "story",
+}
 """Scenarios that begin where a user does; the others where "All workloads" leads."""
 
 

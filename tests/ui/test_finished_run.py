@@ -48,7 +48,7 @@ def test_its_plots_and_its_range_stay_when_time_goes_on(ended: MainWindow) -> No
     assert _plots(dashboard) == ["loss", "memory", "utilisation", "throughput"]
     left, right = dashboard.view.range()
     assert 4.4 <= left <= 5 and 15 <= right <= 15.6 and dashboard.view.held
-    assert dashboard.view.status() == "This run ended 2 min 00 s ago - still recording"
+    assert dashboard.view.status() == "This run ended 2 min 00 s ago"
 
 
 def test_the_readout_shows_its_last_values(ended: MainWindow) -> None:

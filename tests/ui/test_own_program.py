@@ -510,6 +510,18 @@ def test_another_script_does_not_inherit_the_arguments_of_the_last(window: MainW
     assert form.script() == Script(str(script.with_name("other.py")), simulate="8 GiB")
 
 
+def test_what_is_wrong_or_changed_under_more_is_said_at_its_button(window: MainWindow) -> None:
+    form = choose(window)
+    assert form.file.isVisible() and not form.environment.isVisible() and form.more.text() == "More"
+    form.environment.setPlainText("A=1")
+    assert form.more.text() == "More, 1 changed"
+    form.environment.setPlainText("A")
+    assert form.more.text() == "More: correct Environment"
+    form.more.click()
+    settle(window)
+    assert form.environment.isVisible()
+
+
 def test_every_control_of_the_form_is_named_and_explained(window: MainWindow) -> None:
     form = choose(window)
     for name in ("file", "arguments", "folder", "environment", "python", "simulate", "memory_history"):
@@ -525,6 +537,7 @@ def test_no_word_of_the_form_is_cut(
 ) -> None:
     window = open_window(session, size=size, theme=theme)
     form = choose(window)
+    form.more.click()
     for name in ("file", "arguments", "folder", "python"):
         getattr(form, name).setText("'/nowhere")
     form.environment.setPlainText("B")

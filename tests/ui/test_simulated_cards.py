@@ -146,7 +146,7 @@ def test_the_strip_of_a_full_card_stops_its_run_and_no_other_and_goes_once_it_is
     assert "stop" not in buttons(window), "what is attached does not fill sim:0"
 
     holds(session, OWN.uuid, 0, 2 * GIB)
-    assert "is back at 0 %" in words(window)
+    assert "is over" in words(window)
 
 
 def test_no_full_card_covers_the_out_of_memory_of_a_script(open_window: OpenWindow) -> None:

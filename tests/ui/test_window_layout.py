@@ -20,7 +20,7 @@ from tests.programs import python
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import LONG_NAMES, FakeSession, gpu
 
-LEAST_PLOT_PX, TIGHT_PLOT_PX, LOWEST_PLOT_PX = 84, 56, 34
+LEAST_PLOT_PX, TIGHT_PLOT_PX, LOWEST_PLOT_PX = 84, 50, 30
 
 
 def busy_session(gpus: int = 1) -> FakeSession:

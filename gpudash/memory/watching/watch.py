@@ -312,7 +312,7 @@ class MemoryWatch:
             return self._past(name, memory, level)
         if before and not memory.height:
             memory.foretold = False
-            text = f"{self.describe(name)} is back at {format_percent(ratio)}: {_pair(level)}."
+            text = f"Memory pressure on {self.describe(name)} is over: {_pair(level)} in use."
             return self._warning("passed", name, level, text)
         return None
 

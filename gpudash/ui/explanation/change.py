@@ -227,8 +227,8 @@ def _trial_text(run: RunView, refused_total: int, steps_before: int) -> tuple[st
     if run.running:
         return "figure", f"at the peak so far, after {steps} of a run with the change."
     if run.status == "finished":
-        saved = _instead(refused_total)
-        return "figure-good", f"{saved}. It ran to its end, {steps}, and not only to step {steps_before}."
+        before = f"without the change it stopped at step {steps_before}"
+        return "figure-good", f"{_instead(refused_total)}. It finished after {steps}; {before}."
     if run.status == "cancelled":
         return "figure", f"at the peak until it was stopped, after {steps}."
     if run.status == "out_of_memory":

@@ -198,7 +198,7 @@ class _Head(QWidget):
         steps = f"{format_count(run.step)} step{'' if run.step == 1 else 's'}"
         text = {
             "running": f"{steps} so far",
-            "finished": f"all of it, {steps}",
+            "finished": f"finished after {steps}",
             "out_of_memory": f"out of memory after {steps}",
             "cancelled": f"stopped after {steps}",
             "failed": f"failed after {steps}",

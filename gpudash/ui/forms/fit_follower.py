@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from gpudash.devices.names import SimulatedCard, card_text, shown_name
+from gpudash.devices.names import SimulatedCard, card_name, shown_name
 from gpudash.devices.simulated_cards import exact_text
 from gpudash.drawing.ghost import Ghost, RunningGhost
 from gpudash.memory.allocator.trace import ACTIVATIONS, INPUTS, TEMPORARY
@@ -321,7 +321,7 @@ class FitFollower:
         estimate, problem = answer.estimate, answer.problem
         self._ghost = _ghost_view(answer, self._panel.spec())
         if self._ghost is not None and self._script is not None and self._script.simulate:
-            self._ghost = replace(self._ghost, title=f"MEMORY {card_text(self._script.simulate[0])}, predicted")
+            self._ghost = replace(self._ghost, title=f"MEMORY {card_name(self._script.simulate[0])}, predicted")
         self._show_cards(answer)
         if estimate is not None and estimate.peak_allocated_bytes is not None:
             at_peak = None

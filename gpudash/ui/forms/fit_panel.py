@@ -11,7 +11,18 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from PySide6.QtCore import QEvent, QObject, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QEnterEvent, QGuiApplication, QHelpEvent, QPainter, QPaintEvent, QPen, QResizeEvent
+from PySide6.QtGui import (
+    QColor,
+    QEnterEvent,
+    QFont,
+    QFontMetrics,
+    QGuiApplication,
+    QHelpEvent,
+    QPainter,
+    QPaintEvent,
+    QPen,
+    QResizeEvent,
+)
 from PySide6.QtWidgets import (
     QFrame,
     QGridLayout,
@@ -54,6 +65,9 @@ LEGEND_COLUMNS = 2
 
 SPACING = 4
 """Logical pixels between two rows of the panel."""
+
+HEADLINE_SIZES = (4 / 3, 11 / 9, 1.0)
+"""Of a verdict in font sizes, the first that has room."""
 
 PREDICTING = "predicting…"
 
@@ -127,6 +141,7 @@ class FitPanel(QWidget):
         self._reached: int | None = None
         self._reason = False
         self._whole = True
+        self._is_verdict = False
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
         self._headline = PlainLabel(PREDICTING)
         self._headline.setWordWrap(False)
@@ -342,9 +357,34 @@ class FitPanel(QWidget):
             self._headline.setProperty("role", role)
             self._headline.style().unpolish(self._headline)
             self._headline.style().polish(self._headline)
-        font = self._headline.font()
-        font.setBold(verdict != "unknown")
+        self._is_verdict = verdict != "unknown"
+        self._fit_headline()
+
+    def _fit_headline(self) -> None:
+        """Write a verdict as large as the width lets it be read whole; the room for it stays, whatever is said."""
+        base = self.font()
+        font = QFont(base)
+        font.setPointSizeF(base.pointSizeF() * HEADLINE_SIZES[0])
+        font.setBold(True)
+        self._headline.setFixedHeight(QFontMetrics(font).height())
+        if self._is_verdict:
+            text = self._headline.text()
+            for size in HEADLINE_SIZES:
+                font.setPointSizeF(base.pointSizeF() * size)
+                if QFontMetrics(font).horizontalAdvance(text) <= self.width():
+                    break
+        else:
+            font = QFont(base)
         self._headline.setFont(font)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._fit_headline()
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() is QEvent.Type.FontChange:
+            self._fit_headline()
 
     def _show_ranks(self) -> None:
         prediction = self._prediction

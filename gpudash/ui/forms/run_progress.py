@@ -86,7 +86,8 @@ class RunProgress(QWidget):
             ahead: of the memory of its device; where that is full before the run ends, the time is shown.
         """
         begins = running and (run is None or not run.running)  # the last run's figures are not this one's
-        self.bar.setVisible(run is None or begins or run.workload != WATCH)
+        # An empty bar says nothing while there is no run.
+        self.bar.setVisible(begins or (run is not None and run.workload != WATCH))
         if begins or (running and run is not None and run.workload != WATCH and run.steps == 0):
             self._set(0, 0)
             if not stopping:

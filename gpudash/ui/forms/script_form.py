@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,16 +20,14 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from gpudash.devices.known_gpus import KnownGpu
-from gpudash.devices.names import SimulatedCard, card_text, parse_simulated, read_card
+from gpudash.devices.names import SimulatedCard, card_name, card_text, parse_simulated, read_card
 from gpudash.session.watching.output.printed_metrics import check_pattern
 from gpudash.session.watching.request import WatchRequest, found_python, script_of
 from gpudash.ui.forms.spec_form import LABEL_WIDTH
 from gpudash.ui.widgets.fields import ErrorBubbles
-from gpudash.ui.widgets.layouts import in_row
+from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.remembered import recall, remember
-from gpudash.units import format_bytes
 
 TITLE = "My script"
 SUMMARY = "Your own program, unchanged, under the dashboard: its memory, its loss, its output."
@@ -62,10 +60,14 @@ LABELS: Mapping[str, str] = {
     "metric_pattern": "Loss pattern",
     "memory_history": "Allocations",
 }
+FOLDED = ("folder", "environment", "python", "metric_pattern", "memory_history")
+"""Fields under More: what is usually found by itself, or left as it is."""
+
 HERE = "this machine"
 """Where a script runs for which no card is simulated."""
 
 _REMEMBERED = "script"
+_OPENED = "more_script"
 
 ENVIRONMENT_ROWS = 3
 LINE_MARGIN_PX = 14
@@ -120,13 +122,14 @@ def _card_shown(card: str) -> str:
         found = parse_simulated(card)
     except ValueError:
         return card
-    if isinstance(found, KnownGpu):
-        return f"{found.name}, simulated"
-    return f"{format_bytes(found)}, simulated"
+    return f"{card_name(found)}, simulated"
 
 
 class ScriptForm(QWidget):
     """Every value of a `Script`.
+
+    Attributes:
+        more: opens the fields that are usually left as they are.
 
     Signals:
         changed: any value changed.
@@ -139,12 +142,10 @@ class ScriptForm(QWidget):
         self._recorded = self._locked = False
         self._errors = ErrorBubbles(self)
         self._browse: list[QToolButton] = []
-        self._grid = QGridLayout(self)
-        self._grid.setContentsMargins(0, 0, 0, ErrorBubbles.ROOM)
-        self._grid.setHorizontalSpacing(10)
-        self._grid.setVerticalSpacing(2)
-        self._grid.setColumnMinimumWidth(0, LABEL_PX)
-        self._grid.setColumnStretch(1, 1)
+        self._grid, self._folded_grid = _grid(), _grid()
+        self._folded = QWidget()
+        self._folded.setLayout(self._folded_grid)
+        self.more = QToolButton()
         self.file, self.arguments = QLineEdit(), QLineEdit()
         self.folder, self.python = QLineEdit(), QLineEdit()
         self.metric_pattern = QLineEdit()
@@ -159,15 +160,34 @@ class ScriptForm(QWidget):
         self.memory_history = QCheckBox("record each")
         self._add("file", self.file, self._ask_file)
         self._add("arguments", self.arguments)
+        self._add("simulate", self.simulate)
+        self._add("as_cuda", self.as_cuda)
         self._add("folder", self.folder, self._ask_folder)
         self._add("environment", self.environment)
         self._add("python", self.python, self._ask_python)
-        self._add("simulate", self.simulate)
-        self._add("as_cuda", self.as_cuda)
         self._add("metric_pattern", self.metric_pattern)
         self._add("memory_history", self.memory_history)
-        self._grid.setRowStretch(self._grid.rowCount(), 1)
+        margins = (0, 0, 0, ErrorBubbles.ROOM)
+        in_column(self._grid, self.more, self._folded, 1, parent=self, margins=margins, spacing=4)
+        self._make_fold()
         self.set_script(Script.from_json(recall(_REMEMBERED)))
+
+    def _make_fold(self) -> None:
+        self.more.setProperty("role", "fold")
+        self.more.setCheckable(True)
+        self.more.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.more.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
+        self.more.setAccessibleName("More")
+        self.more.setToolTip(plain_tip(", ".join(LABELS[name] for name in FOLDED)))
+        self.more.toggled.connect(self._fold)
+        opened = recall(_OPENED) is True
+        self.more.setChecked(opened)
+        self._fold(opened)
+        self.more.toggled.connect(lambda opened: remember(_OPENED, opened))
+
+    def _fold(self, opened: bool) -> None:
+        self.more.setArrowType(Qt.ArrowType.DownArrow if opened else Qt.ArrowType.RightArrow)
+        self._folded.setVisible(opened)
 
     def _add(self, name: str, control: QWidget, ask: Callable[[], None] | None = None) -> None:
         control.setAccessibleName(LABELS[name])
@@ -179,11 +199,12 @@ class ScriptForm(QWidget):
         box = in_row((control, 1), margins=(0, 2, 0, 0), spacing=4)
         if ask is not None:
             box.addWidget(self._browse_button(name, ask))
-        row = self._grid.rowCount()
+        grid = self._folded_grid if name in FOLDED else self._grid
+        row = grid.rowCount()
         tall = isinstance(control, QPlainTextEdit)
         label.setContentsMargins(0, 7 if tall else 2, 0, 0)
-        self._grid.addWidget(label, row, 0, Qt.AlignmentFlag.AlignTop if tall else Qt.AlignmentFlag.AlignVCenter)
-        self._grid.addLayout(box, row, 1)
+        grid.addWidget(label, row, 0, Qt.AlignmentFlag.AlignTop if tall else Qt.AlignmentFlag.AlignVCenter)
+        grid.addLayout(box, row, 1)
         self._errors.add(name, control)
         if isinstance(control, (QLineEdit, QPlainTextEdit)):
             control.textChanged.connect(self._changed)
@@ -289,6 +310,7 @@ class ScriptForm(QWidget):
         if not script.file:
             problems.pop("file", None)  # an empty form is no mistake; the button says what is missing
         self._errors.show_errors(problems)
+        self._say_more(problems)
         self._offer_as_cuda()
         self.file.setPlaceholderText("train.py")
         self.folder.setPlaceholderText("the script's folder")
@@ -300,6 +322,18 @@ class ScriptForm(QWidget):
         self.file.setToolTip(plain_tip(f"{TIPS['file']}\n{script.file}".strip()))  # a long path shows its end alone
         self.folder.setToolTip(plain_tip(f"{TIPS['folder']}\n{script.folder}".strip()))
         self.changed.emit()
+
+    def _say_more(self, problems: Iterable[str]) -> None:
+        """Let the button say what is wrong or changed among the fields that it opens."""
+        usual, script = Script(), self.script()
+        wrong = [LABELS[name] for name in problems if name in FOLDED]
+        changed = [name for name in FOLDED if getattr(script, name) != getattr(usual, name)]
+        text = "More"
+        if wrong:
+            text = f"More: correct {wrong[0]}"
+        elif changed:
+            text = f"More, {len(changed)} changed"
+        self.more.setText(text)
 
     def _ask_file(self) -> None:
         start = self.file.text() or str(Path.home())
@@ -316,6 +350,16 @@ class ScriptForm(QWidget):
         chosen, _kind = QFileDialog.getOpenFileName(self, "Python interpreter", self.python.text() or "/usr/bin")
         if chosen:
             self.python.setText(chosen)
+
+
+def _grid() -> QGridLayout:
+    grid = QGridLayout()
+    grid.setContentsMargins(0, 0, 0, 0)
+    grid.setHorizontalSpacing(10)
+    grid.setVerticalSpacing(2)
+    grid.setColumnMinimumWidth(0, LABEL_PX)
+    grid.setColumnStretch(1, 1)
+    return grid
 
 
 @dataclass(frozen=True, slots=True)

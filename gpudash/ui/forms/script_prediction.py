@@ -11,7 +11,7 @@ from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 PREDICT = "Predict"
 AGAIN = "Predict again"
 STOP = "Stop predicting"
-UNASKED = "See what it takes before it runs: without a GPU, without its numbers, and nothing it writes stays."
+UNASKED = "See what it needs before it runs. No GPU is used, and nothing that it writes is kept."
 TIP = (
     "Run the script on tensors without numbers, with a card that is not there answering for CUDA, until three steps of "
     "its optimizer or the batches of an inference have passed. What it writes is held back."

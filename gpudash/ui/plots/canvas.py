@@ -195,7 +195,7 @@ class Gestures(QObject):
         return min(max(x, geometry.area.left()), geometry.area.right())
 
 
-MIN_HEIGHT_PX, TIGHT_HEIGHT_PX = 84, 34
+MIN_HEIGHT_PX, TIGHT_HEIGHT_PX = 84, 30
 """Logical pixels that a canvas has at least, and where the stage has no room for all plots of that height."""
 
 DENSE = 1.5

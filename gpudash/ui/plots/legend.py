@@ -34,8 +34,8 @@ from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip, without_mnemoni
 from gpudash.ui.widgets.text_size import scaled, text_scale
 from gpudash.ui.widgets.theme import PaintedWidget
 
-HEIGHT_PX, LOW_PX = 24, 18
-"""Of the line, whose entries are clicked: a smaller target is hard to hit; and where plots have too little room."""
+HEIGHT_PX = 24
+"""Of the line, whose entries are clicked: a smaller target is hard to hit."""
 
 ONLY_PX = 24
 """Room for "only", which shows while the pointer is on its entry."""
@@ -275,8 +275,7 @@ class Legend(QWidget):
         self._hidden: set[str] = set()
         self._hidden_before: set[str] = set()
         self._entries: list[LegendEntry] = []
-        self._height = HEIGHT_PX
-        self.setFixedHeight(scaled(self._height))
+        self.setFixedHeight(scaled(HEIGHT_PX))
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self._row = QHBoxLayout(self)
         # The row must not ask for the width of all names: `_fit` decides what has room.
@@ -347,14 +346,7 @@ class Legend(QWidget):
         return entry
 
     def minimumSizeHint(self) -> QSize:
-        return QSize(80, scaled(self._height))
-
-    def set_low(self, low: bool) -> None:
-        """Be as low as words need, or as high as what is clicked should be."""
-        self._height = HEIGHT_PX
-        if low:
-            self._height = LOW_PX
-        self.setFixedHeight(scaled(self._height))
+        return QSize(80, scaled(HEIGHT_PX))
 
     def set_palette(self, palette: Palette) -> None:
         self._palette = palette
@@ -420,7 +412,7 @@ class Legend(QWidget):
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)
         if event.type() is QEvent.Type.FontChange:
-            self.setFixedHeight(scaled(self._height))
+            self.setFixedHeight(scaled(HEIGHT_PX))
             self._fit()
 
     def _fit(self) -> None:

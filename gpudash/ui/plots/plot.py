@@ -27,7 +27,7 @@ from gpudash.session.predicting.deviations import Deviation
 from gpudash.telemetry.plots import LAID_OVER, CurveSpec, LineSpec, PlotSpec
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.canvas import MIN_HEIGHT_PX, TIGHT_HEIGHT_PX, Canvas, Gestures, drawn
-from gpudash.ui.plots.legend import HEIGHT_PX, LOW_PX, Legend
+from gpudash.ui.plots.legend import Legend
 from gpudash.ui.plots.overlay import BETWEEN_ALPHA, Arrow, Mark, OverlayContent, PlotLevel, place
 from gpudash.ui.plots.painting.dissolving import Ground
 from gpudash.ui.plots.painting.geometry import Geometry
@@ -291,7 +291,7 @@ class TimePlot(QWidget):
     @property
     def least_height(self) -> int:
         """Logical pixels below which it is only as low as `tighten` makes it."""
-        return self.minimumSizeHint().height() + self._tightened + scaled(HEIGHT_PX) - self.legend.height()
+        return self.minimumSizeHint().height() + self._tightened
 
     def tighten(self, by: int) -> int:
         """Let the plot be lower than its least height by so many pixels, as far as something can still be read.
@@ -299,11 +299,9 @@ class TimePlot(QWidget):
         Returns:
             The pixels that were had.
         """
-        self.legend.set_low(by > 0)
-        of_legend = scaled(HEIGHT_PX - LOW_PX) * (by > 0)
-        self._tightened = max(0, min(by - of_legend, MIN_HEIGHT_PX - TIGHT_HEIGHT_PX))
+        self._tightened = max(0, min(by, MIN_HEIGHT_PX - TIGHT_HEIGHT_PX))
         self._keep_least()
-        return of_legend + self._tightened
+        return self._tightened
 
     def _keep_least(self) -> None:
         extra = round(self._margins[1] + self._margins[3] - 10)

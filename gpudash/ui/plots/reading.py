@@ -16,6 +16,7 @@ from gpudash.drawing.axes import format_value
 from gpudash.drawing.shaping import Points
 from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec, run_in_view
 from gpudash.telemetry.readings import Key
+from gpudash.telemetry.runs import WATCH
 from gpudash.telemetry.series import Series, Statistics
 from gpudash.telemetry.store import Store
 from gpudash.ui.plots.overlay import Mark, Marks
@@ -462,6 +463,9 @@ class FrameReader:
             and run.ended_s is not None
             and right - (right - left) * MARGIN_SHARE <= run.ended_s <= right
         ):
+            # A program goes on for a while behind its last step, and its memory is gone before it is.
+            if run.workload == WATCH and run.stepped_s is not None:
+                return run.stepped_s
             return run.ended_s
         if right >= self._store.newest_s:
             return None

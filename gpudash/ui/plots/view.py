@@ -119,8 +119,8 @@ class TimeView(QObject):
         else:
             text = format_duration(behind)
         if self.held:
-            return f"This run ended {text} ago - still recording"
-        return f"Paused {text} behind - still recording"
+            return f"This run ended {text} ago"
+        return f"Paused {text} behind"
 
     def set_now(self, newest_s: float) -> None:
         """Tell the time of the newest reading."""

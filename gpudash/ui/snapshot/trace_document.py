@@ -161,8 +161,8 @@ class TracePage(QWidget):
         in_column(head, self.no_memory, (self.plot, 1), parent=above, margins=(8, 6, 8, 4), spacing=4)
         line = in_row(PlainLabel("OPERATORS", role="title"), self.search, (self.counts, 1), spacing=8)
         in_column(line, (self.table, 1), parent=below, margins=(8, 4, 8, 6), spacing=4)
-        halves = in_halves((above, 2), (between, 1), (below, 3), across=False)
-        in_column(halves, parent=self, margins=(0, 0, 0, 0))
+        self._halves = in_halves((above, 2), (between, 0), (below, 3), across=False)
+        in_column(self._halves, parent=self, margins=(0, 0, 0, 0))
 
     def show_profile(self, profile: TraceProfile) -> None:
         """Show a trace that has been read."""
@@ -176,6 +176,14 @@ class TracePage(QWidget):
         self.plot.setVisible(bool(profile.memory))
         self.no_memory.setVisible(not profile.memory)
         self._show_memory()
+        self._share_height()
+
+    def _share_height(self) -> None:
+        """The timeline gets what its rows need, up to a third; what is left is shared."""
+        whole = max(1, self.height())
+        rows = min(max(LEAST_TIMELINE_HEIGHT, self.timeline.minimumHeight() + 2), whole // 3)
+        rest = whole - rows
+        self._halves.setSizes([rest * 2 // 5, rows, rest * 3 // 5])
 
     def set_palette(self, palette: Palette) -> None:
         """Draw in other colours."""

@@ -66,9 +66,9 @@ def memory_scene(
     items.append(SceneDot(memory.peak_s, peak, "peak", scale(4)))
     text = f"peak {format_bytes(memory.peak_bytes)}"
     if memory.peak_s > RIGHT_HALF * end:
-        items.append(SceneNote(memory.peak_s, peak, text, anchor="end", right=-scale(8), down=scale(4)))
+        items.append(SceneNote(memory.peak_s, peak, text, anchor="end", right=-scale(8), down=-scale(3)))
     else:
-        items.append(SceneNote(memory.peak_s, peak, text, right=scale(8), down=scale(4)))
+        items.append(SceneNote(memory.peak_s, peak, text, right=scale(8), down=-scale(3)))
     height = frame.height - frame.top - frame.bottom
     found = value_ticks("bytes", 0.0, highest, max(2, int(height / scale(LINE_PX))))
     width = frame.width - frame.left - frame.right

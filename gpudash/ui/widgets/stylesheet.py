@@ -57,7 +57,7 @@ QLabel[role="group"] { color: $muted; font-weight: bold; padding-top: 4px; }
 QLabel[role="good"] { color: $good; }
 QLabel[role="warn"] { color: $warn; }
 QLabel[role="badge"] { color: $warn; border: 1px solid $warn; border-radius: 4px; padding: 0px 5px;
-    font-weight: bold; font-size: 7pt; }
+    font-weight: bold; font-size: 8pt; }
 
 QDialogButtonBox { dialogbuttonbox-buttons-have-icons: 0; }
 QPushButton { background: $button; border: 1px solid $border; border-radius: 5px; padding: 5px 12px; }

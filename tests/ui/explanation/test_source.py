@@ -190,7 +190,7 @@ def test_both_peaks_and_both_plots_stand_beside_one_another_afterwards(opened: O
     finished_trial(session, page)
     change = page.program.change
     assert change.sentence.startswith(
-        "162 MiB at the peak instead of the 726 MiB that were asked for. It ran to its end"
+        "162 MiB at the peak instead of the 726 MiB that were asked for. It finished after"
     )
     assert "400 steps" in change.sentence
     assert change.figure.property("role") == "figure-good" and change.run_button.text() == "Run with this change"

@@ -24,7 +24,7 @@ def test_pausing_freezes_the_range_and_says_how_far_behind_it_is(live: TimeView)
     live.pause()
     live.set_now(112.0)
     assert live.range() == (40.0, 100.0)
-    assert live.status() == "Paused 12 s behind - still recording"
+    assert live.status() == "Paused 12 s behind"
     live.follow()
     assert live.range() == (52.0, 112.0)
 
@@ -32,7 +32,7 @@ def test_pausing_freezes_the_range_and_says_how_far_behind_it_is(live: TimeView)
 def test_a_long_pause_is_said_in_minutes(live: TimeView) -> None:
     live.pause()
     live.set_now(285.0)
-    assert live.status() == "Paused 3 min 05 s behind - still recording"
+    assert live.status() == "Paused 3 min 05 s behind"
 
 
 def test_zooming_while_following_holds_the_right_edge_and_goes_on_following(live: TimeView) -> None:

@@ -133,7 +133,7 @@ def test_a_warning_says_what_is_full_how_full_by_whom_and_what_to_do() -> None:
     assert now is not None and now.actions == ("free_cache", "save_recording")
     assert now.text.endswith("holds 9.00 GiB. Free the cache or close what you do not need.")
     (passed,) = told(watch, [gpu(0.2, GIB)])
-    assert passed.text == "cuda:0 is back at 4 %: 1.00 of 24.0 GiB."
+    assert passed.text == "Memory pressure on cuda:0 is over: 1.00 of 24.0 GiB in use."
     assert passed.actions == ()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen, QPolygonF
+from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen, QPolygonF, QResizeEvent
 from PySide6.QtWidgets import QFileDialog, QPushButton, QSizePolicy, QWidget
 
 from gpudash.ui.colours import Palette
@@ -23,15 +23,23 @@ from gpudash.ui.widgets.theme import PaintedWidget
 from gpudash.units import GIB, format_age, format_bytes
 
 TITLE = "Drop your train.py"
-SENTENCE = "See what it takes, and where it goes."
+SENTENCE = "See what it needs before it runs."
 DROP = "Drop a script anywhere in this window"
 CHOOSE = "Choose a file…"
 NONE = "Scripts that you have run appear here."
 
 AREA_PX = (96, 150)
-"""Least and most height of the place to drop, logical pixels."""
+"""Least height of the place to drop, and the most beside a list of scripts, logical pixels."""
+
+UNLIMITED_PX = 2**24 - 1
+"""Height of a widget that has no greatest one (Qt, QWIDGETSIZE_MAX)."""
 
 ICON_PX = (22, 28)
+SHEET_GAP = 8
+"""Size of the sheet of paper, and how far it is above the words."""
+
+ABOVE, BELOW = 3, 2
+"""Shares of the empty height above the words, where the sheet is, and below the button."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +104,9 @@ class ScriptPanel(StartPanel):
             now_s = time.time()
         self.list.show_rows([self._row(place, script, now_s) for place, script in enumerate(scripts)])
         self.none.setVisible(not scripts)
+        # The place to drop takes the room of a list that is not there.
+        self.list.setVisible(bool(scripts))
+        self.area.setMaximumHeight(scaled(AREA_PX[1]) if scripts else UNLIMITED_PX)
         peaks = any(script.peak_bytes is not None for script in scripts)
         self._what.setText("peak, and GiB left beside it" if peaks else "")
 
@@ -151,14 +162,20 @@ class DropArea(PaintedWidget):
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
         self.setMinimumHeight(scaled(AREA_PX[0]))
         self.setMaximumHeight(scaled(AREA_PX[1]))
-        label = PlainLabel(DROP)
-        label.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        in_column((QWidget(), 1), label, parent=self, margins=(8, 8, 8, 10), spacing=8).addWidget(
-            button, alignment=Qt.AlignmentFlag.AlignHCenter
-        )
+        self._label = PlainLabel(DROP)
+        self._label.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self._column = in_column((QWidget(), ABOVE), self._label, parent=self, margins=(8, 8, 8, 10), spacing=8)
+        self._column.addWidget(button, alignment=Qt.AlignmentFlag.AlignHCenter)
+        self._column.addStretch(BELOW)
 
     def sizeHint(self) -> QSize:
         return QSize(scaled(300), scaled(AREA_PX[1]))
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        # The sheet and the words are together in the middle of a high place; in a low one the sheet needs all there is.
+        high = self.height() > scaled(AREA_PX[1])
+        self._column.setStretch(self._column.count() - 1, BELOW if high else 0)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
@@ -168,11 +185,10 @@ class DropArea(PaintedWidget):
         painter.setBrush(QColor(self._palette.banner_note))
         painter.drawRoundedRect(QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5), 6, 6)
         width, height = ICON_PX
-        room = self.height() - scaled(72)
-        if room < height + 4:
-            return
         left = (self.width() - width) / 2
-        top = 8 + (room - height) / 2
+        top = self._label.y() - height - SHEET_GAP
+        if top < 4:
+            return
         fold = 7.0
         sheet = [(0, 0), (width - fold, 0), (width, fold), (width, height), (0, height)]
         painter.setPen(QPen(accent, 1.6))

@@ -67,7 +67,7 @@ COLUMNS: tuple[tuple[str, Column], ...] = (
     ),
     ("device_self_bytes", Column("own GPU memory", right=True, tip="GPU memory taken less given back, by itself")),
     ("device_total_bytes", Column("total GPU memory", right=True, tip="GPU memory taken less given back, in all")),
-    ("shapes", Column("most frequent shapes", wide=True)),
+    ("shapes", Column("usual shapes", wide=True)),
 )
 """Field of a row → its column."""
 
