@@ -31,7 +31,7 @@ from gpudash.ui.plots.legend import HEIGHT_PX, LOW_PX, Legend
 from gpudash.ui.plots.overlay import BETWEEN_ALPHA, Arrow, Mark, OverlayContent, PlotLevel, place
 from gpudash.ui.plots.painting.dissolving import Ground
 from gpudash.ui.plots.painting.geometry import Geometry
-from gpudash.ui.plots.painting.layers import Label
+from gpudash.ui.plots.painting.layers import Cover, Label
 from gpudash.ui.plots.prediction.copies import CopiesView, copies_group
 from gpudash.ui.plots.prediction.ghost import GhostView, verdict_colour
 from gpudash.ui.plots.prediction.peak_handle import PeakHandle
@@ -392,8 +392,8 @@ class TimePlot(QWidget):
             self._draw_alone(geometry)
             return
         self.canvas.frame.arrange(geometry, self._left_ticks(), self._right_ticks(), self.time_ticks)
-        self._draw_bands(geometry)
         self.canvas.ribbons.show_ribbons(self._requests, geometry, self._ground())
+        self._draw_bands(geometry)
         self._draw_between(geometry)
         for curve in self.spec.curves:
             if not curve.stack:
@@ -436,13 +436,27 @@ class TimePlot(QWidget):
                 colour.setAlphaF(0.14 if curve.faint else opaque)
                 colours.append(colour)
         if colours:
-            self.canvas.bands.show_bands(geometry, *self._stack, colours)
+            self.canvas.bands.show_bands(geometry, *self._stack, colours, self._cover(geometry))
+
+    @property
+    def _allocated_band(self) -> int | None:
+        """The place of the band of what is allocated among the bands; ``None`` where there is none."""
+        bands = [curve for curve in self.spec.curves if curve.stack]
+        return next((place for place, curve in enumerate(bands) if curve.key[1] == "allocated_bytes"), None)
+
+    def _cover(self, geometry: Geometry) -> Cover | None:
+        """What is hidden by the ribbons: what is allocated, and what is idle upon that; ``None`` without them."""
+        at = self._allocated_band
+        ribbons = self.canvas.ribbons
+        if at is None or ribbons.picture is None or ribbons.share < 1.0:
+            return None
+        place = ribbons.picture.place
+        return Cover((at, at + 1), geometry.time_at(place.left()), geometry.time_at(place.right()))
 
     def _ground(self) -> Ground | None:
         """Where the ribbons of single allocations lie; ``None`` where the plot has no band of what is allocated."""
         times, edges = self._stack
-        bands = [curve for curve in self.spec.curves if curve.stack]
-        at = next((place for place, curve in enumerate(bands) if curve.key[1] == "allocated_bytes"), None)
+        at = self._allocated_band
         if self._requests is None or at is None or not len(times) or edges[at] is None:
             return None
         base = next((edge for edge in reversed(edges[:at]) if edge is not None), np.zeros(len(times)))
