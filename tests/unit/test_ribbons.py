@@ -1,5 +1,7 @@
 """Allocations as ribbons: columns of a picture, whatever the number of allocations."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -67,7 +69,7 @@ def test_of_very_many_events_each_column_is_still_drawn_at_its_fullest_moment() 
     begin, end = 777.5, len(found.place) - 333.25
     shown = ribbons(found, begin, end, 150)
     edges = np.ceil(np.linspace(begin, end, 151)).astype(int)
-    fullest = [found.level[first : behind + 1].max() for first, behind in zip(edges, edges[1:], strict=False)]
+    fullest = [found.level[first : behind + 1].max() for first, behind in pairwise(edges.tolist())]
     assert shown.tops[-1][shown.column_of].tolist() == fullest
     assert shown.tops[-1][shown.column_of].tolist() == found.level[shown.moments + 1].tolist()
 
