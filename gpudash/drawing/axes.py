@@ -38,6 +38,10 @@ MOST_TICKS = 10
 """Ticks of an axis of values however high it is: more are not read."""
 
 
+BYTE_POWERS = ((1, "1 B"), (KIB, "1 KiB"), (MIB, "1 MiB"), (GIB, "1 GiB"), (TIB, "1 TiB"))
+"""Ticks of a logarithmic axis of sizes."""
+
+
 def format_value(unit: Unit, value: float | None, unit_name: str = "") -> str:
     """``value`` with its unit, as everywhere else (`gpudash.units`); "-" where there is none."""
     if value is None or math.isnan(value):
@@ -205,6 +209,9 @@ def value_ticks(unit: Unit, low: float, high: float, count: int, *, log: bool = 
     # A recording may hold anything, and an axis without extent has no step.
     if not (math.isfinite(low) and math.isfinite(high) and high > low):
         return Ticks((), "")
+    if log and unit == "bytes":
+        marks = ((math.log10(size), name) for size, name in BYTE_POWERS)
+        return Ticks(tuple(mark for mark in marks if low <= mark[0] <= high), "")
     if log:
         return Ticks(_log_marks(low, high, count), "nats" if unit == "nats" else unit_name)
     if unit == "bytes":

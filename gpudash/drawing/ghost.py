@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
+Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,8 @@ class Ghost:
         limit: bytes beyond which the run does not fit; ``None`` where that is not known.
         stage_seconds: how long a step is predicted to be in the stages of each name; empty where that is not known.
         unknown: bytes that convolutions may take at a time beside all that is drawn.
+        copies: between the host and the device, shape (k, 4): how many requests come before each, its step, bytes, and
+            whether it leaves the device. They are neither recorded nor kept by `thinned`.
     """
 
     names: tuple[str, ...]
@@ -68,6 +71,7 @@ class Ghost:
     limit: float | None = None
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
     unknown: float = 0.0
+    copies: Integers = field(default_factory=lambda: np.empty((0, 4), np.int64))
 
     @classmethod
     def of(
@@ -107,7 +111,7 @@ class Ghost:
         if not edges:
             return self
         marks = tuple((new[min(at, self.requests)], step, name) for at, step, name in self.marks)
-        return replace(self, edges=np.concatenate(edges, axis=1), marks=marks)
+        return replace(self, edges=np.concatenate(edges, axis=1), marks=marks, copies=np.empty((0, 4), np.int64))
 
     def to_json(self) -> dict[str, Any]:
         """All of it in plain values, whole bytes; `from_json` reads it."""
@@ -330,6 +334,32 @@ class GhostPanel:
     def share_of(self, request: int) -> float:
         """Where a request is, 0 to 1 of the width."""
         return _at((request + 0.5 - self.first) / max(1, self.behind - self.first), self.corners)
+
+    @cached_property
+    def _copied(self) -> dict[int, Floats]:
+        return {}
+
+    def copied(self, count: int) -> Floats:
+        """Bytes that are copied in each of ``count`` columns of equal width, to the device and from it; shape
+        (2, count)."""
+        if count not in self._copied:
+            self._copied[count] = self._copied_in(count)
+        return self._copied[count]
+
+    def _copied_in(self, count: int) -> Floats:
+        at, step, size, outward = self.ghost.copies.T
+        own = np.ones(len(at), np.bool_)
+        # By its step, since a copy between two requests may be of either step.
+        if self.step:
+            own = step == self.step
+        shares = (at[own] - self.first) / max(1, self.behind - self.first)
+        if self.corners:
+            requests, widths = zip(*self.corners, strict=True)
+            shares = np.interp(shares, requests, widths)
+        columns = np.clip(shares * count, 0, count - 1).astype(np.intp)
+        found = np.zeros((2, count))
+        np.add.at(found, (outward[own], columns), size[own])
+        return found
 
     def columns(self, count: int) -> RibbonColumns:
         """Thin it to ``count`` columns: each shows the moment at which the most is in use, and of those the most held.

@@ -25,6 +25,12 @@ MOST_SINGLE = 110
 MOST_SITES = 18
 """Ribbons of one line each; the lines that held less are one ribbon together."""
 
+BLOCK = 64
+"""Events whose fullest is known beforehand."""
+
+FEW_EVENTS = 50_000
+"""In a picture up to which each of them is looked at."""
+
 OTHERS = -1
 """The line that stands for all smaller ones."""
 
@@ -65,6 +71,14 @@ class Allocations:
         change -= np.bincount(self.freed[ended] + 1, self.size[ended], events + 1)[: events + 1]
         level: Ints = np.cumsum(change).astype(np.int64)
         return level
+
+    @cached_property
+    def fullest_of_block(self) -> Ints:
+        """The first event of each whole `BLOCK` of them after which most of it was allocated."""
+        blocks = len(self.place) // BLOCK
+        levels = self.level[1 : blocks * BLOCK + 1].reshape(blocks, BLOCK)
+        fullest: Ints = np.arange(blocks) * BLOCK + levels.argmax(axis=1)
+        return fullest
 
     @cached_property
     def first_of_site(self) -> Ints:
@@ -179,17 +193,33 @@ def _fullest(found: Allocations, low: float, high: float, columns: int) -> Ints:
     filled = np.flatnonzero(np.diff(starts))
     if not len(filled):
         return moments.astype(np.int64)
-    begin, end = int(starts[0]), int(starts[-1])
-    inside = found.level[begin + 1 : end + 1]
-    edges = starts[filled] - begin
+    events = _candidates(found, starts)
+    inside = found.level[events + 1]
+    edges = np.searchsorted(events, starts[filled])
     most = np.maximum.reduceat(inside, edges)
     counts = np.diff(np.append(edges, len(inside)))
     at = np.flatnonzero(inside == np.repeat(most, counts))
     first = at[np.searchsorted(at, edges)]
     # what a column begins with is in it as well
     higher = most > found.level[starts[filled]]
-    moments[filled[higher]] = begin + first[higher]
+    moments[filled[higher]] = events[first[higher]]
     return moments.astype(np.int64)
+
+
+def _candidates(found: Allocations, starts: Ints) -> Ints:
+    """Events among which is the first of the most allocated between each two of ``starts``, ascending.
+
+    Of a block of events that lies within one column its own fullest stands for all; of one that a column begins in
+    each of its events is looked at.
+    """
+    begin, end = int(starts[0]), int(starts[-1])
+    if end - begin <= FEW_EVENTS:
+        return np.arange(begin, end)
+    divided = np.unique(starts // BLOCK)
+    whole = np.setdiff1d(np.arange(divided[0], divided[-1]), divided, assume_unique=True)
+    each = (divided[:, None] * BLOCK + np.arange(BLOCK)).ravel()
+    each = each[(each >= begin) & (each < end)]
+    return np.sort(np.concatenate((found.fullest_of_block[whole], each)), kind="stable")
 
 
 def _spans(found: Allocations, moments: Ints) -> tuple[Ints, NDArray[np.int32], NDArray[np.int32]]:
@@ -197,20 +227,17 @@ def _spans(found: Allocations, moments: Ints) -> tuple[Ints, NDArray[np.int32], 
     columns = len(moments)
     began = np.searchsorted(found.born, moments, "right")
     before, known = int(began[0]), int(began[-1])
-    # columns come from tables, since looking a million events up among the moments would cost ten times as much
-    gaps = np.diff(moments, prepend=moments[0])
-    end_of = np.concatenate(([0], np.repeat(np.arange(columns), gaps), [columns])).astype(np.int32)
     # of what came before the first column most is gone: it is sorted out first
     old = np.flatnonzero(found.freed[:before] > moments[0])
-    first_of = np.repeat(np.arange(1, columns, dtype=np.int32), np.diff(began))
-    end = end_of[np.minimum(found.freed[before:known] - moments[0], len(end_of) - 1)]
-    new = np.flatnonzero(first_of < end)
-    old_end = end_of[np.minimum(found.freed[old] - moments[0], len(end_of) - 1)]
-    return (
-        np.concatenate((old, before + new)),
-        np.concatenate((np.zeros(len(old), np.int32), first_of[new])),
-        np.concatenate((old_end, end[new])),
-    )
+    # in a wide picture most come and go between two moments: one comparison sorts them out
+    new = np.flatnonzero(found.freed[before:known] > np.repeat(moments[1:], np.diff(began)))
+    kept = np.concatenate((old, before + new))
+    in_column = np.diff(np.searchsorted(new, began - before))
+    first = np.concatenate((np.zeros(len(old), np.int32), np.repeat(np.arange(1, columns, dtype=np.int32), in_column)))
+    # columns come from a table, since looking so many events up among the moments would cost ten times as much
+    lengths = np.concatenate(([1], np.diff(moments), [1]))
+    end_of = np.repeat(np.arange(columns + 1, dtype=np.int32), lengths)
+    return kept, first, end_of[np.minimum(found.freed[kept] - moments[0], len(end_of) - 1)]
 
 
 def _largest(sizes: Ints, count: int) -> Ints:

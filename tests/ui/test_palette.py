@@ -205,7 +205,7 @@ def test_of_thousands_of_runs_a_hundred_are_listed_and_words_find_the_others(win
     path = record(recordings_folder() / "many.gpudash")
     status = path.stat()
     stamp = Stamp(status.st_mtime_ns, status.st_ctime_ns, status.st_size)
-    save_cache({path: Kept(stamp, Facts(began_wall_s=1e9, runs=runs))})
+    save_cache({str(path): Kept(stamp, Facts(began_wall_s=1e9, runs=runs))})
     palette = palette_over(window)
     qtbot.waitUntil(lambda: len(recorded(palette)) == MOST_RUNS)
     palette.field.setText("steps 2718")

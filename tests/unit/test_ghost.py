@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gpudash.drawing.ghost import Ghost
-from gpudash.memory.allocator.trace import Trace, TraceMark
+from gpudash.memory.allocator.trace import Trace, TraceCopy, TraceMark, repeated
 from gpudash.memory.predicting.estimate import Target, judge
 from gpudash.memory.predicting.memory_timeline import MemoryTimeline, timeline_of
 from gpudash.session.predicting.ghosts import ghost_of
@@ -159,6 +159,37 @@ def test_of_a_run_that_does_not_fit_what_is_above_the_limit_is_what_is_short() -
     drawn = ghost_of(timeline_of(trace(), target, found), found)
     assert found.fits is False and drawn.limit is not None
     assert drawn.limit - drawn.highest == found.spare_bytes
+
+
+COPIES = ((0, 0, 700, 0), (3, 1, 64, 0), (5, 1, 4, 1), (6, 2, 64, 0), (10, 2, 4, 1))
+
+
+def test_copies_are_added_up_by_columns_each_in_its_own_step() -> None:
+    found = replace(ghost(0, 0, 3, 9, 2, 0, 3, 9, 2, 0), copies=np.array(COPIES))
+    assert found.one_step.copied(4).tolist() == [[64, 0, 0, 0], [0, 0, 0, 4]]
+    assert found.whole.copied(5).tolist() == [[700, 64, 0, 64, 0], [0, 0, 4, 0, 4]]
+    assert ghost(1, 2).whole.copied(3).tolist() == [[0, 0, 0], [0, 0, 0]]
+
+
+def test_where_a_step_is_drawn_in_time_its_copies_are_too() -> None:
+    found = replace(timed(forward=0.3, backward=0.1), copies=np.array([(8, 2, 64, 0)]))
+    assert found.one_step.copied(4).tolist()[0] == [0, 0, 0, 64]
+
+
+def test_copies_come_over_with_a_course_and_on_the_cpu_there_are_none() -> None:
+    copied = replace(trace(), copies=[TraceCopy(1, 1, 4096, outward=False), TraceCopy(5, 1, 4, outward=True)])
+    for target, wanted in (
+        (Target("sim:0", GIB, GIB), [[1, 1, 4096, 0], [5, 1, 4, 1]]),
+        (Target("cpu", GIB, GIB), []),
+    ):
+        course = timeline_of(copied, target, judge(copied, target, "training"))
+        read = MemoryTimeline.from_json(json.loads(json.dumps(course.to_json())))
+        assert read.copies.tolist() == wanted
+
+
+def test_a_course_that_goes_on_copies_in_each_step_what_the_last_one_did() -> None:
+    longer = repeated(replace(trace(), copies=[TraceCopy(5, 2, 64, outward=False)]), 4)
+    assert [(copy.at, copy.step) for copy in longer.copies] == [(5, 2), (9, 3), (13, 4)]
 
 
 def test_on_the_cpu_nothing_is_kept_and_nothing_lies_beneath() -> None:

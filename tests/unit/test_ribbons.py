@@ -1,5 +1,7 @@
 """Allocations as ribbons: columns of a picture, whatever the number of allocations."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -60,6 +62,16 @@ def test_a_peak_of_one_event_is_in_the_picture_of_ten_thousand() -> None:
     found = _nested(5000)
     shown = ribbons(found, 0.0, float(len(found.place)), 200)
     assert shown.tops[-1].max() == found.level.max()
+
+
+def test_of_very_many_events_each_column_is_still_drawn_at_its_fullest_moment() -> None:
+    found = _nested(40_000)
+    begin, end = 777.5, len(found.place) - 333.25
+    shown = ribbons(found, begin, end, 150)
+    edges = np.ceil(np.linspace(begin, end, 151)).astype(int)
+    fullest = [found.level[first : behind + 1].max() for first, behind in pairwise(edges.tolist())]
+    assert shown.tops[-1][shown.column_of].tolist() == fullest
+    assert shown.tops[-1][shown.column_of].tolist() == found.level[shown.moments + 1].tolist()
 
 
 def test_single_allocations_flow_into_one_ribbon_a_line_where_there_are_too_many() -> None:

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpudash.speed.work import StepWork
 
@@ -29,6 +29,22 @@ class TraceMark:
     at: int
     step: int
     phase: str
+
+
+class TraceCopy(NamedTuple):
+    """A copy between the host and the card.
+
+    Attributes:
+        at: how many events come before it.
+        step: in which it is, from 1; 0 before the first.
+        size: bytes.
+        outward: whether it leaves the card.
+    """
+
+    at: int
+    step: int
+    size: int
+    outward: bool
 
 
 @dataclass(frozen=True)
@@ -60,6 +76,7 @@ class Trace:
         emptied: places in `events` before which the allocator gives its cache back (``empty_cache``), in order.
         addresses_fall: of the torch that made it, see `device_memory.addresses_fall`.
         convolutions: what of their memory is known.
+        copies: between the host and the card, in order; those of a trace from elsewhere are not known.
         count_work: says what one step does beside asking for memory, see `work`; ``None`` where that was not followed.
     """
 
@@ -72,6 +89,7 @@ class Trace:
     addresses_fall: bool = False
     emptied: array[int] = field(default_factory=lambda: array("q"))
     convolutions: ConvolutionScratch = field(default_factory=ConvolutionScratch)
+    copies: list[TraceCopy] = field(default_factory=list)
     count_work: Callable[[], StepWork | None] | None = field(default=None, compare=False, repr=False)
 
     @cached_property
@@ -124,6 +142,7 @@ class Trace:
             "addresses_fall": self.addresses_fall,
             "convolutions": asdict(self.convolutions),
             "emptied": self.emptied.tolist(),
+            "copies": [list(copy) for copy in self.copies],
         }
 
     @classmethod
@@ -143,6 +162,7 @@ class Trace:
             written["addresses_fall"],
             array("q", written.get("emptied", ())),
             ConvolutionScratch(**written.get("convolutions", {})),
+            [TraceCopy(*copy) for copy in written.get("copies", ())],
             _reading(written.get("work")),
         )
 
@@ -177,7 +197,7 @@ def between(first: Trace, other: Trace, share: float) -> Trace | None:
     if first.emptied != other.emptied:
         return None
     sizes = array("q", (round(one + share * (two - one)) for one, two in zip(first.sizes, other.sizes, strict=True)))
-    return replace(first, sizes=sizes, count_work=None)
+    return replace(first, sizes=sizes, copies=[], count_work=None)
 
 
 def repeated(trace: Trace, steps: int) -> Trace:
@@ -206,6 +226,8 @@ def repeated(trace: Trace, steps: int) -> Trace:
     marks = list(trace.marks)
     streams = dict(trace.streams)
     emptied = array("q", trace.emptied)
+    copies = list(trace.copies)
+    inner_copies = [copy for copy in trace.copies if copy.step == last]
     inner = [mark for mark in trace.marks if mark.step == last]
     inner_emptied = [at for at in trace.emptied if first <= at < behind]
     # of every step from the last recorded one on, the blocks it made, in order
@@ -214,6 +236,7 @@ def repeated(trace: Trace, steps: int) -> Trace:
         offset = len(events) - first
         marks += [TraceMark(mark.at + offset, step, mark.phase) for mark in inner]
         emptied.extend(at + offset for at in inner_emptied)
+        copies += [copy._replace(at=copy.at + offset, step=step) for copy in inner_copies]
         fresh: list[int] = []
         for event in template:
             if event > 0:
@@ -230,5 +253,12 @@ def repeated(trace: Trace, steps: int) -> Trace:
                 events.append(-blocks_of[-1][previous[-event]])
         blocks_of.append(fresh)
     return replace(
-        trace, events=events, sizes=sizes, categories=categories, marks=marks, streams=streams, emptied=emptied
+        trace,
+        events=events,
+        sizes=sizes,
+        categories=categories,
+        marks=marks,
+        streams=streams,
+        emptied=emptied,
+        copies=copies,
     )

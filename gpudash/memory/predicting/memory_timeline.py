@@ -23,7 +23,7 @@ Integers = NDArray[np.int64]
 
 PHASES = ("", "forward", "backward", "optimizer")
 
-_COLUMNS = ("changes", "kinds", "reserved", "marks")
+_COLUMNS = ("changes", "kinds", "reserved", "marks", "copies")
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +36,8 @@ class MemoryTimeline:
         reserved: what the allocator holds after each, shape (n,); what is allocated where it has no cache, on the CPU.
         marks: where phases begin, shape (m, 3): the first request of each, its step (0 before the first), and its place
             in `PHASES`.
+        copies: between the host and the card, shape (k, 4): how many requests come before each, its step, bytes, and
+            whether it leaves the card.
         in_use: what others hold of the device, and this process by now.
         overhead: what comes to lie outside the allocator.
     """
@@ -44,6 +46,7 @@ class MemoryTimeline:
     kinds: Integers
     reserved: Integers
     marks: Integers
+    copies: Integers
     in_use: int
     overhead: int
 
@@ -70,6 +73,7 @@ class MemoryTimeline:
         """
         columns = {name: _unpacked(written[name]) for name in _COLUMNS}
         columns["marks"] = columns["marks"].reshape(-1, 3)
+        columns["copies"] = columns["copies"].reshape(-1, 4)
         if len({len(columns[name]) for name in _COLUMNS[:3]}) > 1:
             raise ValueError("The columns of a timeline differ in length.")
         return cls(**columns, in_use=int(written["in_use"]), overhead=int(written["overhead"]))
@@ -116,6 +120,8 @@ def timeline_of(trace: Trace, target: Target, found: Estimate) -> MemoryTimeline
         np.array(kinds, np.int64),
         np.array(reserved, np.int64),
         np.array(marks, np.int64).reshape(-1, 3),
+        # On the CPU there is nothing to be copied to.
+        np.array([] if cpu else trace.copies, np.int64).reshape(-1, 4),
         in_use=_in_use(target),
         overhead=target.overhead_bytes,
     )

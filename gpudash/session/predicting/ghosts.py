@@ -132,7 +132,7 @@ def ghost_of(timeline: MemoryTimeline, estimate: Estimate, target: Target | None
         capacity=estimate.capacity_bytes,
         limit=limit,
     )
-    ghost = replace(ghost, unknown=float(estimate.convolutions.unknown_bytes))
+    ghost = replace(ghost, unknown=float(estimate.convolutions.unknown_bytes), copies=timeline.copies)
     if target is not None:
         ghost = replace(ghost, stage_seconds=stage_seconds(estimate.work, target))
     ghost.prepare()

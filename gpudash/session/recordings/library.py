@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -141,10 +141,11 @@ class LibraryWatcher:
         self.trash = trash_folder(self.folder)
         self.library = Library()
         self._elsewhere: tuple[Path, ...] = ()
-        self._cache: dict[Path, Kept] = {}
-        self._saved: dict[Path, Kept] = {}
-        self._paths: dict[tuple[Path, str], Path] = {}
-        self._seen: dict[tuple[Path, bool], Seen] = {}
+        # Keyed by text: of ten thousand paths, hashing and comparing them takes longer than all else.
+        self._cache: dict[str, Kept] = {}
+        self._saved: dict[str, Kept] = {}
+        self._paths: dict[str, Path] = {}
+        self._seen: dict[tuple[str, bool], Seen] = {}
         self._found: list[Seen] | None = None
         self._commands: list[Callable[[], str]] = []
         self._answers: list[str] = []
@@ -324,15 +325,14 @@ class LibraryWatcher:
             return
         self._found = found
         self._seen = {(item[0], item[2].trashed): item for item in found}
-        known = {(entry.path, entry.trashed): entry for entry in (*self.library.entries, *self.library.trash)}
+        known = {(str(entry.path), entry.trashed): entry for entry in (*self.library.entries, *self.library.trash)}
         for path, stamp, entry in found:
-            kept = self._cache.get(path)
             before = known.get((path, entry.trashed))
-            if kept is not None and self._is_read(path, stamp, entry):
-                now = replace(entry, facts=kept.facts)
+            if self._is_read(path, stamp, entry):
+                now = _with_facts(entry, self._cache[path].facts)
             else:
                 # Until it is read anew, what it was about the last time is shown.
-                now = replace(entry, facts=None if before is None else before.facts)
+                now = _with_facts(entry, None if before is None else before.facts)
             if now != before:  # else the same object stays, so that who shows many of them sees soon what is new
                 known[path, entry.trashed] = now
         places = [(path, entry.trashed) for path, _stamp, entry in found]
@@ -340,10 +340,10 @@ class LibraryWatcher:
         self._show([known[place] for place in places], reading=bool(unread))
         shown_at = time.monotonic()
         for number, (path, stamp, entry) in enumerate(unread, 1):
-            facts = read_facts(path, WRITTEN_PEAK_S if entry.written else PEAK_S, lambda: self._closed)
+            facts = read_facts(entry.path, WRITTEN_PEAK_S if entry.written else PEAK_S, lambda: self._closed)
             if self._closed:
                 return
-            known[path, entry.trashed] = replace(entry, facts=facts)
+            known[path, entry.trashed] = _with_facts(entry, facts)
             # One that is being written changes with every look, and is not kept.
             if not entry.written:
                 self._cache[path] = Kept(stamp, facts)
@@ -353,12 +353,13 @@ class LibraryWatcher:
                 shown_at = time.monotonic()
         self._keep_cache({path for path, _stamp, _entry in found})
 
-    def _is_read(self, path: Path, stamp: Stamp, entry: LibraryEntry) -> bool:
+    def _is_read(self, path: str, stamp: Stamp, entry: LibraryEntry) -> bool:
         kept = self._cache.get(path)
         return kept is not None and kept.stamp == stamp and not entry.written
 
-    def _keep_cache(self, there: set[Path]) -> None:
-        self._cache = {path: kept for path, kept in self._cache.items() if path in there}
+    def _keep_cache(self, there: set[str]) -> None:
+        if not self._cache.keys() <= there:
+            self._cache = {path: kept for path, kept in self._cache.items() if path in there}
         if self._cache != self._saved:
             save_cache(self._cache)
             self._saved = dict(self._cache)
@@ -382,31 +383,24 @@ class LibraryWatcher:
         listed = []
         for name, status in there.items():
             if name.endswith(SUFFIX):
-                path = self._path(folder, name)
+                path = f"{folder}{os.sep}{name}"
                 log = there.get(f"{name}{LOG_SUFFIX}")
                 traces: Sequence[Path] = ()
                 if traced:
-                    traces = traces_of(path)
+                    traces = traces_of(Path(path))
                 listed.append(self._entry(path, status, log, traces, trashed=trashed))
-        for path in () if trashed else self._elsewhere:
+        for place in () if trashed else self._elsewhere:
             with suppress(OSError):
-                log_path = log_files(path)[0]
+                log_path = log_files(place)[0]
                 log = None
                 if log_path.exists():
                     log = log_path.stat()
-                listed.append(self._entry(path, path.stat(), log, traces_of(path), trashed=trashed))
+                listed.append(self._entry(str(place), place.stat(), log, traces_of(place), trashed=trashed))
         return sorted(listed, key=lambda item: item[2].changed_s, reverse=True)
-
-    def _path(self, folder: Path, name: str) -> Path:
-        """The same object each time: of ten thousand, making and hashing them takes longer than all else."""
-        path = self._paths.get((folder, name))
-        if path is None:
-            path = self._paths[folder, name] = folder / name
-        return path
 
     def _entry(
         self,
-        path: Path,
+        path: str,
         status: os.stat_result,
         log: os.stat_result | None,
         traces: Sequence[Path],
@@ -427,8 +421,11 @@ class LibraryWatcher:
         if before is not None and before[1] == stamp and not before[2].written:
             return before
         kept = self._cache.get(path)  # nobody goes on writing a recording that was ended when it was read
-        written = not (trashed or (kept is not None and kept.stamp == stamp)) and being_written(path)
-        seen = path, stamp, LibraryEntry(path, None, size, changed / 1e9, written, trashed)
+        place = self._paths.get(path)
+        if place is None:
+            place = self._paths[path] = Path(path)
+        written = not (trashed or (kept is not None and kept.stamp == stamp)) and being_written(place)
+        seen = path, stamp, LibraryEntry(place, None, size, changed / 1e9, written, trashed)
         self._seen[path, trashed] = seen
         return seen
 
@@ -442,8 +439,13 @@ class Stamp:
     bytes: int
 
 
-Seen = tuple[Path, Stamp, LibraryEntry]
-"""A recording as it is seen from outside, without what it is about."""
+Seen = tuple[str, Stamp, LibraryEntry]
+"""The path of a recording, and how it is seen from outside, without what it is about."""
+
+
+def _with_facts(entry: LibraryEntry, facts: Facts | None) -> LibraryEntry:
+    # As `dataclasses.replace` does, which takes five times as long: a folder may have ten thousand.
+    return LibraryEntry(entry.path, facts, entry.bytes, entry.changed_s, entry.written, entry.trashed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -461,7 +463,7 @@ def _in_json() -> TypeAdapter[tuple[str, Kept]]:
     return TypeAdapter(tuple[str, Kept])
 
 
-def load_cache() -> dict[Path, Kept]:
+def load_cache() -> dict[str, Kept]:
     """What was kept; nothing where it cannot be read or another version of gpudash kept it.
 
     It is read line by line: no other thread gets on while pydantic looks at ten thousand recordings in one call.
@@ -471,13 +473,12 @@ def load_cache() -> dict[Path, Kept]:
         # Another version may have changed what facts are, even where JSON still fits.
         if json.loads(version) != _version():
             return {}
-        found = (_in_json().validate_json(line) for line in lines)
-        return {Path(path): kept for path, kept in found}
+        return dict(_in_json().validate_json(line) for line in lines)
     except (OSError, ValueError):
         return {}
 
 
-def save_cache(kept: Mapping[Path, Kept]) -> None:
+def save_cache(kept: Mapping[str, Kept]) -> None:
     """Keep what was read, a line for each recording behind one that says of which version of gpudash and of the form it
     is; where nothing can be written, it is read again the next time.
     """
@@ -487,7 +488,7 @@ def save_cache(kept: Mapping[Path, Kept]) -> None:
         with written_whole(target, private=True) as part, part.open("w", encoding="utf-8") as file:
             file.write(f"{json.dumps(_version())}\n")
             for path, one in kept.items():
-                line = _in_json().dump_python((str(path), one), mode="json")
+                line = _in_json().dump_python((path, one), mode="json")
                 file.write(f"{json.dumps(line)}\n")  # which has words for NaN and infinities
 
 

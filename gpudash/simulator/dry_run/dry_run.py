@@ -14,7 +14,7 @@ import torch
 from torch._library import custom_ops, simple_registry
 
 from gpudash.memory.allocator.device_memory import addresses_fall
-from gpudash.memory.allocator.trace import ACTIVATIONS, TEMPORARY, Trace, TraceMark
+from gpudash.memory.allocator.trace import ACTIVATIONS, TEMPORARY, Trace, TraceCopy, TraceMark
 from gpudash.memory.predicting.architecture import Architecture
 from gpudash.simulator.convolutions.workspaces import scratch
 from gpudash.simulator.device.backend import Backend, register
@@ -31,7 +31,7 @@ from gpudash.simulator.dry_run.missing_numbers import (
     show_sizes_only,
 )
 from gpudash.simulator.operations.kernels import passed_through
-from gpudash.simulator.step_work.work_log import WorkLog
+from gpudash.simulator.step_work.work_log import LoggedCopy, WorkLog
 
 ENDLESS = 2**50
 """Capacity of the card of a dry run, in bytes: whether it fits is found out afterwards."""
@@ -112,6 +112,12 @@ class RequestRecorder:
                 block = self._blocks.get(address)
             if block is not None:
                 self._certain[block] = category
+
+    def note_copy(self, copy: LoggedCopy) -> None:
+        """Note a copy between the host and this card."""
+        if not self._tracker.finished:
+            at = len(self.trace.events)
+            self.trace.copies.append(TraceCopy(at, self._tracker.step, copy.size, copy.outward))
 
     def _happened(self, action: str, address: int, size: int, stream: int) -> None:
         # what a program lets go of at its end is not recorded, or it would look as if it had been freed in
@@ -257,6 +263,7 @@ class DryRun:
         log = engine.work_log = WorkLog()
         tracker = Tracker(engine, stacks=False, log=log)
         recorders = [RequestRecorder(self.backend, tracker, index) for index in range(len(architectures))]
+        log.on_copy = lambda index, copy: recorders[index].note_copy(copy)
 
         def classify() -> None:
             for recorder in recorders:
@@ -299,6 +306,7 @@ class DryRun:
     def _copy(self, target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
         """Copies of tensors without numbers, which stand for the host's: there is nothing to be copied."""
         if not target.is_meta:
+            self.backend.engine.note_copy(source, target, non_blocking=non_blocking)
             return self.backend.engine.copy(source, target)
         if source.device.type == DEVICE:  # to the host; what it passes through on the card is left at once
             self.backend.engine.note_copy(source, target, non_blocking=non_blocking)

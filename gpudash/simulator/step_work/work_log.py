@@ -210,6 +210,7 @@ class WorkLog:
     Attributes:
         note: notes an entry of the present step: a `LoggedCall`, a `LoggedCopy`, an `Exchange`, `WAITS`, `Stepped`, or
             a phase, which holds for what follows.
+        on_copy: called with the index of the card and each copy between that and the host; ``None`` for nobody.
     """
 
     def __init__(self) -> None:
@@ -220,6 +221,7 @@ class WorkLog:
         self._divided_by = 0
         self._phase = ""
         self._known: dict[Any, LoggedCall] = {}
+        self.on_copy: Callable[[int, LoggedCopy], None] | None = None
 
     def note_call(self, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], made: Any) -> None:
         """Note a call whose sizes are not known to be those of an earlier one."""
@@ -252,7 +254,13 @@ class WorkLog:
             on_host = target
         pinned = getattr(on_host.untyped_storage(), PINNED, False)
         # torch waits for the stream behind a copy that is not asked to go on by itself (copy_kernel_cuda, Copy.cu)
-        self.note(LoggedCopy(source.numel() * source.dtype.itemsize, outward, pinned, not non_blocking, rows))
+        copy = LoggedCopy(source.numel() * source.dtype.itemsize, outward, pinned, not non_blocking, rows)
+        self.note(copy)
+        if self.on_copy is not None:
+            on_card = target
+            if outward:
+                on_card = source
+            self.on_copy(on_card.device.index or 0, copy)
 
     def note_phase(self, phase: str) -> None:
         """Say what is going on from now on."""

@@ -53,6 +53,7 @@ from gpudash.ui.explanation.view import ExplanationView
 from gpudash.ui.forms.fit_follower import FitFollower
 from gpudash.ui.forms.run_progress import WATCH
 from gpudash.ui.forms.workload_panel import WorkloadPanel, put_into_panel
+from gpudash.ui.plots.prediction.copies import CopiesView, copies_plot
 from gpudash.ui.plots.prediction.ghost import COLOURS, GhostView
 from gpudash.ui.plots.prediction.remedy import RemedyView
 from gpudash.ui.plots.stack import PlotStack
@@ -433,6 +434,7 @@ class Dashboard(PlotsPage):
         self._balance()
         self._align_overlaid()
         self.plots.set_ghost("memory", self.ghost)
+        self.plots.set_copies("transfer", self._copies())
         self.plots.set_remedy("memory", self._remedy())
         requests = self._requests()
         self.plots.set_requests("memory", requests)
@@ -678,6 +680,14 @@ class Dashboard(PlotsPage):
             return None
         return self.fit.ghost
 
+    def _copies(self) -> CopiesView | None:
+        """What is copied of the run whose ghost is shown; ``None`` where nothing is."""
+        shown = self.ghost
+        if shown is None or not _has_copies(shown):
+            return None
+        assert shown.ghost is not None
+        return CopiesView(shown.ghost, shown.faded)
+
     def _remedy(self) -> RemedyView | None:
         """What the change that is looked at would make of the ghost that is shown."""
         if self.fit is None or self.ghost is None:
@@ -724,10 +734,14 @@ class Dashboard(PlotsPage):
 
     def _with_ghost(self, plots: Sequence[PlotSpec]) -> tuple[PlotSpec, ...]:
         """The plots with the ribbons of the ghost as curves of the memory's, while one is shown."""
-        if self._prediction is None:
+        predicted = self._prediction
+        if predicted is None:
             return tuple(plots)
         shown = self.ghost
         found = []
+        if _has_copies(predicted):
+            below = copies_plot(shown is not None)
+            plots = [*plots[:1], below, *(plot for plot in plots[1:] if plot.id != below.id)]
         for plot in plots:
             if plot.id == "memory":
                 # as high when it shows readings for a while: nothing moves under the pointer that selects a range
@@ -944,6 +958,10 @@ def _span_of(run: RunView, end_s: float) -> tuple[float, float]:
 
 GHOST_STRETCH = 6
 """How many times as high as others a plot is that shows what is predicted."""
+
+
+def _has_copies(shown: GhostView) -> bool:
+    return shown.ghost is not None and len(shown.ghost.copies) > 0
 
 
 def _predicted(plot: PlotSpec, shown: GhostView) -> PlotSpec:

@@ -38,6 +38,7 @@ from gpudash.ui.plots.overlay import FAINT_ALPHA, PEN_STYLES, PlotOverlay
 from gpudash.ui.plots.painting.dissolving import RibbonsLayer
 from gpudash.ui.plots.painting.geometry import Geometry
 from gpudash.ui.plots.painting.layers import Bands, PlotFrame
+from gpudash.ui.plots.prediction.copies import CopiesLayer
 from gpudash.ui.plots.prediction.deviations import DeviationsLayer
 from gpudash.ui.plots.prediction.ghost import GhostLayer, RunningGhostLayer
 from gpudash.ui.plots.prediction.remedy import RemedyLayer
@@ -276,6 +277,7 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
         self.overlay = PlotOverlay(font, palette)
         self.ghost = GhostLayer(font, palette, self)
         self.remedy = RemedyLayer(font, palette, self)
+        self.copies = CopiesLayer(font, palette)
         self.deviations = DeviationsLayer(font, palette)
         self.running_ghost = RunningGhostLayer(palette)
         self.box = pyqtgraph.ViewBox(enableMenu=False, enableMouse=False)
@@ -284,7 +286,7 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
         self.box.setDefaultPadding(0)
         # Over the bands, where other runs are laid over them, and under the grid; pyqtgraph puts it under everything.
         self.box.setZValue(-12)
-        predicted = (self.running_ghost, self.ghost, self.remedy, self.deviations)
+        predicted = (self.running_ghost, self.ghost, self.remedy, self.copies, self.deviations)
         self._layers = (self.bands, self.ribbons, self.frame, *predicted, self.overlay)
         for item in (*self._layers, self.box):
             self.scene().addItem(item)
@@ -300,7 +302,7 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
     @property
     def layers(self) -> list[QGraphicsItem]:
         """All that is drawn, from the bottom up: curves over bands and what is predicted, below the words."""
-        below = (self.running_ghost, self.bands, self.frame, self.ghost, self.remedy)
+        below = (self.running_ghost, self.bands, self.frame, self.ghost, self.remedy, self.copies)
         return [*below, self.box, self.overlay, self.deviations]
 
     @property
@@ -315,6 +317,7 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
         self.overlay.set_palette(palette)
         self.ghost.set_palette(palette)
         self.remedy.set_palette(palette)
+        self.copies.set_palette(palette)
         self.deviations.set_palette(palette)
         self.running_ghost.set_palette(palette)
 
@@ -409,6 +412,7 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
             self.overlay.set_font(font)
             self.ghost.set_font(font)
             self.remedy.set_font(font)
+            self.copies.set_font(font)
             self.deviations.set_font(font)
 
     def resizeEvent(self, event: QResizeEvent | None) -> None:

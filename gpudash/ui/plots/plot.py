@@ -31,7 +31,8 @@ from gpudash.ui.plots.legend import Legend
 from gpudash.ui.plots.overlay import BETWEEN_ALPHA, Arrow, Mark, OverlayContent, PlotLevel, place
 from gpudash.ui.plots.painting.dissolving import Ground
 from gpudash.ui.plots.painting.geometry import Geometry
-from gpudash.ui.plots.painting.layers import Label
+from gpudash.ui.plots.painting.layers import Cover, Label
+from gpudash.ui.plots.prediction.copies import CopiesView, copies_group
 from gpudash.ui.plots.prediction.ghost import GhostView, verdict_colour
 from gpudash.ui.plots.prediction.peak_handle import PeakHandle
 from gpudash.ui.plots.prediction.peak_rows import peak_group
@@ -77,6 +78,7 @@ class TimePlot(QWidget):
         self._ghost: GhostView | None = None
         self._ghost_scale = Autoscale("bytes")
         self._remedy: RemedyView | None = None
+        self._copies: CopiesView | None = None
         self._running_ghost: RunningGhost | None = None
         self._deviations: Sequence[Deviation] = ()
         self._requests: RequestLog | None = None
@@ -167,12 +169,14 @@ class TimePlot(QWidget):
         """Range of the left axis, of decimal logarithms where `log`."""
         if self._ghost is not None:
             return self._ghost_scale.range()
+        if self._copies is not None:
+            return self._copies.y_range
         return self._scale.range()
 
     def labels(self) -> list[Label]:
         """Every word on the canvas with its place, in canvas pixels."""
         canvas = self.canvas
-        over = (*canvas.ghost.labels, *canvas.remedy.labels, *canvas.deviations.labels)
+        over = (*canvas.ghost.labels, *canvas.remedy.labels, *canvas.copies.labels, *canvas.deviations.labels)
         return [*canvas.frame.labels, *canvas.ribbons.labels, *canvas.overlay.labels, *over]
 
     def toggle_log(self) -> None:
@@ -221,6 +225,16 @@ class TimePlot(QWidget):
         self._remedy = remedy
         return changed
 
+    def set_copies(self, copies: CopiesView | None) -> bool:
+        """Show what is predicted to be copied in place of readings; ``None`` shows readings.
+
+        Returns:
+            Whether that is something else than before.
+        """
+        changed = copies != self._copies
+        self._copies = copies
+        return changed
+
     def set_running_ghost(self, running: RunningGhost | None, deviations: Sequence[Deviation] = ()) -> None:
         """Draw the ghost of a run behind its readings, and mark where they have left it; ``None`` takes it away."""
         self._running_ghost = running
@@ -247,6 +261,8 @@ class TimePlot(QWidget):
 
     def group(self, spec: PlotSpec, rows: list[Row]) -> Group:
         """What the readout says of the plot: of a ghost what each ribbon has at the peak, the highest first."""
+        if self._copies is not None:
+            return copies_group(spec, self._copies)
         if self._ghost is None:
             return spec, rows
         if self._ghost.ghost is None:
@@ -255,6 +271,15 @@ class TimePlot(QWidget):
         if self._remedy is not None:
             then = self._remedy.ghost
         return peak_group(spec, self._ghost.ghost, then, [*reversed(self.visible_curves)])
+
+    @property
+    def prediction_text(self) -> str:
+        """What is predicted in words; "" where readings are shown."""
+        if self._ghost is not None:
+            return self._ghost.description
+        if self._copies is not None:
+            return self._copies.description
+        return ""
 
     @property
     def has_forecast(self) -> bool:
@@ -322,6 +347,8 @@ class TimePlot(QWidget):
             if not self.handle.dragging:
                 self._ghost_scale.update(0.0, self._ghost.reach, now_s)
             return
+        if self._copies is not None:
+            return
         bands = [curve for curve in self.spec.curves if curve.stack]
         known = None
         if data.known:
@@ -356,14 +383,15 @@ class TimePlot(QWidget):
             # A change is drawn over a prediction only, never over readings.
             over = self._remedy
         self.canvas.remedy.show_remedy(over, geometry, self.canvas.ghost)
+        self.canvas.copies.show_copies(self._copies, geometry if self._copies is not None else None, self.hidden)
         self.canvas.running_ghost.show_running_ghost(self._running_ghost if self._ghost is None else None, geometry)
         self.canvas.deviations.show_deviations(self._deviations if self._ghost is None else (), geometry)
-        if self._ghost is not None:
+        if self._ghost is not None or self._copies is not None:
             self._draw_alone(geometry)
             return
         self.canvas.frame.arrange(geometry, self._left_ticks(), self._right_ticks(), self.time_ticks)
-        self._draw_bands(geometry)
         self.canvas.ribbons.show_ribbons(self._requests, geometry, self._ground())
+        self._draw_bands(geometry)
         self._draw_between(geometry)
         for curve in self.spec.curves:
             if not curve.stack:
@@ -383,7 +411,7 @@ class TimePlot(QWidget):
         """Take everything away that is of time but the ghost's own axis."""
         canvas = self.canvas
         ticks = self._left_ticks()
-        if self._ghost is None or self._ghost.ghost is None:
+        if self._ghost is not None and self._ghost.ghost is None:
             ticks = Ticks((), "")
         canvas.frame.arrange(geometry, ticks, None, Ticks((), ""))
         canvas.bands.show_bands(geometry, np.empty(0), [], [])
@@ -406,13 +434,27 @@ class TimePlot(QWidget):
                 colour.setAlphaF(0.14 if curve.faint else opaque)
                 colours.append(colour)
         if colours:
-            self.canvas.bands.show_bands(geometry, *self._stack, colours)
+            self.canvas.bands.show_bands(geometry, *self._stack, colours, self._cover(geometry))
+
+    @property
+    def _allocated_band(self) -> int | None:
+        """The place of the band of what is allocated among the bands; ``None`` where there is none."""
+        bands = [curve for curve in self.spec.curves if curve.stack]
+        return next((place for place, curve in enumerate(bands) if curve.key[1] == "allocated_bytes"), None)
+
+    def _cover(self, geometry: Geometry) -> Cover | None:
+        """What is hidden by the ribbons: what is allocated, and what is idle upon that; ``None`` without them."""
+        at = self._allocated_band
+        ribbons = self.canvas.ribbons
+        if at is None or ribbons.picture is None or ribbons.share < 1.0:
+            return None
+        place = ribbons.picture.place
+        return Cover((at, at + 1), geometry.time_at(place.left()), geometry.time_at(place.right()))
 
     def _ground(self) -> Ground | None:
         """Where the ribbons of single allocations lie; ``None`` where the plot has no band of what is allocated."""
         times, edges = self._stack
-        bands = [curve for curve in self.spec.curves if curve.stack]
-        at = next((place for place, curve in enumerate(bands) if curve.key[1] == "allocated_bytes"), None)
+        at = self._allocated_band
         if self._requests is None or at is None or not len(times) or edges[at] is None:
             return None
         base = next((edge for edge in reversed(edges[:at]) if edge is not None), np.zeros(len(times)))
@@ -615,7 +657,8 @@ class TimePlot(QWidget):
     def _left_ticks(self, count: int | None = None) -> Ticks:
         low, high = self.y_range
         count = count or self._tick_count
-        return value_ticks(self.spec.unit, low, high, count, log=self._scale.log, unit_name=self.spec.unit_name)
+        log = self._scale.log or self._copies is not None
+        return value_ticks(self.spec.unit, low, high, count, log=log, unit_name=self.spec.unit_name)
 
     def _right_ticks(self) -> Ticks | None:
         if not any(curve.axis == "right" for curve in self.visible_curves):

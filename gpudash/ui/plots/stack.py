@@ -35,6 +35,7 @@ from gpudash.ui.plots.export import (
 from gpudash.ui.plots.overlay import Mark
 from gpudash.ui.plots.painting.dissolving import stayed_text
 from gpudash.ui.plots.plot import TimePlot
+from gpudash.ui.plots.prediction.copies import CopiesView
 from gpudash.ui.plots.prediction.ghost import GhostView
 from gpudash.ui.plots.prediction.remedy import RemedyView
 from gpudash.ui.plots.reading import FrameData, FrameReader, SessionShape, session_shape
@@ -276,6 +277,12 @@ class PlotStack(QFrame):
         """Show in the plot ``name`` what is predicted, in place of readings; ``None`` shows readings."""
         plot = self._plots.get(name)
         if plot is not None and plot.set_ghost(ghost):
+            self._touch()
+
+    def set_copies(self, name: str, copies: CopiesView | None) -> None:
+        """Show in the plot ``name`` what is predicted to be copied, in place of readings; ``None`` shows readings."""
+        plot = self._plots.get(name)
+        if plot is not None and plot.set_copies(copies):
             self._touch()
 
     def set_remedy(self, name: str, remedy: RemedyView | None) -> None:
@@ -636,7 +643,7 @@ class PlotStack(QFrame):
             self._place_card()
         if frame.descriptions is not None:
             for plot, description in zip(plots, frame.descriptions, strict=True):
-                plot.set_description(description if plot.ghost is None else plot.ghost.description)
+                plot.set_description(plot.prediction_text or description)
             self.readout.describe()
 
     def _stayed(self) -> str:

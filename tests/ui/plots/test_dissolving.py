@@ -89,6 +89,23 @@ def test_each_allocation_is_painted_where_its_bytes_and_its_life_are(stack: Plot
     assert len(SHADES) == 3
 
 
+def test_beside_what_requests_are_known_of_the_bands_are_as_they_were(stack: PlotStack) -> None:
+    log = RequestLog()
+    for number in range(20):
+        log.take([Request(5.04 + number / 1000, ("held", number), MIB, HELD)])
+    canvas = stack.plots[0].canvas
+    _shown(stack, None, 5.0, 5.1)
+    before = canvas.grab().toImage()
+    _shown(stack, log, 5.0, 5.1)
+    after = canvas.grab().toImage()
+    picture = canvas.ribbons.picture
+    assert picture is not None
+    row = round(_point(stack, 5.0, CONTEXT + 300 * MIB).y())
+    left, right = round(picture.place.left()), round(picture.place.right())
+    differing = [x for x in range(before.width()) if before.pixel(x, row) != after.pixel(x, row)]
+    assert differing and left - 1 <= min(differing) and max(differing) <= right + 1
+
+
 def test_the_pointer_says_size_life_and_stack(stack: PlotStack) -> None:
     _shown(stack, _log(), 5.0, 5.1)
     ribbons = stack.plots[0].canvas.ribbons

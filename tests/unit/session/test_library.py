@@ -243,7 +243,7 @@ def test_what_has_been_read_is_not_read_again(folder: Path, monkeypatch: pytest.
     first = LibraryWatcher()
     until(lambda: not first.library.reading)
     assert first.close()
-    assert {path.name for path in load_cache()} == {"0.gpudash", "1.gpudash", "2.gpudash"}
+    assert {Path(path).name for path in load_cache()} == {"0.gpudash", "1.gpudash", "2.gpudash"}
     monkeypatch.setattr(library_module, "read_facts", lambda *_args: pytest.fail("read again"))
     second = LibraryWatcher()
     until(lambda: not second.library.reading)

@@ -60,6 +60,17 @@ def copying(device: Any) -> Callable[[], object]:
     return step
 
 
+def copying_into(device: Any) -> Callable[[], object]:
+    """A batch of the host that goes into memory which is there already."""
+    held = torch.empty(BATCH, INPUTS, device=device)
+
+    def step() -> None:
+        held.copy_(torch.ones(BATCH, INPUTS))
+        held.sum()
+
+    return step
+
+
 def whole_training(device: Any) -> Callable[[], object]:
     """Ten steps, and an evaluation behind every fifth."""
 
@@ -112,7 +123,8 @@ def main() -> None:
         found = follow(build, dry, steps=3, architecture=card).trace.work
         return None if found is None else found.to_dict()
 
-    built = {made.__name__: work(made) for made in (linear, autocast, copying, whole_training, convolution, fused)}
+    kinds = (linear, autocast, copying, copying_into, whole_training, convolution, fused)
+    built = {made.__name__: work(made) for made in kinds}
     spec = TrainingSpec(model="cnn", batch=4, accumulation=2)
     on_cards = [trace_of(spec, dry, architecture=card).work for card in (A100, T4, H100)]
     ranks = trace_of(TrainingSpec(model="mlp", batch=4, devices="sim:0,sim:1"), dry).work

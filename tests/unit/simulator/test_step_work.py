@@ -75,6 +75,11 @@ def test_copies_have_their_bytes_and_the_host_waits_for_those_that_block_and_for
     assert (found.items, found.unit) == (BATCH, "samples")
 
 
+def test_a_copy_into_memory_that_is_there_already_counts_as_any_other(told: dict[str, Any]) -> None:
+    found = work(told, "copying_into")
+    assert (found.copied_in_bytes, found.copied_out_bytes, found.copies) == (FLOAT * GIVEN, 0, 1)
+
+
 def test_a_whole_training_has_the_steps_of_its_optimizer_and_the_evaluation_is_in_none_of_them(
     told: dict[str, Any],
 ) -> None:

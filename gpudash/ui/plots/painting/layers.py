@@ -6,7 +6,7 @@ jagged corners takes 25 ms, of strokes one beside the other 1 ms.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,6 +64,20 @@ class PaintedLayer(Layer):
         self.update()
 
 
+@dataclass(frozen=True, slots=True)
+class Cover:
+    """What hides bands.
+
+    Attributes:
+        places: of the bands that it hides, from the lowest, which is 0.
+        begin_s, end_s: session times between which it does.
+    """
+
+    places: Collection[int]
+    begin_s: float
+    end_s: float
+
+
 class Bands(Layer):
     """Areas between cumulative edges, and between two curves, filled without outline."""
 
@@ -74,17 +88,26 @@ class Bands(Layer):
         self._clip = QRectF()
 
     def show_bands(
-        self, geometry: Geometry, times: Floats, edges: Sequence[Floats | None], brushes: list[QColor]
+        self,
+        geometry: Geometry,
+        times: Floats,
+        edges: Sequence[Floats | None],
+        brushes: list[QColor],
+        cover: Cover | None = None,
     ) -> None:
-        """Draw bands whose upper edges are ``edges``, the first from 0 up; ``None`` is no band."""
+        """Draw bands whose upper edges are ``edges``, the first from 0 up; ``None`` is no band. What of them is under
+        the ``cover`` is left out."""
         self._clip = geometry.area
         self._stacked = []
         # Cumulative: each band begins where the one below it ended, also where its own source was silent.
         lower = np.zeros(len(times))
-        for edge, colour in zip(edges, brushes, strict=True):
+        for place, (edge, colour) in enumerate(zip(edges, brushes, strict=True)):
             if edge is None:
                 continue
-            for run in _finite_runs(edge):
+            runs = _finite_runs(edge)
+            if cover is not None and place in cover.places:
+                runs = [part for run in runs for part in _beside(cover, run, times[run])]
+            for run in runs:
                 if np.any(edge[run] > lower[run]):
                     x, top = _pixels(geometry, times[run], edge[run])
                     self._stacked.append(Area((x, top), (x, _pixels(geometry, times[run], lower[run])[1]), colour))
@@ -125,6 +148,16 @@ def _pixels(geometry: Geometry, times: Floats, values: Floats) -> tuple[Floats, 
     x = area.left() + (times - geometry.origin_s - geometry.x_low) * area.width() / (geometry.x_high - geometry.x_low)
     y = area.bottom() - (values - geometry.y_low) * area.height() / (geometry.y_high - geometry.y_low)
     return x, np.clip(y, area.top() - 4, area.bottom() + 4)
+
+
+def _beside(cover: Cover, run: slice, times: Floats) -> list[slice]:
+    """The parts of a run of readings that are seen, each with the first reading that is not."""
+    before = int(np.searchsorted(times, cover.begin_s, "right")) + 1
+    after = int(np.searchsorted(times, cover.end_s)) - 1
+    if before > after:
+        return [run]
+    parts = [slice(run.start, run.start + before), slice(run.start + after, run.stop)]
+    return [part for part in parts if part.stop - part.start > 1]
 
 
 def _finite_runs(values: Floats) -> list[slice]:

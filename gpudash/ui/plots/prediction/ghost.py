@@ -180,7 +180,7 @@ class GhostLayer(Layer):
             if view.ghost is not None and view.ghost.requests:
                 self.drawn = [
                     (panel, place, panel.columns(max(1, round(place.width()))))
-                    for panel, place in _placed(view.ghost, geometry.area)
+                    for panel, place in placed(view.ghost, geometry.area)
                 ]
             self._captions = _Captions(view, geometry, self.drawn, self._font, self._bold)
             self.labels = self._captions.labels
@@ -490,8 +490,8 @@ COLOURS = {"in use already": "other", "idle in the allocator": "idle"}
 """Ribbons whose colour has another name, as of `Palette.curves`."""
 
 
-def _placed(ghost: Ghost, area: QRectF) -> list[tuple[GhostPanel, QRectF]]:
-    """Where one step and the whole run are drawn."""
+def placed(ghost: Ghost, area: QRectF) -> list[tuple[GhostPanel, QRectF]]:
+    """Where one step and the whole run are drawn, in the memory plot and in those below it."""
     one = ghost.one_step
     # A run that is one step has nothing beside it.
     alone = one is ghost.whole or (one.first, one.behind) == (0, ghost.requests)
