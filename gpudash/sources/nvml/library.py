@@ -4,6 +4,7 @@ thread of its own. Beside `calls`, what talks to pynvml."""
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -86,6 +87,23 @@ def wait_for(calls: Iterable[PendingCall[T]], timeout_s: float) -> None:
         call.wait(deadline - time.monotonic())
 
 
+WSL_LIBRARY = "usr/lib/wsl/lib/libnvidia-ml.so.1"
+"""Where Windows's driver puts NVML into every WSL 2."""
+
+
+def _load_library_of_wsl(root: Path) -> None:
+    """Load NVML from WSL's folder, wherever the linker looks for libraries.
+
+    WSL names the folder to the linker in /etc/ld.so.conf.d/ld.wsl.conf, which a chroot does not have, nor a system with
+    ``ldconfig=false`` in its wsl.conf (MicrosoftDocs/WSL#1301). The linker gives a library that is loaded already to
+    whoever asks for its name, as pynvml does next; where this one cannot be loaded, pynvml looks elsewhere.
+    """
+    library = root / WSL_LIBRARY
+    if library.exists():
+        with contextlib.suppress(OSError):
+            ctypes.CDLL(str(library))
+
+
 class Nvml:
     """One session with the NVML library, shared by the lanes of all GPUs.
 
@@ -93,7 +111,7 @@ class Nvml:
     to the driver again. `open` and `close` are for one thread alone, while no other is inside a call.
 
     Args:
-        root: where ``sys`` and ``proc`` are found.
+        root: where ``sys``, ``proc`` and WSL's libraries are found.
     """
 
     def __init__(self, root: Path = Path("/")) -> None:
@@ -131,6 +149,7 @@ class Nvml:
         if not hasattr(pynvml, "nvmlMemory_v2"):
             self._fault = _WRONG_MODULE
             raise NvmlUnavailableError(_WRONG_MODULE)
+        _load_library_of_wsl(self._root)
         try:
             pynvml.nvmlInit()
         except NVML_ERRORS as error:

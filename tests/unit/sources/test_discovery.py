@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,6 +11,7 @@ import pytest
 from gpudash.sources.discovery import survey
 from gpudash.telemetry.records import State
 from tests.nvml_stub.build import GIB, MISMATCH, NO_PERMISSION, NOT_SUPPORTED, Playing, Scenario, StubGpu
+from tests.programs import python
 from tests.unit.sources.collecting import PATIENCE_S
 
 pytestmark = pytest.mark.process
@@ -32,6 +36,21 @@ def test_a_survey_has_every_gpu_with_its_readings_and_versions(play: Play) -> No
     assert found.gpus[0].processes[0]["memory_bytes"] == GIB
     assert found.gpus[0].gpu.cuda_capability == (9, 0)
     assert found.gpus[0].gpu.multiprocessors == 132
+
+
+def test_the_library_of_wsl_is_found_where_the_linker_does_not_look(stub_library: Path, tmp_path: Path) -> None:
+    library = tmp_path / "usr/lib/wsl/lib/libnvidia-ml.so.1"
+    library.parent.mkdir(parents=True)
+    shutil.copy(stub_library, library)
+    Scenario([StubGpu(0, name="NVIDIA GeForce RTX 4070 Laptop GPU")]).write(tmp_path / "scenario")
+    code = (
+        "import sys; from pathlib import Path; from gpudash.sources.nvml.library import Nvml\n"
+        "nvml = Nvml(Path(sys.argv[1])); nvml.open(); print(nvml.gpus(20)[0].product)"
+    )
+    outside = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
+    env = {**outside, "NVML_STUB_SCENARIO": str(tmp_path / "scenario"), "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = python("-c", code, str(tmp_path), env=env)
+    assert (done.stdout.strip(), done.stderr) == ("NVIDIA GeForce RTX 4070 Laptop GPU", "")
 
 
 def test_the_host_is_there_whatever_the_driver_does(play: Play) -> None:
