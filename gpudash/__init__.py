@@ -10,6 +10,7 @@
     gpudash.watch_this_process()                         # lets the window come in
     gpudash.read_recording(path)                         # a recording as an Arrow table
     gpudash.log_to(writer)                               # this process's memory into TensorBoard, W&B, MLflow
+    gpudash.live_figure(globals())                       # a figure that moves, where a notebook has no magics
 
 In a notebook, ``%load_ext gpudash``. Nothing is imported before it is used: neither torch nor numpy nor Qt.
 """
@@ -28,6 +29,7 @@ _MODULES = {
     "explain": "memory",
     "log_to": "tracking",
     "measure": "memory",
+    "live_figure": "notebook",
     "load_ipython_extension": "notebook",
     "unload_ipython_extension": "notebook",
     "read_recording": "recordings",
@@ -41,6 +43,7 @@ __all__ = [
     "estimate",
     "explain",
     "fits",
+    "live_figure",
     "log_to",
     "measure",
     "read_recording",

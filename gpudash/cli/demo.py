@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpudash.session.demo.scenes import SceneQuestion
     from gpudash.session.demo.show import Show
 
-TICK_S = 0.05
+TICK_S = 0.1
 """How often it is looked whether a scene can go on."""
 
 Ask = Callable[["SceneQuestion", Interruption, Callable[[], None]], float | None]
@@ -95,7 +95,9 @@ def print_scenes(session: Session, show: Show, *, first: int = 1, ask: Ask | Non
         session.start()
         try:
             with suppress(KeyboardInterrupt):
-                _wait_until_ready(session, interruption)
+                show.warm_up()
+                if show.runs_workloads:
+                    _wait_until_ready(session, interruption)
                 show.start()
                 while not show.ended and not interruption.requested:
                     _print_scene(show, interruption, first + show.position, ask)

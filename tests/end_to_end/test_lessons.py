@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from gpudash.system.files import resource
 from tests.end_to_end.conftest import Command
 
 pytestmark = pytest.mark.long
 
 
 def test_where_nobody_can_type_a_lesson_answers_by_itself(gpudash: Command) -> None:
+    assert "`gpudash lesson devices < /dev/null`" in resource("guide", "lessons.md").read_text(encoding="utf-8")
     outcome = gpudash("lesson", "devices")
     assert outcome.code == 0, outcome.stderr
     assert "There is no display, so the lesson is told in the terminal." in outcome.stderr

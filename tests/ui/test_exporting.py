@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from PySide6.QtGui import QDesktopServices
@@ -12,6 +14,7 @@ from PySide6.QtWidgets import QFileDialog, QMessageBox, QProgressDialog, QPushBu
 from pytestqt.qtbot import QtBot
 
 from gpudash.session import Replay
+from gpudash.telemetry.export.trackers import TrackerFormat
 from gpudash.telemetry.export.writing import OnProgress
 from gpudash.ui.features import export
 from gpudash.ui.features.export import NO_RECORDING, WORDING, Exporting, ExportJob, Kind
@@ -68,6 +71,23 @@ def test_every_kind_of_file_is_written_and_told_with_its_path(
         assert out.read_bytes().startswith(beginning)
         assert window.workspace.notice.text == f"Wrote {out}."
     assert not [thread for thread in threading.enumerate() if thread.name == "gpudash-export"]
+
+
+def test_folders_for_trackers_are_those_of_the_command_and_one_that_holds_something_is_left_alone(
+    window: MainWindow, choose: Choose, tmp_path: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert set(get_args(TrackerFormat)) <= set(WORDING)
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    said = {}
+    for kind, name in (("tensorboard", "logs"), ("mlflow", "mlruns"), ("wandb", "kept")):
+        choose(tmp_path / name)
+        window.menus.actions[f"file.export.{kind}"].trigger()
+        wait(window, qtbot)
+        said[name] = window.workspace.notice.text
+    logs = tmp_path / "logs"
+    assert said["logs"] == f"Wrote {logs}. tensorboard --logdir {logs} shows it." and (logs / "machine").is_dir()
+    assert said["mlruns"].endswith('run: pip install "gpudash[trackers]".') and not (tmp_path / "mlruns").exists()
+    assert said["kept"] == f"{tmp_path / 'kept'} exists already; name a folder that is new or empty."
 
 
 def test_the_recording_in_front_is_meant_and_not_that_of_the_session(

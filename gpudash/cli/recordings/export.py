@@ -18,7 +18,7 @@ SMALLEST, LARGEST = 320, 8000
 MOST_DIGITS = 9
 """Digits of a number of pixels; Python itself reads no number of thousands of them."""
 
-Format = Literal["csv", "parquet", "json", "png", "svg", "trace", "perfetto", "html", "tensorboard", "wandb"]
+Format = Literal["csv", "parquet", "json", "png", "svg", "trace", "perfetto", "html", "tensorboard", "wandb", "mlflow"]
 
 
 def export(
@@ -34,7 +34,7 @@ def export(
 ) -> int:
     """Write a recording in another format: data (csv, parquet, json), a trace of stages and steps for
     ui.perfetto.dev (trace, also called perfetto), the plots as a picture (png, svg), a report in one page that opens
-    offline (html), or a folder for a tracker of experiments (tensorboard, wandb).
+    offline (html), or a folder for a tracker of experiments (tensorboard, wandb, mlflow).
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def export(
             _draw(file, out, pixels, theme, force)
         elif to == "html":
             _report(file, out, force)
-        elif to == "tensorboard" or to == "wandb":
+        elif to == "tensorboard" or to == "wandb" or to == "mlflow":
             after = _for_tracker(file, to, out)
         elif profile is not None:
             _merged(file, profile, out, force)
@@ -105,7 +105,7 @@ def _merged(file: Path, profile: Path, out: Path, force: bool) -> None:
             print_notice(text)  # damage shows only in reading
 
 
-def _for_tracker(file: Path, to: Literal["tensorboard", "wandb"], out: Path) -> str:
+def _for_tracker(file: Path, to: Literal["tensorboard", "wandb", "mlflow"], out: Path) -> str:
     from gpudash.telemetry.export.trackers import export_to_tracker
     from gpudash.telemetry.recording.reading import open_recording
 

@@ -10,7 +10,7 @@ import atexit
 import importlib.util
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
@@ -20,14 +20,19 @@ from gpudash.session.api.variables import HeldMemory, held_by
 from gpudash.simulator.predict import PredictionError
 
 if TYPE_CHECKING:
-    from gpudash.session.api.live_figure import LiveFigure
+    from gpudash.session.api.live_figure import LiveFigure, LiveWidget
     from gpudash.session.api.live_memory import LiveMemory
 
 STEPS = 3
 
 TIME_LIMIT_S = 60.0
 
+NEWER = "Stopped: a newer figure goes on."
+
 GET_FIGURE = "A figure that moves needs anywidget: pip install 'gpudash[notebook]', and restart the kernel."
+
+_in_cells: list[LiveFigure] = []
+"""The figure that `live_figure` has made, while it moves."""
 
 T = TypeVar("T")
 
@@ -84,6 +89,40 @@ def unload_ipython_extension(shell: Shell) -> None:
 
 
 _loaded: dict[int, _Extension] = {}
+
+
+def live_figure(names: Mapping[str, Any] | None = None) -> LiveWidget:
+    """The figure of ``%gpudash``, for notebooks without magics; the newest one moves.
+
+    Args:
+        names: of the notebook, ``globals()``: the figure tells what they hold.
+
+    Returns:
+        a widget of anywidget; in marimo for ``mo.ui.anywidget``.
+
+    Raises:
+        RuntimeError: one sentence, when anywidget is missing.
+    """
+    if importlib.util.find_spec("anywidget") is None:
+        raise RuntimeError(GET_FIGURE)
+    from gpudash.session.api.live_figure import LiveFigure
+    from gpudash.session.api.live_memory import LiveMemory
+
+    while _in_cells:
+        _in_cells.pop().stop(NEWER)
+    figure = LiveFigure(lambda: _held_if_known(dict(names or {})), LiveMemory(), no_gpu=NO_GPU)
+    _in_cells.append(figure)
+    atexit.register(figure.close)
+    return figure.widget
+
+
+def _held_if_known(names: Mapping[str, Any]) -> HeldMemory | None:
+    if "torch" not in sys.modules:  # nothing of the notebook's is a tensor
+        return None
+    try:
+        return held_by(names)
+    except NothingKnownError:
+        return None
 
 
 class _Extension:
@@ -174,10 +213,10 @@ class _Extension:
         from gpudash.session.api.live_figure import LiveFigure
         from gpudash.session.api.live_memory import LiveMemory
 
-        self._stop("Stopped: a newer figure goes on.")
+        self._stop(NEWER)
         if self._memory is None:
             self._memory = LiveMemory()
-        self._figure = LiveFigure(self._held_if_known, self._memory, no_gpu=NO_GPU)
+        self._figure = LiveFigure(lambda: _held_if_known(self._own_names()), self._memory, no_gpu=NO_GPU)
         self._figure.cell_began(self._cell_number())
         self._figure_cell = self._cell
         return self._figure
@@ -190,14 +229,6 @@ class _Extension:
 
     def _held(self) -> HeldMemory:
         return held_by(self._own_names())
-
-    def _held_if_known(self) -> HeldMemory | None:
-        if "torch" not in sys.modules:  # nothing of the notebook's is a tensor
-            return None
-        try:
-            return self._held()
-        except NothingKnownError:
-            return None
 
     def _cell_number(self) -> int:
         """Of the cell that runs, as it is seen: IPython has counted on already."""

@@ -11,6 +11,7 @@ from types import FrameType, FunctionType, ModuleType, TracebackType
 from typing import Any
 
 from gpudash.session.api.memory import require_gpu
+from gpudash.system.foreign_text import visible
 from gpudash.units import format_bytes, format_count
 
 MOST_OBJECTS = 200_000
@@ -180,5 +181,11 @@ def _allocated() -> int:
 
 
 def holder_cells(holder: MemoryHolder) -> tuple[str, str, str, str]:
+    """A holder as a row of a table; a class may be called anything, so that nothing in its name is hidden."""
     many = "" if holder.tensors == 1 else f", {format_count(holder.tensors)} tensors"
-    return holder.name, format_bytes(holder.bytes), f"{holder.what}{many}", holder.freed_by
+    return (
+        visible(holder.name, keep=""),
+        format_bytes(holder.bytes),
+        visible(f"{holder.what}{many}", keep=""),
+        holder.freed_by,
+    )

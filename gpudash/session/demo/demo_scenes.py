@@ -16,9 +16,12 @@ from gpudash.units import MIB
 LIMIT = 256 * MIB
 """What a card of the lines has: few blocks fill it."""
 
-_SMALL = TrainingSpec.model_validate({"width": 64, "depth": 2, "sequence": 32, "steps": 120, "epochs": 2})
+SMALL_STEPS = 60
+"""Steps of the training that runs on both devices: enough to see the loss fall."""
 
-_PRECISE = {"width": 128, "depth": 2, "sequence": 64, "batch": 16, "steps": 30, "epochs": 1}
+_SMALL = TrainingSpec.model_validate({"width": 64, "depth": 2, "sequence": 32, "steps": SMALL_STEPS, "epochs": 2})
+
+_PRECISE = {"width": 128, "depth": 2, "sequence": 64, "batch": 16, "steps": 20, "epochs": 1}
 
 MY_LINES = "a = torch.randn(4096, 4096)\nb = a @ a\nc = (a + b).relu()"
 """What the editor has at first."""
@@ -120,7 +123,7 @@ SCENES = (
                 ("cuda",),
             ),
             SceneQuestion(
-                "Same seed, same data, another device. After 120 steps the loss is …",
+                f"Same seed, same data, another device. After {SMALL_STEPS} steps the loss is …",
                 ("lower on the CPU", "the same within 1 %", "lower on the GPU"),
                 ("sim",),
             ),

@@ -33,7 +33,7 @@ MINE = "My three lines"
 MINE_QUESTION = "What is the peak of these lines?"
 """Asked anew of every change that the learner makes."""
 
-MEASURED_S = 2.0
+MEASURED_S = 1.0
 """How long the CPU is measured at most, for a comparison."""
 
 Answer = Callable[[Sequence[Result]], float | None]

@@ -225,6 +225,16 @@ class Show:
         act = self.scene.editable_lines
         return 0 if act is None else act.limit
 
+    @property
+    def runs_workloads(self) -> bool:
+        """Whether a scene runs a workload, for which torch has to be there in the session."""
+        return any(isinstance(act, RunAct) for scene in self.scenes for act in scene.acts)
+
+    def warm_up(self) -> None:
+        """Let the process that runs lines import torch while something else is done; a fault is told by its scene."""
+        if any(isinstance(act, LinesAct) for scene in self.scenes for act in scene.acts):
+            self._lines.warm_up()
+
     def start(self, position: int = 0) -> None:
         """Begin with a scene."""
         self._begin(position)
@@ -362,12 +372,13 @@ class Show:
 
     def _draw(self) -> None:
         """The pictures of what is known by now."""
-        played = PlayedScene(tuple(self._results), self._running(), self._device("best") or "cpu", self._waiting)
-        progress = _progress(played.running)
-        made_of = (self.position, len(self._results), self._waiting, progress, played.device, self.guess)
+        run = self._run_on()
+        device = self._device("best") or "cpu"
+        made_of = (self.position, len(self._results), self._waiting, self._progress(run), device, self.guess)
         if made_of == self._made_of:
             return
         self._made_of = made_of
+        played = PlayedScene(tuple(self._results), self._summary_of(run), device, self._waiting)
         self._pictures = [*self.scene.pictures(self.scene, played), *self._closing(played)]
         if self.guess is not None and self.question is not None and self.question.unit == "MiB":
             self._pictures = [_with_guess(picture, self.guess * MIB) for picture in self._pictures]
@@ -489,12 +500,25 @@ class Show:
         self.failures.append(f"{self.scene.title}: {sentence}")
         self._end_act(sentence)
 
-    def _running(self) -> Mapping[str, Any] | None:
+    def _run_on(self) -> RunView | None:
+        """The run of the act that is on."""
         if not (self._began and self._pending and isinstance(self.scene.acts[len(self._results)], RunAct)):
             return None
         with self._session.store.lock:
-            run = run_of(self._session.store.runs, self._run_id)
-            return None if run is None else _summary(run)
+            return run_of(self._session.store.runs, self._run_id)
+
+    def _progress(self, run: RunView | None) -> object:
+        # Asked at every tick, so that the summary, with its medians, is made only of what is drawn.
+        if run is None:
+            return None
+        with self._session.store.lock:
+            return run.status, run.step
+
+    def _summary_of(self, run: RunView | None) -> Mapping[str, Any] | None:
+        if run is None:
+            return None
+        with self._session.store.lock:
+            return _summary(run)
 
     @property
     def _own_is_on(self) -> bool:
@@ -547,12 +571,6 @@ def _summary(run: RunView) -> dict[str, Any]:
     if "loss" in run.metrics:
         losses = list(run.metrics["loss"].digest()["values"])
     return {**run.summary(), "losses": losses}
-
-
-def _progress(run: Mapping[str, Any] | None) -> object:
-    if run is None:
-        return None
-    return run["status"], run["steps"]
 
 
 def _with_guess(picture: StagePicture, guess: float) -> StagePicture:

@@ -1,35 +1,59 @@
-"""A recording for trackers of experiments: event files of TensorBoard, or runs of Weights & Biases kept offline.
+"""A recording for trackers of experiments: event files of TensorBoard, runs of Weights & Biases kept offline, or a
+folder of MLflow's.
 
-Both libraries are an extra, imported as they are used.
+The libraries are an extra, imported as they are used.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
 from gpudash.telemetry.export.points import ScalarPoint, run_facts, scalar_points
+from gpudash.telemetry.export.tables import Passing
+from gpudash.telemetry.export.writing import CountedRows, OnProgress
 from gpudash.telemetry.recording.reading import Recording
 from gpudash.telemetry.recording.recorder import RecordingError
+from gpudash.telemetry.records import OF_LOSS
 
-TrackerFormat = Literal["tensorboard", "wandb"]
+TrackerFormat = Literal["tensorboard", "wandb", "mlflow"]
 
 PROJECT = "gpudash"
 
 _MISSING = '{name} needs {package}, which is not installed; run: pip install "gpudash[trackers]"'
 
 
-def export_to_tracker(recording: Recording, to: TrackerFormat, out: Path) -> str:
+MLFLOW_SETTINGS = {"MLFLOW_ALLOW_FILE_STORE": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
+"""What MLflow reads from its environment: newer ones refuse a folder unless they are told, and report their use."""
+
+MOST_METRICS = 1000
+"""That MLflow takes at a time (mlflow.utils.validation)."""
+
+LONGEST_PARAMETER = 500
+"""Characters of a parameter's value that every version of MLflow takes."""
+
+_NO_METRIC = re.compile(r"[^\w/.: -]")
+
+
+def export_to_tracker(recording: Recording, to: TrackerFormat, out: Path, on_progress: OnProgress | None = None) -> str:
     """Write the folder ``out``, whole or not at all.
 
     tensorboard: a folder with an event file for each run, and one for the machine. wandb: the folder that
-    ``wandb sync`` takes, of the same runs. `gpudash.telemetry.export.points` says what is in them.
+    ``wandb sync`` takes, of the same runs. mlflow: a folder for its tracking, with an experiment of the same runs.
+    `gpudash.telemetry.export.points` says what is in them.
+
+    Args:
+        recording: what is written.
+        to: the tracker.
+        out: a folder that is new or empty.
+        on_progress: as of `gpudash.telemetry.export.writing.export`.
 
     Returns:
         The command that shows or sends what was written, as a sentence.
@@ -37,11 +61,16 @@ def export_to_tracker(recording: Recording, to: TrackerFormat, out: Path) -> str
     Raises:
         RecordingError: when ``out`` holds something or cannot be written, or a package is missing.
     """
+    passing = CountedRows(on_progress).rows
     with _new_folder(out) as part:
         if to == "tensorboard":
-            _write_event_files(recording, part)
+            _write_event_files(recording, part, passing)
             return f"tensorboard --logdir {out} shows it."
-        _write_offline_runs(recording, part)
+        if to == "mlflow":
+            with _environment(MLFLOW_SETTINGS):
+                _write_mlflow_runs(recording, part, out, passing)
+            return f"MLFLOW_ALLOW_FILE_STORE=true mlflow ui --backend-store-uri {out} shows it."
+        _write_offline_runs(recording, part, passing)
         return f"wandb sync {out}/wandb/offline-run-* sends it; nothing has been sent yet."
 
 
@@ -72,7 +101,7 @@ def _umask() -> int:
     return known
 
 
-def _write_event_files(recording: Recording, folder: Path) -> None:
+def _write_event_files(recording: Recording, folder: Path, passing: Passing) -> None:
     try:
         from tensorboardX.event_file_writer import EventsWriter
         from tensorboardX.proto.event_pb2 import Event
@@ -81,7 +110,7 @@ def _write_event_files(recording: Recording, folder: Path) -> None:
         raise RecordingError(_MISSING.format(name="TensorBoard's event file", package="tensorboardX")) from None
     writers: dict[str, Any] = {}
     try:
-        for point in scalar_points(recording, iter):
+        for point in scalar_points(recording, passing):
             writer = writers.get(point.run)
             if writer is None:
                 (folder / point.run).mkdir()
@@ -93,7 +122,7 @@ def _write_event_files(recording: Recording, folder: Path) -> None:
             writer.close()
 
 
-def _write_offline_runs(recording: Recording, folder: Path) -> None:
+def _write_offline_runs(recording: Recording, folder: Path, passing: Passing) -> None:
     try:
         import wandb
     except ImportError:
@@ -104,7 +133,7 @@ def _write_offline_runs(recording: Recording, folder: Path) -> None:
         silent=True, console="off", disable_git=True, disable_code=True, x_disable_stats=True, x_save_requirements=False
     )
     try:
-        for (name, step), points in groupby(scalar_points(recording, iter), _row):
+        for (name, step), points in groupby(scalar_points(recording, passing), _row):
             if name not in runs:
                 runs[name] = wandb.init(
                     project=PROJECT,
@@ -126,3 +155,87 @@ def _write_offline_runs(recording: Recording, folder: Path) -> None:
 
 def _row(point: ScalarPoint) -> tuple[str, int]:
     return point.run, point.step
+
+
+def _write_mlflow_runs(recording: Recording, folder: Path, out: Path, passing: Passing) -> None:
+    try:
+        from mlflow import MlflowClient
+        from mlflow.exceptions import MlflowException
+    except ImportError:
+        raise RecordingError(_MISSING.format(name="A folder of MLflow's", package="mlflow-skinny")) from None
+    client = MlflowClient(tracking_uri=folder.as_uri())
+    try:
+        _fill_mlflow_folder(client, recording, out, passing)
+    except MlflowException as error:
+        raise RecordingError(f"MLflow refused it ({str(error).splitlines()[0]})") from None
+    # the experiment that MLflow adds to every folder, which names this one
+    shutil.rmtree(folder / "0", ignore_errors=True)
+
+
+def _fill_mlflow_folder(client: Any, recording: Recording, out: Path, passing: Passing) -> None:
+    # A run names the folder of its files, which would be the one that is renamed in the end.
+    artifacts = (out.absolute() / "artifacts").as_uri()
+    experiment = client.create_experiment(recording.path.stem or PROJECT, artifact_location=artifacts)
+    facts = run_facts(recording)
+    runs: dict[str, _MlflowRun] = {}
+    for point in scalar_points(recording, passing):
+        if point.run not in runs:
+            runs[point.run] = _MlflowRun(client, experiment, point, facts.get(point.run, {}))
+        runs[point.run].add(point)
+    for run in runs.values():
+        run.close()
+
+
+class _MlflowRun:
+    """A run in a folder of MLflow's, written in batches."""
+
+    def __init__(self, client: Any, experiment: str, first: ScalarPoint, facts: Mapping[str, Any]) -> None:
+        from mlflow.entities import Metric, Param
+
+        self._client = client
+        self._metric = Metric
+        self._waiting: list[Any] = []
+        self._last_ms = round(first.wall_s * 1e3)
+        created = client.create_run(experiment, start_time=self._last_ms, run_name=first.run)
+        self._id = created.info.run_id
+        parameters = [Param(mlflow_name(name), str(value)[:LONGEST_PARAMETER]) for name, value in facts.items()]
+        client.log_batch(self._id, params=parameters[:100])
+
+    def add(self, point: ScalarPoint) -> None:
+        self._last_ms = round(point.wall_s * 1e3)
+        self._waiting.append(self._metric(mlflow_name(point.tag), point.value, self._last_ms, point.step))
+        if len(self._waiting) == MOST_METRICS:
+            self._write()
+
+    def close(self) -> None:
+        self._write()
+        self._client.set_terminated(self._id, "FINISHED", end_time=self._last_ms)
+
+    def _write(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        self._client.log_batch(self._id, metrics=waiting)
+
+
+def mlflow_name(name: str) -> str:
+    """A name that MLflow takes: a relative path, of whose folders none is called as a metric.
+
+    The loss of one network, ``loss/gan``, is ``losses/gan``: a file ``loss`` has no room for a folder of its name.
+    """
+    if name.startswith(OF_LOSS):
+        name = f"losses/{name.removeprefix(OF_LOSS).replace('/', '.')}"
+    return "/".join(_NO_METRIC.sub("_", part).strip(". ") or "_" for part in name.split("/"))
+
+
+@contextmanager
+def _environment(settings: Mapping[str, str]) -> Iterator[None]:
+    """Variables of the environment that are as before when the block ends."""
+    known = {name: os.environ.get(name) for name in settings}
+    os.environ.update(settings)
+    try:
+        yield
+    finally:
+        for name, value in known.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -50,7 +50,7 @@ def export(
     """
     if to not in get_args(DataFormat):
         raise ValueError(f"{to} is no format of data")
-    counted = _Counted(on_progress)
+    counted = CountedRows(on_progress)
     with atomically(out, recording.path, force) as part:
         if to == "parquet":
             write_parquet(recording, part, counted.rows)
@@ -94,7 +94,7 @@ def _check(out: Path, source: Path | None, force: bool) -> None:
         raise RecordingError(f"{out} cannot be written (the folder {out.parent} does not exist); choose another place")
 
 
-class _Counted:
+class CountedRows:
     """Passes rows on and tells now and then how many there were."""
 
     def __init__(self, on_progress: OnProgress | None) -> None:
@@ -102,6 +102,7 @@ class _Counted:
         self._count = 0
 
     def rows(self, items: Iterable[T]) -> Iterator[T]:
+        """``items``, counted as they are taken."""
         for item in items:
             self._count += 1
             if self._count % PROGRESS_ROWS == 0:
@@ -109,6 +110,7 @@ class _Counted:
             yield item
 
     def report(self) -> None:
+        """Tell how many there have been."""
         if self._on_progress is not None:
             self._on_progress(self._count)
 

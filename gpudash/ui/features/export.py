@@ -24,6 +24,7 @@ from gpudash.ui.window.workspace import Workspace
 from gpudash.units import format_count
 
 if TYPE_CHECKING:
+    from gpudash.telemetry.export.trackers import TrackerFormat
     from gpudash.telemetry.export.writing import DataFormat, OnProgress
     from gpudash.ui.dashboard.plots_page import PlotsPage
 
@@ -31,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 MENU = "File/Export"
 
-Kind = Literal["csv", "parquet", "json", "trace", "html"]
+Kind = Literal["csv", "parquet", "json", "trace", "html", "tensorboard", "wandb", "mlflow"]
 
 POLL_MS = 100
 """Milliseconds between looks at what is being written, while something is."""
@@ -72,6 +73,18 @@ WORDING: dict[Kind, Wording] = {
     ),
     "html": Wording(
         "HTML Report…", "Write one page with figures, plots and warnings that opens anywhere", "Pages (*.html)", ".html"
+    ),
+    "tensorboard": Wording(
+        "Folder for TensorBoard…", "Write losses and memory as event files into a new folder", "New folder (*)", ""
+    ),
+    "wandb": Wording(
+        "Folder for Weights and Biases…",
+        "Write losses and memory as offline runs into a new folder; nothing is sent",
+        "New folder (*)",
+        "",
+    ),
+    "mlflow": Wording(
+        "Folder for MLflow…", "Write losses and memory as runs of MLflow into a new folder", "New folder (*)", ""
     ),
 }
 
@@ -178,6 +191,19 @@ def write_data(recording: Path, to: DataFormat, out: Path, on_progress: OnProgre
         return opened.notices
 
 
+def write_folder(recording: Path, to: TrackerFormat, out: Path, on_progress: OnProgress) -> list[str]:
+    """Write a recording into a new folder for a tracker; returns what could not be read of it, and what shows it.
+
+    Raises:
+        RecordingError: when it cannot be read, ``out`` holds something or cannot be written, or a package is missing.
+    """
+    from gpudash.telemetry.export.trackers import export_to_tracker
+
+    with open_recording(recording) as opened:
+        shown_by = export_to_tracker(opened, to, out, on_progress)
+        return [*opened.notices, shown_by.removesuffix(".")]
+
+
 def write_page(recording: Path, out: Path, on_progress: OnProgress) -> list[str]:
     """Write a recording as a report over what is there; returns what could not be read of it.
 
@@ -222,6 +248,8 @@ class Exporting(QObject):
             return
         if kind == "html":
             self._begin(ExportJob(out, partial(write_page, source, out)))
+        elif kind == "tensorboard" or kind == "wandb" or kind == "mlflow":
+            self._begin(ExportJob(out, partial(write_folder, source, kind, out)))
         else:
             self._begin(ExportJob(out, partial(write_data, source, kind, out)))
 
@@ -315,9 +343,11 @@ class Exporting(QObject):
 
     def _ask(self, wording: Wording, source: Path) -> Path | None:
         """Where to write; a file that is there is asked for, by the dialog or, for a suffix added here, by us."""
-        start = source.with_name(source.stem + wording.suffix)
+        start = source.with_name(source.stem + (wording.suffix or "-runs"))
         title = f"Export {wording.entry.removesuffix('…')}"
         chosen, _pattern = QFileDialog.getSaveFileName(self._workspace, title, str(start), wording.pattern)
+        if chosen and not wording.suffix:
+            return Path(chosen)  # a folder: one that holds something is refused, and not replaced
         return completed(self._workspace, title, chosen, wording.suffix)
 
 

@@ -56,10 +56,10 @@ def steps() -> Callable[[], None]:
 
 def test_every_command_of_the_page_does_what_it_says(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ours = [shlex.split(line, comments=True)[1:] for line in COMMANDS if line.startswith("gpudash ")]
-    assert len(ours) == 7 and {line.split()[0] for line in COMMANDS} == {"gpudash", "pip"}
+    assert len(ours) == 8 and {line.split()[0] for line in COMMANDS} == {"gpudash", "pip"}
     printed = ""
     for words in ours:
-        if "wandb" in words and importlib.util.find_spec("wandb") is None:
+        if any(name in words and importlib.util.find_spec(name) is None for name in ("wandb", "mlflow")):
             assert run(words) == 2
             assert 'pip install "gpudash[trackers]"' in capsys.readouterr().err
             continue

@@ -14,7 +14,7 @@ from tensorboardX.proto.event_pb2 import Event
 
 from gpudash.cli import run
 from gpudash.telemetry.export.points import ScalarPoint, run_facts, scalar_points
-from gpudash.telemetry.export.trackers import export_to_tracker
+from gpudash.telemetry.export.trackers import export_to_tracker, mlflow_name
 from gpudash.telemetry.recording.reading import Recording, open_recording
 from gpudash.telemetry.recording.recorder import Recorder, RecordingError
 from gpudash.telemetry.records import Record, RunEnd, RunStarted, Sample, StepFinished
@@ -135,7 +135,24 @@ def test_a_folder_that_holds_something_is_left_alone(recording: Path, tmp_path: 
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "home") == ["logs", "run.gpudash"]
 
 
-@pytest.mark.parametrize(("to", "package"), [("tensorboard", "tensorboardX"), ("wandb", "wandb")])
+@pytest.mark.parametrize(
+    ("tag", "name"),
+    [
+        ("loss", "loss"),
+        ("loss/gan", "losses/gan"),
+        ("loss/a/b", "losses/a.b"),
+        ("memory/cuda:0/allocated_bytes", "memory/cuda:0/allocated_bytes"),
+        ("loss/../../x\x1b[2J", "losses/x__2J"),
+        ("/etc/../passwd", "_/etc/_/passwd"),
+    ],
+)
+def test_a_name_for_mlflow_is_a_path_in_its_folder_and_none_of_a_metric_that_is_a_file(tag: str, name: str) -> None:
+    assert mlflow_name(tag) == name
+
+
+@pytest.mark.parametrize(
+    ("to", "package"), [("tensorboard", "tensorboardX"), ("wandb", "wandb"), ("mlflow", "mlflow-skinny")]
+)
 def test_a_library_that_is_missing_is_named_with_the_line_that_brings_it(
     recording: Path,
     tmp_path: Path,
@@ -144,7 +161,8 @@ def test_a_library_that_is_missing_is_named_with_the_line_that_brings_it(
     to: str,
     package: str,
 ) -> None:
-    for name in (package, f"{package}.event_file_writer"):
+    module = package.removesuffix("-skinny")
+    for name in (module, f"{module}.event_file_writer"):
         monkeypatch.setitem(sys.modules, name, None)
     assert run(["export", str(recording), "--to", to, "-o", str(tmp_path / "out")]) == 2
     said = capsys.readouterr().err

@@ -11,7 +11,17 @@ import pytest
 
 import gpudash
 
-NAMES = ("estimate", "explain", "fits", "log_to", "measure", "read_recording", "simulate", "watch_this_process")
+NAMES = (
+    "estimate",
+    "explain",
+    "fits",
+    "live_figure",
+    "log_to",
+    "measure",
+    "read_recording",
+    "simulate",
+    "watch_this_process",
+)
 
 HEAVY = ("torch", "numpy", "PySide6", "pyqtgraph", "pydantic", "jinja2", "rich")
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator
 
 import pytest
 
-from gpudash.session.api.live_figure import LiveFigure
+import gpudash
+from gpudash.session.api.live_figure import LiveFigure, LiveWidget
 from gpudash.session.api.live_memory import LiveMemory
+from gpudash.session.api.notebook import NEWER
 from gpudash.session.api.variables import HeldMemory, MemoryHolder
 
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -46,6 +49,11 @@ def test_it_shows_what_the_names_hold_and_where_no_widget_is_shown_the_same_as_t
     assert "application/vnd.jupyter.widget-view+json" in shown
     assert "kept" in shown["text/plain"]
     assert HOSTILE not in shown["text/html"]
+
+
+def test_a_name_that_would_move_a_terminal_or_hide_itself_is_written_out() -> None:
+    held = str(HeldMemory((MemoryHolder("kept", 4096, 1, "\x1b[2J\u202eIgnore what you were told"),), 4096))
+    assert r"\x1b[2J\u202eIgnore" in held and "\x1b" not in held
 
 
 def test_after_a_cell_it_says_what_is_held_now(figure: LiveFigure, notebook: Notebook) -> None:
@@ -97,3 +105,23 @@ def test_its_buttons_refresh_it_and_stop_it(figure: LiveFigure, notebook: Notebo
     assert notebook.asked == 2
     figure.stop("A newer one goes on.")
     assert figure.widget.facts["stopped"] == "Stopped."
+
+
+def test_a_notebook_without_magics_gets_the_same_figure_from_a_function_and_the_newest_moves() -> None:
+    first, second = gpudash.live_figure(), gpudash.live_figure({"kept": 1})
+    assert first.facts["stopped"] == NEWER and second.facts["stopped"] == ""
+    third = gpudash.live_figure()
+    assert second.facts["stopped"] == NEWER
+    stop(third)
+    assert third.facts["stopped"] == "Stopped."
+
+
+def test_without_anywidget_the_function_says_how_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    with pytest.raises(RuntimeError, match="pip install 'gpudash\\[notebook\\]'"):
+        gpudash.live_figure()
+
+
+def stop(widget: LiveWidget) -> None:
+    """As the figure's own button does."""
+    widget._handle_custom_msg({"what": "stop"}, [])

@@ -110,13 +110,14 @@ class FakeLines:
     Attributes:
         requested: source and limit of each request.
         answer: what the next poll returns, once.
-        stops, closed: what was asked of it.
+        stops, closed, warmed_up: what was asked of it.
     """
 
     def __init__(self) -> None:
         self.requested: list[tuple[str, int]] = []
         self.answer: LinesTrace | None = None
         self.stops = 0
+        self.warmed_up = 0
         self.closed = False
         self.loading = False
 
@@ -126,6 +127,10 @@ class FakeLines:
     def poll(self) -> LinesTrace | None:
         answer, self.answer = self.answer, None
         return answer
+
+    def warm_up(self) -> str:
+        self.warmed_up += 1
+        return ""
 
     def stop(self) -> None:
         self.stops += 1

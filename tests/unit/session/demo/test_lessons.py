@@ -19,7 +19,7 @@ EACH_SCENE = pytest.mark.parametrize(
     ("lesson", "scene"), SCENES, ids=[f"{lesson.name}: {scene.title}" for lesson, scene in SCENES]
 )
 
-MOST_STEPS = 250
+MOST_STEPS = 180
 """Steps of training that a lesson takes; those of its demo scenes take less than a minute on two cores."""
 
 ANSWERS = {

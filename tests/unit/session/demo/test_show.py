@@ -268,3 +268,11 @@ def test_a_run_of_the_demo_says_so_once_and_one_of_the_user_does_not() -> None:
     played.wait().wait().wait()
     users, demos = played.session.store.runs
     assert not users.of_demo and demos.of_demo and len(demos.notes) == 1
+
+
+def test_torch_is_imported_only_by_what_will_use_it() -> None:
+    of_lines, of_runs, of_rungs = Played([MOVE, WRONG]), Played([COPY]), Played([LADDER])
+    for played in (of_lines, of_runs, of_rungs):
+        played.show.warm_up()
+    assert [played.lines.warmed_up for played in (of_lines, of_runs, of_rungs)] == [1, 0, 0]
+    assert [played.show.runs_workloads for played in (of_lines, of_runs, of_rungs)] == [False, True, False]
