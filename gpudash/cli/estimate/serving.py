@@ -175,8 +175,8 @@ def _serving_app(kind: type[ServingOptions] | type[LlamaOptions]) -> App:
     path = "PATH"
     about = (
         "What a server of a model takes of a card, how many users it serves, and which cards serve as many as asked. "
-        "The card is named by --simulate, such as h100 or 24GiB, and --cards rtx4090,h100 answers for others beside it, "
-        "with --price h100=2.5/h or --prices FILE, --sort price. --json prints one document."
+        "The card is named by --simulate, such as h100 or 24GiB, and --cards rtx4090,h100 answers for others beside "
+        "it, with --price h100=2.5/h or --prices FILE, --sort price. --json prints one document."
     )
     if kind is LlamaOptions:
         path = "FILE.gguf"

@@ -249,7 +249,7 @@ def test_laptops_are_offered_alone(model: str, capsys: pytest.CaptureFixture[str
     assert not any("--tensor-parallel" in way["change"] for way in found["ways"])
 
 
-@pytest.mark.parametrize("more", [("--simulate", "rtx4090-laptop"), ("--simulate", "h100", "--cards", "rtx4090-laptop")])
+@pytest.mark.parametrize("more", [("--simulate", "rtx4090-laptop"), ("--simulate=h100", "--cards=rtx4090-laptop")])
 def test_several_laptop_gpus_share_no_model(
     model: str, more: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
