@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from cyclopts import App, CycloptsError, Parameter
 
@@ -24,9 +24,6 @@ from gpudash.memory.serving.server_time import server_times
 from gpudash.specs import ModelSpec
 from gpudash.specs.model import SERVE
 from gpudash.system.own_cards import own_cards
-
-if TYPE_CHECKING:
-    pass
 
 SERVE_FLAGS = "gpudash estimate --task serve --help lists the flags."
 
@@ -178,7 +175,8 @@ def _serving_app(kind: type[ServingOptions] | type[LlamaOptions]) -> App:
     path = "PATH"
     about = (
         "What a server of a model takes of a card, how many users it serves, and which cards serve as many as asked. "
-        "The card is named by --simulate, such as h100 or 24GiB; --json prints one document."
+        "The card is named by --simulate, such as h100 or 24GiB, and --cards rtx4090,h100 answers for others beside "
+        "it, with --price h100=2.5/h or --prices FILE, --sort price. --json prints one document."
     )
     if kind is LlamaOptions:
         path = "FILE.gguf"

@@ -16,9 +16,9 @@ Config = Mapping[str, Any]
 PARTS = ("text_config", "llm_config", "vision_config")
 
 SAME = (
-    ("num_hidden_layers", "n_layer", "num_layers"),
+    ("num_hidden_layers", "n_layer", "num_layers", "n_layers"),
     ("hidden_size", "n_embd", "d_model", "embed_dim"),
-    ("num_attention_heads", "n_head"),
+    ("num_attention_heads", "n_head", "num_heads", "n_heads", "attention_heads"),
     ("num_key_value_heads", "num_kv_heads"),
     ("max_position_embeddings", "n_positions", "max_seq_len"),
     ("num_local_experts", "num_experts", "n_routed_experts"),

@@ -82,6 +82,12 @@ class ServerCard:
         """Whether no machine has several of them."""
         return self.key.endswith("-laptop")
 
+    def why_not(self, ranks: int) -> str:
+        """Why as many of it cannot share a model; "" where they can."""
+        if ranks > 1 and self.is_alone:
+            return f"no machine has several {self.name}"
+        return ""
+
     @property
     def takes_large_batches(self) -> bool:
         return self.total_bytes >= LARGE_BYTES and "a100" not in self.name.lower()
@@ -308,6 +314,8 @@ class ModelServer:
         """
         model = self.model
         flags.check(model)
+        if reason := card.why_not(flags.tensor_parallel):
+            raise ValueError(f"--tensor-parallel {flags.tensor_parallel}: {reason}.")
         length = flags.max_model_len or model.longest
         if length is None:
             raise ValueError("config.json does not say how long requests may be; say it with --max-model-len.")

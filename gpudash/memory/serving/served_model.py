@@ -5,7 +5,7 @@ Names of fields are those of Hugging Face's configs; where families say one thin
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,16 +21,24 @@ FULL, SLIDING, CHUNKED, STATE = "full", "sliding", "chunked", "state"
 """Kinds of layer by what they keep of a request: every token, a window, a chunk, or one state whatever the length."""
 
 _KINDS = {
-    "full_attention": FULL,
-    "attention": FULL,
-    "sliding_attention": SLIDING,
-    "chunked_attention": CHUNKED,
-    "linear_attention": STATE,
-    "mamba": STATE,
-    "deepseek_sparse_attention": FULL,
-    "moe": "",
-    "mlp": "",
+    "full_attention": (FULL,),
+    "attention": (FULL,),
+    "sliding_attention": (SLIDING,),
+    "chunked_attention": (CHUNKED,),
+    "linear_attention": (STATE,),
+    "mamba": (STATE,),
+    "conv": (STATE,),
+    "deepseek_sparse_attention": (FULL,),
+    "moe": (),
+    "mlp": (),
 }
+"""What a layer keeps, by what configs call it."""
+
+_KINDS_OF_FAMILY = {
+    "zamba": {"hybrid": (FULL, STATE)},
+    "zamba2": {"hybrid": (FULL, STATE)},
+}
+"""Names that mean something else elsewhere."""
 
 DTYPES = {"float32": 4, "float": 4, "float16": 2, "half": 2, "bfloat16": 2}
 """Bytes of a number, by what ``--dtype`` and configs call it."""
@@ -45,15 +53,34 @@ PLAIN_MLP = frozenset({"phi", "gpt_neox", "opt", "starcoder2"})
 """Families whose MLP has two matrices; the others' has a gate, and so three."""
 
 MAMBA = frozenset({"mamba", "falcon_mamba"})
-"""Families with the first Mamba, whose state is as wide as its inner layer."""
+"""Families of the first Mamba alone, whose state is as wide as its inner layer."""
 
 STATES_ONLY = MAMBA | {"mamba2"}
 """Families without attention."""
 
+MAMBA_BESIDE = frozenset({"jamba", "zamba"})
+"""Families in which layers of the first Mamba stand between others."""
+
+BOTH = frozenset({"falcon_h1"})
+"""Families in each of whose layers attention and Mamba read the same tokens side by side."""
+
+SHORT_CONVOLUTIONS = frozenset({"lfm2", "lfm2_moe"})
+"""Families whose states are the last inputs of a convolution and nothing else."""
+
+LIGHTNING = frozenset({"minimax", "minimax_text_01", "minimax_m1"})
+"""Families whose states are what lightning attention has summed up, without a convolution."""
+
+KIMI_DELTA = frozenset({"kimi_linear"})
+"""Families of Kimi's delta attention, whose states are in float32."""
+
+TWICE = frozenset({"longcat_flash"})
+"""Families in each of whose layers two attentions follow each other."""
+
 ENCODERS = frozenset({
-    "albert", "bert", "camembert", "deberta", "deberta-v2", "distilbert", "electra", "ernie", "esm", "eurobert",
-    "longformer", "mobilebert", "modernbert", "mpnet", "nomic_bert", "roberta", "roberta-prelayernorm", "rembert",
-    "xlm-roberta", "xlm-roberta-xl",
+    "albert", "bert", "big_bird", "camembert", "convbert", "data2vec-text", "deberta", "deberta-v2", "distilbert",
+    "electra", "ernie", "esm", "eurobert", "funnel", "ibert", "layoutlm", "layoutlmv3", "lilt", "longformer", "luke",
+    "megatron-bert", "mobilebert", "modernbert", "mpnet", "mra", "nomic_bert", "nystromformer", "rembert", "roberta",
+    "roberta-prelayernorm", "roc_bert", "roformer", "squeezebert", "xlm-roberta", "xlm-roberta-xl", "xmod", "yoso",
 })  # fmt: skip
 """Families that read a text as a whole and generate none."""
 
@@ -66,6 +93,13 @@ KNOWN = frozenset({
     "olmo", "olmo2", "stablelm", "glm4", "glm4_moe", "internlm2", "smollm3", "seed_oss",
 })  # fmt: skip
 """Families whose matrices follow from their config."""
+
+TOWERS = frozenset({
+    "exaone4_5", "gemma3", "idefics3", "janus", "kimi_k25", "kimi_vl", "llama4", "llava", "llava_next",
+    "llava_next_video", "llava_onevision", "mistral3", "paligemma", "qwen2_5_vl", "qwen2_vl", "qwen3_5", "qwen3_5_moe",
+    "qwen3_vl", "qwen3_vl_moe", "shieldgemma2", "smolvlm", "video_llama_3",
+})  # fmt: skip
+"""Models that see beside a family of those, and whose matrices for that follow from their config."""
 
 
 def whole(config: Config, *names: str) -> int | None:
@@ -163,16 +197,19 @@ class ServedModel:
             )
         kinds = self._kinds_by_name()
         # Nemotron's largest says its layers one by one, and not how many they are.
-        self.layers = self._optional("num_hidden_layers", "n_layer", "num_layers") or len(kinds)
+        self.layers = self._optional("num_hidden_layers", "n_layer", "num_layers", "n_layers") or len(kinds)
         if not self.layers:
             self._number("num_hidden_layers")
         self.hidden = self._number("hidden_size", "n_embd", "d_model")
         if self.family in STATES_ONLY:
             self.heads = self._optional("num_heads") or 1
         else:
-            self.heads = self._number("num_attention_heads", "n_head")
-        self.kv_heads = self._optional("num_key_value_heads", "num_kv_heads") or self.heads
-        self.head_dim = self._optional("head_dim") or self.hidden // self.heads
+            self.heads = self._number("num_attention_heads", "n_head", "num_heads", "n_heads", "attention_heads")
+        of_attention = part(self.text, "attn_config")
+        self.kv_heads = (
+            self._optional("num_key_value_heads", "num_kv_heads") or whole(of_attention, "kv_n_heads") or self.heads
+        )
+        self.head_dim = self._optional("head_dim", "attention_head_dim") or self.hidden // self.heads
         if not self.head_dim:
             raise ValueError("config.json: a head has keys of 0 numbers, with more heads than hidden_size.")
         self.vocabulary = self._number("vocab_size")
@@ -183,7 +220,7 @@ class ServedModel:
             self.window = None
         self.chunk = self._optional("attention_chunk_size")
         self.longest = self._optional("max_position_embeddings", "n_positions", "max_seq_len")
-        self.kinds = [kind for kind in kinds or self._kinds() if kind]
+        self.kinds = [kind for of_layer in kinds or self._kinds() for kind in of_layer]
         if shared := self._optional("num_kv_shared_layers"):
             self.kinds = self.kinds[:-shared]
         if not self.kinds:
@@ -195,40 +232,75 @@ class ServedModel:
     def _number(self, *names: str) -> int:
         value = self._optional(*names)
         if value is None:
-            raise ValueError(f"config.json does not say {names[0]}, which a language model has.")
+            raise ValueError(
+                f"config.json does not say {names[0]}, which a language model has; --task infer predicts other models."
+            )
         return value
 
-    def _kinds_by_name(self) -> list[str]:
-        """The kind of each layer where the config names them, "" for one that keeps nothing; else empty."""
-        types = self.text.get("layer_types") or self.text.get("layers_block_type")
+    def _kinds_by_name(self) -> list[tuple[str, ...]]:
+        """What each layer keeps where the config names their kinds, nothing or several things; else empty."""
+        names = ("layer_types", "layers_block_type", "block_types")
+        types = next((self.text[name] for name in names if self.text.get(name)), None)
         if isinstance(types, list):
-            strange = sorted({str(kind) for kind in types} - _KINDS.keys())
-            if strange:
-                raise ValueError(f"config.json: layers of the kind {shown(strange[0])} are not known here.")
             if len(types) > MOST_LAYERS:
                 raise ValueError(f"config.json: {len(types):,} layers are more than any model has.")
-            return [_KINDS[kind] for kind in types]
+            known = {**_KINDS, **_KINDS_OF_FAMILY.get(self.family, {})}
+            if self._optional("kv_lora_rank"):
+                known["indexed_attention"] = (FULL,)  # what DeepSeek V3.2 has is called since transformers 5
+            strange = sorted({str(kind) for kind in types} - known.keys())
+            if strange:
+                raise ValueError(f"config.json: layers of the kind {shown(strange[0])} are not known here.")
+            return [known[kind] for kind in types]
         if isinstance(pattern := self.text.get("hybrid_override_pattern"), str):
-            return [{"M": STATE, "*": FULL}.get(mark, "") for mark in pattern]
+            return [{"M": (STATE,), "*": (FULL,)}.get(mark, ()) for mark in pattern]
         return []
 
-    def _kinds(self) -> list[str]:
-        """The kind of each layer by what the config says of all."""
+    def _kinds(self) -> list[tuple[str, ...]]:
+        """What each layer keeps by what the config says of all."""
         places = range(self.layers)
         if self.family in STATES_ONLY:
-            return [STATE] * self.layers
-        if interval := self._optional("full_attention_interval"):
-            return [FULL if (place + 1) % interval == 0 else STATE for place in places]
+            return [(STATE,)] * self.layers
+        if self.family in BOTH:
+            return [(FULL, STATE)] * self.layers
+        if self.family in TWICE:
+            return [(FULL, FULL)] * self.layers
+        attending = self._attending()
+        if attending is not None:
+            return [(FULL,) if place in attending else (STATE,) for place in places]
         if self.chunk:
-            return [FULL if (place + 1) % 4 == 0 else CHUNKED for place in places]
+            return [(FULL,) if (place + 1) % 4 == 0 else (CHUNKED,) for place in places]
         pattern = self.text.get("sliding_window_pattern")
         if isinstance(pattern, str) and pattern:
-            return [FULL if pattern[place % len(pattern)] == "G" else SLIDING for place in places]
+            return [(FULL,) if pattern[place % len(pattern)] == "G" else (SLIDING,) for place in places]
         if not self.window:
-            return [FULL] * self.layers
+            return [(FULL,)] * self.layers
         if step := self._optional("sliding_window_pattern", "_sliding_window_pattern"):
-            return [FULL if (place + 1) % step == 0 else SLIDING for place in places]
-        return [SLIDING] * self.layers
+            return [(FULL,) if (place + 1) % step == 0 else (SLIDING,) for place in places]
+        return [(SLIDING,)] * self.layers
+
+    def _attending(self) -> Collection[int] | None:
+        """Of a model in which other layers keep a state, the layers that attend; ``None`` of others.
+
+        Bamba, Granite 4 and LFM2 list them, Jamba and Qwen3-Next count them off, Kimi Linear lists them from 1, and
+        MiniMax has a mark for each.
+        """
+        if interval := self._optional("full_attention_interval"):
+            return range(interval - 1, self.layers, interval)
+        if period := self._optional("attn_layer_period"):
+            return range(self._optional("attn_layer_offset") or 0, self.layers, period)
+        for listed, first in (
+            (self.text.get("attn_layer_indices"), 0),
+            (self.text.get("full_attn_idxs"), 0),
+            (part(self.text, "linear_attn_config").get("full_attn_layers"), 1),
+        ):
+            if isinstance(listed, list):
+                return {place - first for place in listed if isinstance(place, int)}
+        marks = self.text.get("attn_type_list")
+        if isinstance(marks, list):
+            return {place for place, mark in enumerate(marks) if mark == 1}
+        if self.family in ("bamba", "granitemoehybrid"):
+            return ()
+        return None
 
     def kv_shape(self, kind: str) -> tuple[int, int]:
         """Heads of keys in a layer of a kind, and the width of each."""
@@ -270,6 +342,9 @@ class ServedModel:
     @property
     def width(self) -> int:
         """Of a dense layer's MLP."""
+        several = self.text.get("intermediate_size")
+        if isinstance(several, list):  # Gemma 3n has one for each layer
+            return max((whole({"intermediate_size": one}, "intermediate_size") or 0 for one in several), default=0)
         return self._optional("intermediate_size_mlp", "intermediate_size", "n_inner", "ffn_dim") or 4 * self.hidden
 
     def is_sparse(self, layer: int) -> bool:
@@ -303,7 +378,10 @@ class ServedModel:
 
     @property
     def is_known(self) -> bool:
-        """Whether the matrices of its family follow from its config here."""
+        """Whether its matrices follow from its config here: those of its family, and of what it sees and hears with."""
+        beside = self.text is not self.whole and ("vision_config" in self.whole or "audio_config" in self.whole)
+        if beside and str(self.whole.get("model_type")) not in TOWERS:
+            return False
         return self.family in KNOWN
 
     @property
@@ -334,6 +412,8 @@ class ServedModel:
                 "here; with its safetensors files or their index beside config.json it does."
             )
         yield Matrix("model.embed_tokens", self.hidden, self.vocabulary, "vocabulary", quantisable=False)
+        if self.family == "opt":
+            yield Matrix("model.embed_positions", self.hidden, (self.longest or 0) + 2, "whole", quantisable=False)
         if not self.tied:
             yield Matrix("lm_head", self.hidden, self.vocabulary, "vocabulary", quantisable=False)
         kinds = iter(self.kinds)
@@ -405,7 +485,8 @@ class ServedModel:
         inner = whole(vision, "intermediate_size") or 4 * width
         depth = whole(vision, "num_hidden_layers", "depth") or 0
         gated = 2
-        if vision.get("model_type") in ("pixtral", "qwen2_5_vl"):
+        # The first configs of Qwen2.5-VL name no kind of what sees.
+        if str(vision.get("model_type") or self.whole.get("model_type")) in ("pixtral", "qwen2_5_vl"):
             gated = 3
         patch = whole(vision, "patch_size") or 14
         for layer in range(depth):
@@ -434,31 +515,76 @@ class ServedModel:
             yield Matrix("multi_modal_projector.linear_2", self.hidden, self.hidden, "whole")
 
     def state_widths(self) -> tuple[int, int]:
-        """Width of the keys and of the values of a layer that keeps a state: gated delta nets and Mamba 2."""
+        """Width of the keys and of the values of a layer that keeps a state: gated delta nets, Kimi's, and Mamba 2."""
         if key_heads := self._optional("linear_num_key_heads"):
             keys = key_heads * self._number("linear_key_head_dim")
             return keys, self._number("linear_num_value_heads") * self._number("linear_value_head_dim")
+        if self.family in KIMI_DELTA:
+            width = self._kimi("num_heads", "linear_num_heads") * self._kimi("head_dim", "linear_head_dim")
+            return width, width
         if self.family == "mamba2":
             inner = self.heads * self.head_dim
         else:
-            inner = self._number("mamba_n_heads", "mamba_num_heads") * self._number("mamba_d_head", "mamba_head_dim")
-        groups = self._optional("mamba_n_groups", "n_groups") or 1
+            inner = self._mamba_heads()
+        groups = self._optional("mamba_n_groups", "n_groups", "mamba_ngroups") or 1
         return groups * self._number("mamba_d_state", "ssm_state_size", "state_size"), inner
+
+    def _kimi(self, name: str, later: str) -> int:
+        """A size of Kimi's delta attention, which transformers 5 calls otherwise than the first configs."""
+        size = whole(part(self.text, "linear_attn_config"), name) or self._optional(later)
+        if size is None:
+            raise ValueError(f"config.json does not say {name} of linear_attn_config, which its layers have.")
+        return size
+
+    def _mamba_heads(self) -> int:
+        """Width of Mamba 2's inner layer: its heads, each as wide as it is said to be."""
+        heads = self._optional("mamba_n_heads", "mamba_num_heads", "n_mamba_heads")
+        if heads is None:
+            raise ValueError(
+                f"What a layer without attention of a {self.family} keeps does not follow from its config here, and "
+                "so not how many requests are served."
+            )
+        for name in ("mamba_d_head", "mamba_head_dim", "mamba_headdim"):
+            if self.text.get(name) not in (None, "auto"):
+                return heads * self._number(name)
+        return (self._optional("mamba_expand") or 2) * self.hidden
 
     def state_bytes(self, ranks: int, dtype_bytes: int) -> int:
         """What such a layer keeps of a request on each rank: the last inputs of its convolution, and its state.
 
         vLLM's ``MambaStateShapeCalculator``; the state's dtype is ``mamba_ssm_dtype`` of the config, else the model's.
         """
-        kernel = self._optional("linear_conv_kernel_dim", "mamba_d_conv", "conv_kernel") or 4
+        if self.family in LIGHTNING:
+            return self.heads // ranks * self.head_dim**2 * dtype_bytes
+        kernel = self._kernel()
+        if self.family in SHORT_CONVOLUTIONS:
+            return (self._optional("conv_dim") or self.hidden) // ranks * (kernel - 1) * dtype_bytes
         if self.family in MAMBA:
             inner = self._optional("intermediate_size", "d_inner") or (self._optional("expand") or 2) * self.hidden
             return inner // ranks * (kernel - 1 + self._number("state_size")) * dtype_bytes
+        if self.family in MAMBA_BESIDE:
+            inner = (self._optional("mamba_expand") or 2) * self.hidden
+            return inner // ranks * (kernel - 1 + self._number("mamba_d_state")) * dtype_bytes
         keys, values = self.state_widths()
-        convolution = (2 * keys + values) // ranks * (kernel - 1) * dtype_bytes
-        own = self.text.get("mamba_ssm_dtype")
-        state = dtype_bytes
-        if own:
-            state = DTYPES.get(str(own), dtype_bytes)
         per_value = self._optional("linear_key_head_dim", "mamba_d_state", "ssm_state_size", "state_size")
-        return convolution + values // ranks * (per_value or 0) * state
+        if self.family in KIMI_DELTA:
+            per_value = self._kimi("head_dim", "linear_head_dim")
+        groups = self._optional("mamba_n_groups", "n_groups", "mamba_ngroups")
+        if groups and groups % ranks:
+            keys += (ranks - groups) * (per_value or 0)  # each rank has all of the group that its heads share
+        convolution = (2 * keys + values) // ranks * (kernel - 1) * dtype_bytes
+        return convolution + values // ranks * (per_value or 0) * self._state_number(dtype_bytes)
+
+    def _kernel(self) -> int:
+        """Inputs that a convolution reads."""
+        own = whole(part(self.text, "linear_attn_config"), "short_conv_kernel_size")
+        return own or self._optional("linear_conv_kernel_dim", "mamba_d_conv", "conv_kernel", "conv_L_cache") or 4
+
+    def _state_number(self, dtype_bytes: int) -> int:
+        """Bytes of a number of a state."""
+        if self.family in KIMI_DELTA:
+            return 4
+        own = self.text.get("mamba_ssm_dtype")
+        if own:
+            return DTYPES.get(str(own), dtype_bytes)
+        return dtype_bytes

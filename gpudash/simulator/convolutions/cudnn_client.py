@@ -24,6 +24,9 @@ ASK_VARIABLE = "GPUDASH_ASK_CUDNN"
 LIBRARY_VARIABLE = "GPUDASH_CUDNN"
 """The path of another libcudnn.so.9 than that of this Python."""
 
+PART_MISSING = "CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED"
+"""In the words of a refusal that all further questions would get too."""
+
 ANSWERS_VARIABLE = "GPUDASH_CUDNN_ANSWERS"
 """The folder in which answers are kept."""
 
@@ -104,7 +107,9 @@ class CudnnClient:
         tried = found.get("tried")
         if type(workspace) is int and type(clusters) is bool and type(tried) is int:
             return CudnnAnswer(workspace, clusters, tried)
-        if "refused" in found:
+        if PART_MISSING in str(found.get("refused", "")):
+            self._end(f"cuDNN {self.version} cannot load a part of itself, as 9.28 cannot without an NVIDIA driver")
+        elif "refused" in found:
             logger.info("cuDNN does not answer %s: %s", question, found["refused"])
         return None
 

@@ -87,7 +87,10 @@ def _on_card(
     target = request.target
     if target.device == "cpu" or target.capacity_bytes is None:
         return ServerOnCard(request.key, reason=NEEDS_GPU)
-    service = server.on(_server_card(target.product, target.capacity_bytes), flags_of(spec))
+    card = _server_card(target.product, target.capacity_bytes)
+    if reason := card.why_not(spec.tensor_parallel):
+        return ServerOnCard(request.key, reason=reason)
+    service = server.on(card, flags_of(spec))
     answer = ServingAnswer(spec.path, server, service, service.max_model_len, spec.users or None)
     return ServerOnCard.of(request.key, answer, time_of(answer, answer.way, known), ways=ways)
 

@@ -232,6 +232,7 @@ def test_the_flags_of_a_server_have_a_help_page_of_their_own(capsys: pytest.Capt
     assert run(["estimate", "--task", "serve", "--help"]) == 0
     told = capsys.readouterr().out
     assert "--max-model-len" in told and "--engine" in told and "--sequence" not in told
+    assert all(flag in told for flag in ("--simulate", "--cards", "--price", "--json"))
 
 
 def test_a_task_that_is_none_is_refused_with_all_there_are(model: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -246,3 +247,11 @@ def test_laptops_are_offered_alone(model: str, capsys: pytest.CaptureFixture[str
     assert found["cards_that_serve"]
     assert all(way["cards"] == 1 for way in found["cards_that_serve"] if "laptop" in way["card"])
     assert not any("--tensor-parallel" in way["change"] for way in found["ways"])
+
+
+@pytest.mark.parametrize("more", [("--simulate", "rtx4090-laptop"), ("--simulate=h100", "--cards=rtx4090-laptop")])
+def test_several_laptop_gpus_share_no_model(
+    model: str, more: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words(model, *more, "--tensor-parallel", "2")) == 2
+    assert "--tensor-parallel 2: no machine has several RTX 4090 Laptop." in capsys.readouterr().err

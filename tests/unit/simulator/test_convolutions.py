@@ -160,6 +160,26 @@ def test_a_library_that_crashes_hangs_or_takes_all_memory_ends_its_process_alone
         assert words in card.problem
 
 
+def test_a_library_that_cannot_load_a_part_of_itself_is_told_in_a_sentence_and_not_asked_on(
+    asked: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    source = """
+    long cudnnGetVersion(void) { return 92801; }
+    const char *cudnnGetErrorString(int status) { return "CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED"; }
+    void cudnnGetLastErrorString(char *text, long size) { *text = 0; }
+    int cudnnBackendCreateDescriptor(int kind, void **made) { return 1; }
+    """
+    made = tmp_path / "libcudnn.so.9"
+    subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-o", made, "-"], input=source, text=True, check=True)
+    monkeypatch.setenv(LIBRARY_VARIABLE, str(made))
+    card = CudnnClient((8, 0))
+    sizes = {"x": [1, 1, 4, 4], "w": [1, 1, 3, 3], "y": [1, 1, 4, 4], "last": False}
+    settings = {"benchmark": False, "deterministic": False, "tf32": True}
+    steps = {"padding": [1, 1], "stride": [1, 1], "dilation": [1, 1]}
+    assert card.ask({"part": "forward", "dtype": "float32", **sizes, **steps, **settings}) is None
+    assert card.problem.startswith("cuDNN 9.28 cannot load a part of itself") and not card.problem.endswith(".")
+
+
 @pytest.fixture
 def compiled(tmp_path: Path) -> Any:
     """Makes a library whose ``cudnnGetVersion`` has a body of C."""
