@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from gpudash import __version__
 from gpudash.cli.qt import has_display
-from gpudash.cli.terminal.front_page import ABOUT, COMMANDS, FLAGS, SUMMARY, print_front_page
+from gpudash.cli.terminal.front_page import ABOUT, COMMANDS, FLAGS, WHOLE, print_front_page
 from gpudash.cli.terminal.output import (
     Exit,
     RequestError,
@@ -43,13 +43,12 @@ def build_app(argv: Sequence[str]) -> App:
     from cyclopts import App, Group
 
     from gpudash.cli.start import start
-    from gpudash.cli.terminal import examples
 
     app = App(
         name="gpudash",
         version=__version__,
-        help=SUMMARY,
-        help_epilogue=examples.shown(""),
+        help=WHOLE.summary,
+        help_epilogue=WHOLE.epilogue,
         console=help_console(),
         suppress_keyboard_interrupt=False,  # it would end the command without a word, and without its JSON document
     )
@@ -63,12 +62,12 @@ def build_app(argv: Sequence[str]) -> App:
         if command.panel == ABOUT:
             app.command(command.function, name=name, group=about)
         else:
-            app.command(command.function, name=name, help_epilogue=examples.shown(name))
+            app.command(command.function, name=name, help_epilogue=command.epilogue)
     # A word that is already a command here is not one of the two that need the specs.
     without_workloads = bool(argv) and argv[0] in app
-    run_workload = App(name="run", help=COMMANDS["run"].summary, help_epilogue=examples.shown("run"))
+    run_workload = App(name="run", help=COMMANDS["run"].summary, help_epilogue=COMMANDS["run"].epilogue)
     estimate_workload = App(
-        name="estimate", help=COMMANDS["estimate"].summary, help_epilogue=examples.shown("estimate")
+        name="estimate", help=COMMANDS["estimate"].summary, help_epilogue=COMMANDS["estimate"].epilogue
     )
     first = ""
     if argv:

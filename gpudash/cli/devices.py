@@ -194,16 +194,18 @@ def _simulated(simulation: Simulation, *, offer: bool, problem: str | None) -> l
     usable = [simulated_device(gpu, problem) for gpu in simulated.gpus]
     read = CardReader(simulated.cards).read(0.0)
     samples = {found.device: found for found in read if isinstance(found, Sample) and found.table == "gpu"}
-    return [
-        {
+    found = []
+    for device in usable:
+        sample = samples[device.uuid]
+        facts = {
             "name": device.name,
             "product": device.product,
             "total_bytes": device.total_bytes,
             "uuid": device.uuid,
             "simulated": True,
             "problem": device.problem,
-            "readings": {name: value for name, value in samples[device.uuid].values.items() if value is not None},
-            "states": {name: state.value for name, state in samples[device.uuid].states.items()},
+            "readings": {name: value for name, value in sample.values.items() if value is not None},
+            "states": {name: state.value for name, state in sample.states.items()},
         }
-        for device in usable
-    ]
+        found.append(facts)
+    return found

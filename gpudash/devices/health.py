@@ -63,11 +63,8 @@ POWER_BRAKE = 0x80
 
 def slowed_by(reasons: int) -> str:
     """What holds the clocks down, by these bits: "power cap, heat"; "" for nothing that was not asked for."""
-    found = [
-        text
-        for bits, text in ((POWER_CAP, "power cap"), (POWER_BRAKE, "power brake"), (HEAT, "heat"))
-        if reasons & bits
-    ]
+    known = {POWER_CAP: "power cap", POWER_BRAKE: "power brake", HEAT: "heat"}
+    found = [text for bits, text in known.items() if reasons & bits]
     if reasons & HARDWARE and not reasons & (POWER_BRAKE | HEAT):
         found.append("hardware")
     return ", ".join(found)

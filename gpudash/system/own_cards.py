@@ -78,12 +78,14 @@ class OwnCard(BaseModel):
             "clock_hz": self.clock_mhz and self.clock_mhz * 1e6,
             "power_w": self.power_w,
         }
-        guessed += [figure for figure, value in said_of.items() if value is None]
+        values: dict[str, Any] = {}
+        for figure, value in said_of.items():
+            if value is None:
+                guessed.append(figure)
+                value = getattr(lent, figure)
+            values[figure] = value
         if self.pcie_generation is None:
             guessed.append("link_bytes_per_s")
-        values: dict[str, Any] = {
-            figure: getattr(lent, figure) if value is None else value for figure, value in said_of.items()
-        }
         source = self.source or path
         if guessed:
             source = f"{source}; what it does not say is that of {lender_key}"

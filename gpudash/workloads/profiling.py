@@ -461,9 +461,11 @@ def _shapes(shapes: Sequence[Any] | None) -> str:
 
 
 def _row(name: str, tally: _Tally) -> dict[str, Any]:
-    figures: dict[str, Any] = {
-        key: int(value) if key.endswith("bytes") else round(value, 9) for key, value in tally.figures.items()
-    }
+    figures: dict[str, Any] = {}
+    for key, value in tally.figures.items():
+        figures[key] = round(value, 9)
+        if key.endswith("bytes"):
+            figures[key] = int(value)
     return {
         "name": name[:LONGEST_NAME],
         "calls": tally.calls,

@@ -118,13 +118,13 @@ def _unclear(comparison: "Comparison", tolerance: float) -> str:
     from gpudash.telemetry.comparing.comparison import UNCLEAR, signed, value_text
 
     names = comparison.unclear(tolerance)
-    found = [difference for difference in comparison.differences if difference.name in names]
-    figures = [
-        f"{difference.name} ({value_text(difference.a.unit, difference.a.value)} in A, "
-        f"{value_text(difference.b.unit, difference.b.value)} in B, "
-        f"noise ± {signed(difference.a.unit, difference.noise).lstrip('+')})"
-        for difference in found
-    ]
+    figures = []
+    for one in comparison.differences:
+        if one.name not in names:
+            continue
+        a, b = value_text(one.a.unit, one.a.value), value_text(one.b.unit, one.b.value)
+        noise = signed(one.a.unit, one.noise).lstrip("+")
+        figures.append(f"{one.name} ({a} in A, {b} in B, noise ± {noise})")
     if not figures:
         return ""
     return f"{UNCLEAR.capitalize()}: {', '.join(figures)}; repeat both with more steps, or on a quieter machine."

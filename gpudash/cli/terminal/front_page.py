@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpudash.cli.terminal.examples import EXAMPLES
 from gpudash.cli.terminal.output import help_console
 
 if TYPE_CHECKING:
     from rich.panel import Panel
-
-SUMMARY = "Runs PyTorch tensor workloads and shows what they do to memory, bandwidth and loss."
 
 ABOUT = "About gpudash"
 
@@ -26,69 +23,140 @@ class ListedCommand(NamedTuple):
         function: "module:function", imported when the command is used; "" of one that has sub-commands.
         summary: the first sentence of its own page.
         panel: title of the panel that it stands in.
+        examples: command lines that show what it is for; its own page ends with them. Those of ``run`` and
+            ``estimate`` are theirs, not a workload's.
     """
 
     function: str
     summary: str
     panel: str = "Commands"
+    examples: tuple[str, ...] = ()
 
+    @property
+    def epilogue(self) -> str:
+        """The end of its page, in markup."""
+        return "\n".join(["Examples:", "", *(f"* {line}" for line in self.examples)])
+
+
+WHOLE = ListedCommand(
+    "gpudash.cli.start:start",
+    "Runs PyTorch tensor workloads and shows what they do to memory, bandwidth and loss.",
+    examples=("gpudash", "gpudash run training --simulate 8GiB", "gpudash watch -- python train.py"),
+)
+"""``gpudash`` alone."""
 
 COMMANDS = {
     "bisect": ListedCommand(
         "gpudash.cli.bisect:bisect",
         "Find the commit that raised the peak of GPU memory, and the line that did: gpudash bisect [OPTIONS] GOOD BAD "
         "-- python train.py",
+        examples=(
+            "gpudash bisect v1.2 HEAD -- python -m pytest tests/test_memory.py",
+            "gpudash bisect HEAD~200 HEAD --callable bench.py:build --simulate h100",
+            "gpudash bisect v1.2 HEAD --raised-by 5% -- python train.py",
+        ),
     ),
     "compare": ListedCommand(
         "gpudash.cli.recordings.compare:compare",
         "Compare two recorded runs: every figure as B minus A, with the noise of both, and what was asked of each.",
+        examples=(
+            "gpudash compare before.gpudash after.gpudash",
+            "gpudash compare session.gpudash#1 session.gpudash#2 --json",
+            "gpudash compare before.gpudash after.gpudash --tolerance 10%",
+        ),
     ),
     "demo": ListedCommand(
-        "gpudash.cli.demo:demo", "Show what tensors do to memory, scene by scene, on the whole screen."
+        "gpudash.cli.demo:demo",
+        "Show what tensors do to memory, scene by scene, on the whole screen.",
+        examples=("gpudash demo", "gpudash demo --scene 5", "gpudash demo --auto --simulate h100"),
     ),
     "devices": ListedCommand(
-        "gpudash.cli.devices:devices", "List every device, what each reports, and why something is missing."
+        "gpudash.cli.devices:devices",
+        "List every device, what each reports, and why something is missing.",
+        examples=("gpudash devices", "gpudash devices --known", "gpudash devices --simulate h100 --json"),
     ),
     "doctor": ListedCommand(
         "gpudash.cli.doctor:doctor",
         "Look at driver, NVML, torch, Qt and permissions; say what does not work and how to fix it.",
+        examples=("gpudash doctor", "gpudash doctor --json", "gpudash doctor --report"),
     ),
     "estimate": ListedCommand(
         "",
         "Predict the memory a run would take: of a workload, a model, your own function, or any program, "
         "unchanged: gpudash estimate [OPTIONS] -- python train.py",
+        examples=(
+            "gpudash estimate training --simulate 8GiB --batch 256",
+            "gpudash estimate --simulate 24GiB -- python train.py --epochs 3",
+            "gpudash estimate --model ./Llama-3.1-8B --task qlora --simulate 24GiB",
+        ),
     ),
     "export": ListedCommand(
         "gpudash.cli.recordings.export:export",
         "Write a recording in another format: data (csv, parquet, json), a trace of stages and steps for "
         "ui.perfetto.dev (trace, also called perfetto), the plots as a picture (png, svg), a report in one page that "
         "opens offline (html), or a folder for a tracker of experiments (tensorboard, wandb).",
+        examples=(
+            "gpudash export run.gpudash --to csv -o run.csv",
+            "gpudash export run.gpudash --to html -o report.html",
+            "gpudash export run.gpudash --to trace -o run.json",
+        ),
     ),
     "lesson": ListedCommand(
         "gpudash.cli.lesson:lesson",
         "Learn what takes GPU memory: guess first, then see it, on the whole screen.",
+        examples=("gpudash lesson", "gpudash lesson precision", "gpudash lesson --export sheet.ipynb"),
     ),
     "mcp": ListedCommand(
         "gpudash.cli.mcp:mcp",
         "Answer a coding agent over standard input and output, by the Model Context Protocol.",
+        examples=("gpudash mcp", "gpudash mcp --root ~/project", "gpudash mcp --read-only"),
     ),
-    "monitor": ListedCommand("gpudash.cli.monitor:monitor", "Watch the machine without running anything."),
+    "monitor": ListedCommand(
+        "gpudash.cli.monitor:monitor",
+        "Watch the machine without running anything.",
+        examples=("gpudash monitor", "gpudash monitor --seconds 60 --json", "gpudash monitor ssh://user@host"),
+    ),
     "open": ListedCommand(
         "gpudash.cli.recordings.open:open_address",
         "Open a memory snapshot, the folder of an out-of-memory report, a trace of torch.profiler, or a recording in "
         "the window.",
+        examples=(
+            "gpudash open run.gpudash",
+            "gpudash open ssh://node1 ssh://node2",
+            "gpudash open prometheus:http://host:9090",
+        ),
     ),
-    "run": ListedCommand("", "Run a workload in the terminal."),
+    "run": ListedCommand(
+        "",
+        "Run a workload in the terminal.",
+        examples=(
+            "gpudash run training --preset MLP --batch 64",
+            "gpudash run pressure --simulate 1GiB --until oom",
+            "gpudash run transfer --json --no-record",
+        ),
+    ),
     "runs": ListedCommand(
         "gpudash.cli.recordings.runs:runs",
         "List the recorded runs, the newest recording first; or say what one of them came to, and why memory ran out.",
+        examples=("gpudash runs", "gpudash runs run.gpudash", "gpudash runs --folder results --json"),
     ),
     "snapshot": ListedCommand(
         "gpudash.cli.recordings.snapshot:snapshot",
         "Say what filled the memory in a torch memory snapshot, who allocated it, and what would have fitted.",
+        examples=(
+            "gpudash snapshot snapshot.pickle",
+            "gpudash snapshot snapshot.pickle --capacity h100",
+            "gpudash snapshot --pid 4711 -o snapshot.pickle",
+        ),
     ),
     "watch": ListedCommand(
-        "gpudash.cli.watch:watch", "Run your own program and watch it: gpudash watch [OPTIONS] -- COMMAND ..."
+        "gpudash.cli.watch:watch",
+        "Run your own program and watch it: gpudash watch [OPTIONS] -- COMMAND ...",
+        examples=(
+            "gpudash watch -- python train.py --epochs 3",
+            "gpudash watch --simulate 24GiB -- python train.py",
+            "gpudash watch --attach 4711",
+        ),
     ),
     "completion": ListedCommand(
         "gpudash.cli:print_completion",
@@ -119,7 +187,7 @@ def print_front_page() -> None:
     console = help_console()
     console.print("Usage: gpudash COMMAND [OPTIONS]", style="bold")
     console.print()
-    console.print(SUMMARY)
+    console.print(WHOLE.summary)
     console.print()
     for title in ("Commands", ABOUT, "Simulated GPUs"):
         commands = {name: command.summary for name, command in COMMANDS.items() if command.panel == title}
@@ -127,7 +195,7 @@ def print_front_page() -> None:
     console.print()
     console.print("Examples:")
     console.print()
-    for line in EXAMPLES[""]:
+    for line in WHOLE.examples:
         console.print(f" • {line}", soft_wrap=True)
 
 

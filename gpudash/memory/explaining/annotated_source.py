@@ -170,11 +170,10 @@ def _annotated(
         if owner.file == file and owner.line is not None and owner.category != WORKSPACE:
             held[owner.line] += owner.bytes
     fastest = max((growth.bytes_per_step for growth in found.growing), default=0.0)
-    grows = {
-        growth.line: growth.bytes_per_step
-        for growth in found.growing
-        if growth.file == file and growth.bytes_per_step >= GROWS_SHARE * fastest
-    }
+    grows = {}
+    for growth in found.growing:
+        if growth.file == file and growth.bytes_per_step >= GROWS_SHARE * fastest:
+            grows[growth.line] = growth.bytes_per_step
     made = []
     for row in rows:
         remark = ""

@@ -190,14 +190,12 @@ def _bars(explanation: Explanation) -> Iterator[str]:
     if not explanation.parts:
         return
     largest = max((part.bytes for part in explanation.parts if part.kind != "barred"), default=1)
-    rows = [
-        [
-            part_name(part),
-            format_bytes(part.bytes),
-            "" if part.kind == "barred" else "█" * max(1, round(part.bytes / largest * BAR_CELLS)),
-        ]
-        for part in explanation.parts
-    ]
+    rows = []
+    for part in explanation.parts:
+        bar = ""
+        if part.kind != "barred":
+            bar = "█" * max(1, round(part.bytes / largest * BAR_CELLS))
+        rows.append([part_name(part), format_bytes(part.bytes), bar])
     for line in _columns(rows):
         yield f"  {line}"
     yield f"  {total_text(explanation)}"

@@ -186,11 +186,12 @@ def _fragments(state: MemoryState) -> str:
 
 def _leak(state: MemoryState, growing: Sequence[Growth]) -> str:
     lines = {(growth.file, growth.line) for growth in growing}
-    held = sum(  # as the table of owners has it: also of the step that is not complete
-        group.bytes
-        for group in state.groups
-        if group.category != WORKSPACE and (site := site_of(group.stack)) and (site.file, site.line) in lines
-    )
+    # as the table of owners has it: also of the step that is not complete
+    held = 0
+    for group in state.groups:
+        site = site_of(group.stack)
+        if site and group.category != WORKSPACE and (site.file, site.line) in lines:
+            held += group.bytes
     per_step = sum(growth.bytes_per_step for growth in growing)
     first = growing[0]
     others = len(growing) - 1

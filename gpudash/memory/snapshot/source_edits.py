@@ -12,6 +12,7 @@ import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 from gpudash.memory.explaining.call_sites import SourceLine
 
@@ -94,10 +95,10 @@ class SourceFile:
 
     def imports(self, name: str) -> bool:
         """Whether a module of this name can be used in the file under its own name."""
-        return any(
-            isinstance(node, ast.Import) and any(alias.name == name and not alias.asname for alias in node.names)
-            for node in self.nodes()
-        )
+        for node in self.nodes():
+            if isinstance(node, ast.Import) and (name, None) in ((alias.name, alias.asname) for alias in node.names):
+                return True
+        return False
 
     def indent(self, line: int) -> str:
         """The blanks before a line."""
@@ -136,17 +137,15 @@ class SourceFile:
         """Statements that follow one another, one level deeper below ``header``; ``None`` where text over several lines
         would change with it.
         """
-        if any(
-            isinstance(part, ast.Constant | ast.JoinedStr) and part.end_lineno != part.lineno
-            for node in nodes
-            for part in ast.walk(node)
-        ):
-            return None
+        for part in chain.from_iterable(map(ast.walk, nodes)):
+            if isinstance(part, ast.Constant | ast.JoinedStr) and part.end_lineno != part.lineno:
+                return None
         first, last = nodes[0].lineno, nodes[-1].end_lineno or nodes[-1].lineno
-        changed: dict[int, Sequence[str]] = {
-            number: (f"    {self.lines[number - 1]}" if self.lines[number - 1].strip() else "",)
-            for number in range(first, last + 1)
-        }
+        changed: dict[int, Sequence[str]] = {}
+        for number, line in enumerate(self.lines[first - 1 : last], first):
+            changed[number] = ("",)
+            if line.strip():
+                changed[number] = (f"    {line}",)
         changed[first] = (self.indent(first) + header, *changed[first])
         return changed
 
@@ -223,12 +222,11 @@ def functions_of(modules: Mapping[str, ast.Module | None], source: SourceLine) -
 
 def _imported(modules: Mapping[str, ast.Module | None], source: SourceLine) -> Iterator[ast.Module]:
     """Modules that lie beside some files and that these import."""
-    names = [
-        posixpath.normpath(f"{posixpath.dirname(file)}/{part}")
-        for file in modules
-        for part in imported_names(SourceFile(file, source))
-    ]
-    for name in list(dict.fromkeys(names))[:MOST_IMPORTED]:
+    names: dict[str, None] = {}
+    for file in modules:
+        for part in imported_names(SourceFile(file, source)):
+            names[posixpath.normpath(f"{posixpath.dirname(file)}/{part}")] = None
+    for name in list(names)[:MOST_IMPORTED]:
         module = None
         if name not in modules:
             module = SourceFile(name, source).module
@@ -237,11 +235,9 @@ def _imported(modules: Mapping[str, ast.Module | None], source: SourceLine) -> I
 
 
 def _blocks(node: ast.AST) -> Iterator[ast.AST]:
-    return (
-        child
-        for child in ast.iter_child_nodes(node)
-        if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case)
-    )
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
+            yield child
 
 
 def _holds(node: ast.AST, line: int) -> bool:

@@ -229,17 +229,16 @@ class Machine:
 
         with self._store.lock:
             rows = self._store.processes(memory) if memory != HOST else ()
-        others = tuple(
-            other_process(int(size), int(pid), str(row.get("name") or ""), str(row.get("user") or ""))
-            for row in rows
-            if isinstance(size := row.get("memory_bytes"), int | float)
-            and isinstance(pid := row.get("pid"), int | float)
-            and pid != os.getpid()
-        )
+        others = []
+        for row in rows:
+            size, pid = row.get("memory_bytes"), row.get("pid")
+            if isinstance(size, int | float) and isinstance(pid, int | float) and pid != os.getpid():
+                name, user = str(row.get("name") or ""), str(row.get("user") or "")
+                others.append(other_process(int(size), int(pid), name, user))
         context = None
         if memory != HOST:
             context = self.context_bytes(memory) or measured_context(memory)
-        return Surroundings(others, context)
+        return Surroundings(tuple(others), context)
 
     def listed(self, uuid: str, pid: int) -> tuple[float, int] | None:
         """When the driver last listed the processes of a GPU, and the bytes of one; ``None`` when it was not there."""

@@ -482,20 +482,14 @@ class Session:
         named = {device.uuid: device for device in self.devices()}
         shared = any(gpu.shared_memory for gpu in self.gpus)
         host = {"name": "cpu", "product": self.machine.host.product, "uuid": None, "shared_memory": shared}
-        cards = [
-            {
-                "name": named[gpu.uuid].name if gpu.uuid in named else None,
-                "product": gpu.product,
-                "uuid": gpu.uuid,
-                "shared_memory": gpu.shared_memory,
-            }
-            for gpu in self.gpus
-        ]
+        devices = [{**host, "metrics": metrics(self.store, None)}]
+        for gpu in self.gpus:
+            name = None
+            if gpu.uuid in named:
+                name = named[gpu.uuid].name
+            facts = {"name": name, "product": gpu.product, "uuid": gpu.uuid, "shared_memory": gpu.shared_memory}
+            devices.append({**facts, "metrics": metrics(self.store, gpu.uuid)})
         found = summary(self.store, self.status(), self.clock(), self.gpus, self.gpu_problem, self.recording)
-        uuids = (None, *(gpu.uuid for gpu in self.gpus))
-        devices = [
-            {**facts, "metrics": metrics(self.store, uuid)} for facts, uuid in zip((host, *cards), uuids, strict=True)
-        ]
         return {**found, "devices": devices}
 
     def close(self, when: str = "after it was ended") -> bool:

@@ -98,9 +98,9 @@ def server_ghost(server: ServerOnCard) -> Ghost:
         (SERVING, ("context", "weights", "activations", "workspace", KV_CACHE)),
     )
     sizes = {**parts, KV_CACHE: kv_bytes}
-    ribbons = {
-        name: np.array([float(size) if name in there else 0.0 for _, there in moments]) for name, size in sizes.items()
-    }
+    ribbons = {}
+    for name, size in sizes.items():
+        ribbons[name] = size * np.array([float(name in there) for _, there in moments])
     marks = [(at, 1, name) for at, (name, _) in enumerate(moments)]
     ghost = Ghost.of(ribbons, marks, capacity=server.capacity_bytes, limit=server.limit_bytes)
     ghost.prepare()

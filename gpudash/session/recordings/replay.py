@@ -200,14 +200,15 @@ class Replay:
     def devices(self) -> list[Device]:
         """The devices the recording knows of."""
         size = self.store.end.readings.get(("host", "total_bytes", None), NEVER_READ).value
-        return [
-            Device("cpu", self._product, int(size) if isinstance(size, int | float) else None),
-            *(
-                Device(name, gpu.product, gpu.total_bytes, gpu.uuid)
-                for gpu in self.gpus
-                if (name := self.store.torch_name(gpu.uuid)) is not None
-            ),
-        ]
+        total_bytes = None
+        if isinstance(size, int | float):
+            total_bytes = int(size)
+        found = [Device("cpu", self._product, total_bytes)]
+        for gpu in self.gpus:
+            name = self.store.torch_name(gpu.uuid)
+            if name is not None:
+                found.append(Device(name, gpu.product, gpu.total_bytes, gpu.uuid))
+        return found
 
     def default_device(self) -> str:
         """The device of the last run."""

@@ -208,10 +208,13 @@ def _left_axis(plot: PlotSpec, shown: Sequence[Drawn]) -> SceneAxis:
     if plot.unit == "bytes":
         unit = float(parse_size(f"1{memory_unit(high)}"))
     plain = plot.unit_name in RATES
-    ticks = (
-        (value, f"{value:g}" if plain or not value else _written(plot, value)) for value in _ticks(low, high, unit)
-    )
-    return SceneAxis(low, high, tuple(ticks))
+    ticks = []
+    for value in _ticks(low, high, unit):
+        text = f"{value:g}"
+        if value and not plain:
+            text = _written(plot, value)
+        ticks.append((value, text))
+    return SceneAxis(low, high, ticks)
 
 
 def _range(plot: PlotSpec, shown: Sequence[Drawn]) -> tuple[float, float]:
@@ -234,12 +237,11 @@ def _range(plot: PlotSpec, shown: Sequence[Drawn]) -> tuple[float, float]:
 
 def _time_axis(span: tuple[float, float]) -> SceneAxis:
     start, end = span
-    short = end - start < 60
-    ticks = (
-        (time_s, f"{time_s:g} s" if short else format_clock(time_s))
-        for time_s in _ticks(start, end, 1.0 if short else 60.0, 8)
-    )
-    return SceneAxis(start, end, tuple(ticks))
+    if end - start < 60:
+        ticks = [(time_s, f"{time_s:g} s") for time_s in _ticks(start, end, 1.0, 8)]
+    else:
+        ticks = [(time_s, format_clock(time_s)) for time_s in _ticks(start, end, 60.0, 8)]
+    return SceneAxis(start, end, ticks)
 
 
 def _ticks(bottom: float, top: float, unit: float = 1.0, wanted: int = 4) -> list[float]:

@@ -89,11 +89,11 @@ class Figures:
         gpus, status = session.gpus, session.status()
         cpu, *others = session.devices()
         memories = {device.name: device.uuid for device in others if device.uuid} | {cpu.name: HOST}
-        ahead = {
-            memory: found.seconds
-            for memory in (HOST, *(gpu.uuid for gpu in gpus))
-            if (found := session.forecast(memory))
-        }
+        ahead = {}
+        for memory in (HOST, *(gpu.uuid for gpu in gpus)):
+            found = session.forecast(memory)
+            if found:
+                ahead[memory] = found.seconds
         rows: defaultdict[ServedMetric, Rows] = defaultdict(list)
         with session.store.lock:
             store, run = session.store, session.store.run

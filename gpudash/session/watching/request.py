@@ -232,15 +232,13 @@ def python_with_torch(folder: Path, besides: str) -> Path | None:
     refused = Path(shutil.which(besides) or besides)
     on_path = [Path(found) for name in ("python3", "python") if (found := shutil.which(name))]
     homes = [Path.home() / name for name in _ENVIRONMENTS]
-    at_home = [
-        python
-        for home in homes
-        for python in (home / "bin/python", *sorted(home.glob("*/bin/python")), *sorted(home.glob("envs/*/bin/python")))
-    ]
-    known = (*_own_pythons(folder), *on_path, *at_home, Path(sys.executable))
-    return next(
-        (python for python in known if python != refused and os.access(python, os.X_OK) and _has_torch(python)), None
-    )
+    at_home: list[Path] = []
+    for home in homes:
+        at_home += [home / "bin/python", *sorted(home.glob("*/bin/python")), *sorted(home.glob("envs/*/bin/python"))]
+    for python in (*_own_pythons(folder), *on_path, *at_home, Path(sys.executable)):
+        if python != refused and os.access(python, os.X_OK) and _has_torch(python):
+            return python
+    return None
 
 
 def _own_pythons(folder: Path) -> Iterator[Path]:

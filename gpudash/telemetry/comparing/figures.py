@@ -286,17 +286,12 @@ def _transfer(run: ComparedRun, rate: Mapping[str, Any]) -> Iterator[Figure]:
     median, spread = rate.get("bytes_per_second_median"), rate.get("bytes_per_second_iqr")
     if not (_number(median) and _number(spread)):
         return
-    way = f"{rate['from']} → {rate['to']}, {rate['memory']}{'' if rate['blocking'] else ', overlapped'}"
-    name = "rate." + ".".join(
-        str(part)
-        for part in (
-            rate["from"],
-            rate["to"],
-            rate["memory"],
-            "blocking" if rate["blocking"] else "overlapped",
-            rate["block_bytes"],
-        )
-    )
+    way = f"{rate['from']} → {rate['to']}, {rate['memory']}"
+    kind = "blocking"
+    if not rate["blocking"]:
+        way = f"{way}, overlapped"
+        kind = "overlapped"
+    name = f"rate.{rate['from']}.{rate['to']}.{rate['memory']}.{kind}.{rate['block_bytes']}"
     yield _timed(run, name, f"{way}, {format_bytes(rate['block_bytes'])}", "B/s", median, spread, "higher")
 
 

@@ -251,11 +251,13 @@ class PastPosition:
         """Those that had begun at ``time_s``, when each table had been written up to ``rows``."""
         with self._store.lock:
             begun = [run for run in self._store.end.runs if run.began_s <= time_s]
-        return [
+        found = []
+        for run in begun:
             # A run that had ended is as it is now; of one that was on its figures of then are made.
-            run if run.ended_s is not None and run.ended_s <= time_s else self._then(recording, run, rows, time_s)
-            for run in begun
-        ]
+            if run.ended_s is None or run.ended_s > time_s:
+                run = self._then(recording, run, rows, time_s)
+            found.append(run)
+        return found
 
     def _then(self, recording: Recording, run: RunView, rows: Rows, time_s: float) -> RunView:
         view, digest = self._run, self._newest_digest(recording, run, rows)

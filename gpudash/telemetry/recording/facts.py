@@ -181,8 +181,11 @@ def _runs(recording: Recording, stopped: Callable[[], bool]) -> tuple[RunFacts, 
         )
     uuids = _uuids(recording)
     last = recording.last_rows()
-    return tuple(
-        RunFacts(
+    found = []
+    for number, view in enumerate(views, 1):
+        uuid = uuids.get(view.device)
+        loss = view.metrics.get("loss")
+        facts = RunFacts(
             number=number,
             workload=view.workload,
             device=view.device,
@@ -191,15 +194,15 @@ def _runs(recording: Recording, stopped: Callable[[], bool]) -> tuple[RunFacts, 
             status=view.status,
             began_s=view.began_s,
             seconds=view.seconds,
-            peak_bytes=_peak(recording, view, uuids.get(view.device), last, stopped),
+            peak_bytes=_peak(recording, view, uuid, last, stopped),
             own_peak_bytes=view.peak_allocated_bytes,
-            loss=view.metrics["loss"].last if "loss" in view.metrics else None,
-            outline=_outline(recording, view, uuids.get(view.device), last, stopped),
+            loss=None if loss is None else loss.last,
+            outline=_outline(recording, view, uuid, last, stopped),
             label=run_text(recording.meta, number),
             of_demo=view.of_demo,
         )
-        for number, view in enumerate(views, 1)
-    )
+        found.append(facts)
+    return tuple(found)
 
 
 def _views(recording: Recording) -> list[RunView]:

@@ -73,12 +73,11 @@ class Pages:
 
     def buckets(self, recording: Recording, key: Key, until: int) -> tuple[Floats, int]:
         """What the first ``until`` pages tell of a series, in at most 16384 buckets: shape (13, n); and its samples."""
-        found: dict[int, tuple[bytes, int]] = {
-            row[0] - 1: (row["data"], row["samples"])
-            for row in recording.scan(_SUMMARIES.format(self._ids.get(key, 0)), 0)
-            if row[0] <= until and row[0] - 1 not in self._fixed
+        found: dict[int, tuple[bytes, int]] = {}
+        for row in recording.scan(_SUMMARIES.format(self._ids.get(key, 0)), 0):
             # Pages that were fixed take the place of what the file says.
-        }
+            if row[0] <= until and row[0] - 1 not in self._fixed:
+                found[row[0] - 1] = (row["data"], row["samples"])
         for page, samples in self._fixed.items():
             if key in samples and page < until:
                 times, values = samples[key]

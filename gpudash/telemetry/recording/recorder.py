@@ -322,11 +322,10 @@ class Recorder:
             connection.execute("BEGIN")
             for statement in schema.statements():
                 connection.execute(statement)
-            rows = [
-                (key, value if isinstance(value, str) else json.dumps(plain(value))) for key, value in facts.items()
-            ]
-            for row in rows:
-                schema.write(connection, "INSERT INTO meta VALUES (?, ?)", row)
+            for key, value in facts.items():
+                if not isinstance(value, str):
+                    value = json.dumps(plain(value))
+                schema.write(connection, "INSERT INTO meta VALUES (?, ?)", (key, value))
 
     def _row(self, sample: Sample) -> list[Any]:
         values = sample.values

@@ -239,20 +239,18 @@ def _transfer_chart(result: Mapping[str, Any]) -> SizeChart:
         if rate["bytes_per_second_median"] is not None:
             way = rate["from"], rate["to"], rate["memory"], bool(rate["blocking"])
             found[way][float(rate["block_bytes"])] = float(rate["bytes_per_second_median"])
-    lines = tuple(
-        SizeLine(
-            f"{shown_name(source)} → {shown_name(target)}, {memory}{'' if blocking else ', overlapped'}",
-            _DIRECTIONS[source == "cpu", target == "cpu"],
-            _stroke(memory, blocking),
-            tuple(sorted(points.items())),
-        )
-        for (source, target, memory, blocking), points in found.items()
-    )
+    lines = []
+    for (source, target, memory, blocking), points in found.items():
+        name = f"{shown_name(source)} → {shown_name(target)}, {memory}"
+        if not blocking:
+            name = f"{name}, overlapped"
+        direction = _DIRECTIONS[source == "cpu", target == "cpu"]
+        lines.append(SizeLine(name, direction, _stroke(memory, blocking), tuple(sorted(points.items()))))
     link = result.get("link_bytes_per_second")
     limit = None
     if link:
         limit = ("the link on paper", float(link))
-    return SizeChart("RATE BY BLOCK SIZE", "rate", lines, format_bytes, limit=limit)
+    return SizeChart("RATE BY BLOCK SIZE", "rate", tuple(lines), format_bytes, limit=limit)
 
 
 _TYPES = ("gpu", "loss", "accuracy", "d2h", "power", "idle")
@@ -268,17 +266,13 @@ def _matmul_chart(run: RunView, runs: Iterable[RunView]) -> SizeChart:
     types = list(dict.fromkeys(dtype for dtype, _device in found))
     styles: tuple[Style, ...] = ("solid", "dash", "dot", "dashdot")
     devices = list(dict.fromkeys(device for _dtype, device in found))
-    lines = tuple(
-        SizeLine(
-            f"{dtype} on {shown_name(device)}",
-            _TYPES[types.index(dtype) % len(_TYPES)],
-            styles[devices.index(device) % len(styles)],
-            tuple(sorted(points.items())),
-        )
-        for (dtype, device), points in found.items()
-    )
+    lines = []
+    for (dtype, device), points in found.items():
+        colour = _TYPES[types.index(dtype) % len(_TYPES)]
+        style = styles[devices.index(device) % len(styles)]
+        lines.append(SizeLine(f"{dtype} on {shown_name(device)}", colour, style, tuple(sorted(points.items()))))
     title = "ARITHMETIC RATE BY SIZE"
-    return SizeChart(title, "number", lines, lambda size: f"{size:g}", unit_name="FLOP/s")
+    return SizeChart(title, "number", tuple(lines), lambda size: f"{size:g}", unit_name="FLOP/s")
 
 
 def _sensible(rows_of: Callable[[Mapping[str, Any]], Iterable[Row]], result: Mapping[str, Any]) -> Iterator[Row]:

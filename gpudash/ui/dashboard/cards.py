@@ -489,12 +489,13 @@ def _gpu_bands(store: Store, key: str, used: float | None, context: str) -> list
 
 def device_rows(store: Store, devices: list[tuple[str, Table, str | None]]) -> list[tuple[str, str, str, str]]:
     """(device, metric, value, state) for every metric of every device, for the devices table."""
-    return [
-        (name, metric.title, _format(metric, value.value), value.state.value)
-        for name, table, key in devices
-        for metric in METRICS[table]
-        if (value := store.latest(table, metric.name, key)).time_s is not None
-    ]
+    found = []
+    for name, table, key in devices:
+        for metric in METRICS[table]:
+            value = store.latest(table, metric.name, key)
+            if value.time_s is not None:
+                found.append((name, metric.title, _format(metric, value.value), value.state.value))
+    return found
 
 
 def _format(metric: Metric, value: object) -> str:

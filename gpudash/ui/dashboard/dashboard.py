@@ -769,9 +769,12 @@ class Dashboard(PlotsPage):
         product = next((known_product(one.product) for one in self.session.devices() if one.uuid == selected), "")
         if not product:
             return tuple(plots)
-        return tuple(
-            replace(plot, title=f"{plot.title} · {product}") if plot.id == "memory" else plot for plot in plots
-        )
+        found = []
+        for plot in plots:
+            if plot.id == "memory":
+                plot = replace(plot, title=f"{plot.title} · {product}")
+            found.append(plot)
+        return tuple(found)
 
     def captions(self) -> tuple[str, str]:
         return TITLE, self.caption(self.selected, self.session.device_text(self.selected))

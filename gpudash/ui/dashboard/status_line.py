@@ -97,15 +97,16 @@ class StatusLine(QWidget):
             missing = self._missing_share(status)
         late = missing > LATE_SHARE
         versions = (view,) if status is None else _session_versions(status, view, late=late)
-        machine = " · ".join(
-            part
-            for part in (
-                f"NVML {status.driver}" if status and status.driver else None,
-                gpu_problem.rstrip(".") if gpu_problem else None,
-                loading or (status.torch if status else None),
-            )
-            if part
-        )
+        parts = []
+        if status and status.driver:
+            parts.append(f"NVML {status.driver}")
+        if gpu_problem:
+            parts.append(gpu_problem.rstrip("."))
+        if loading:
+            parts.append(loading)
+        elif status and status.torch:
+            parts.append(status.torch)
+        machine = " · ".join(parts)
         if (versions, machine) != (self._versions, self._machine):
             self._versions, self._machine = versions, machine
             self._fit()

@@ -256,9 +256,9 @@ class ExplanationView(QStackedWidget):
 
 def snapshot_of(run: RunView | None) -> Path | None:
     """The memory snapshot in the report of a run's out-of-memory; ``None`` where it lies no longer there."""
-    folders = [
-        note.details.get("folder") for note in (run.notes if run is not None else ()) if note.topic == Topic.REPORT
-    ]
+    if run is None:
+        return None
+    folders = [note.details.get("folder") for note in run.notes if note.topic == Topic.REPORT]
     if not folders or not isinstance(folders[-1], str):
         return None
     path = Path(folders[-1]) / SNAPSHOT_NAME

@@ -80,13 +80,15 @@ class CellPainter:
         self._chosen = mixed(QColor(palette.accent), self._panel, 0.8)
         self._ground = QColor(palette.grid)
         base: Mapping[Level, str] = {"": palette.curves["used"], "warning": palette.warn, "critical": palette.critical}
-        self._colours = {level: QColor(colour) for level, colour in base.items()}
         self._marks = {"": self._muted, "warning": QColor(palette.warn), "critical": QColor(palette.critical)}
         self._stale = QBrush(self._muted, Qt.BrushStyle.BDiagPattern)
-        self._shades = {
-            level: [self._shade(colour, step) for step in range(STEPS + 1)] for level, colour in self._colours.items()
-        }
-        self._inks = {level: [text_on(shade) for shade in shades] for level, shades in self._shades.items()}
+        self._colours: dict[Level, QColor] = {}
+        self._shades: dict[Level, list[QColor]] = {}
+        self._inks: dict[Level, list[QColor]] = {}
+        for level, name in base.items():
+            colour = self._colours[level] = QColor(name)
+            shades = self._shades[level] = [self._shade(colour, step) for step in range(STEPS + 1)]
+            self._inks[level] = list(map(text_on, shades))
         times = 1.0
         if density == "cells":
             times = larger
@@ -110,7 +112,7 @@ class CellPainter:
 
     def _paint_cell(self, painter: QPainter, rect: Rect, cell: Cell, *, chosen: bool, current: bool) -> None:
         left, top, width, height = rect
-        painter.setPen(self._focus if current else self._accent if chosen else self._border)
+        painter.setPen(self._outline(self._border, chosen=chosen, current=current))
         painter.setBrush(self._chosen if chosen else self._panel)
         painter.drawRect(left, top, width - 1, height - 1)
         inner, room, line = left + self._pad, width - 2 * self._pad, self._line
@@ -179,8 +181,15 @@ class CellPainter:
             painter.drawText(QRect(left, top, width, height), CENTRE, cell.percent)
         if chosen or current or cell.stale:
             painter.setBrush(Qt.BrushStyle.NoBrush)
-            painter.setPen(self._focus if current else self._accent if chosen else self._dashes)
+            painter.setPen(self._outline(self._dashes, chosen=chosen, current=current))
             painter.drawRect(left, top, width - 1, height - 1)
+
+    def _outline(self, usual: QPen, *, chosen: bool, current: bool) -> QPen:
+        if current:
+            return self._focus
+        if chosen:
+            return self._accent
+        return usual
 
     def _elide(self, text: str, width: int) -> str:
         known = self._elided.get((text, width))

@@ -207,13 +207,12 @@ class Order:
         self, fresh: tuple[Section, ...], by_key: Mapping[str, FleetGpu], wanted: Arrangement
     ) -> tuple[Section, ...]:
         """The shown order without the GPUs that are gone, those that came last in their groups."""
-        shown = {key for section in self.sections for key in section.keys}
-        groups = {
-            section.title: [
-                key for key in section.keys if key in by_key and group_of(by_key[key], wanted.group) == section.title
-            ]
-            for section in self.sections
-        }
+        shown: set[str] = set()
+        groups: dict[str, list[str]] = {}
+        for section in self.sections:
+            shown.update(section.keys)
+            there = (key for key in section.keys if key in by_key)
+            groups[section.title] = [key for key in there if group_of(by_key[key], wanted.group) == section.title]
         for section in fresh:
             groups.setdefault(section.title, []).extend(key for key in section.keys if key not in shown)
         return tuple(Section(title, tuple(keys)) for title, keys in groups.items() if keys)

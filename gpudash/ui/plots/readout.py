@@ -472,8 +472,11 @@ class StatisticsCard(QFrame):
 
     def cells(self) -> list[list[str]]:
         """The table as shown, a list per curve."""
-        items = ((self._table.item(row, column) for column in range(len(COLUMNS))) for row in range(len(self._curves)))
-        return [[item.text() if item is not None else "" for item in row] for row in items]
+        found = []
+        for row in range(len(self._curves)):
+            items = (self._table.item(row, column) for column in range(len(COLUMNS)))
+            found.append([item.text() if item is not None else "" for item in items])
+        return found
 
     def show_statistics(self, curves: Sequence[CurveSpec], figures: Sequence[Statistics | None]) -> None:
         """Fill the table: one row per curve, "-" where there are no samples."""

@@ -454,11 +454,10 @@ class RunsTable(QTableView):
         names_px = min(WIDEST_NAME_PX, whole[0] + ROOM_PX)
         widths = [px if position == NOTE else min(WIDEST_PX, px) for position, px in enumerate(whole)]
         # A column that says nothing of any run is not there.
-        shown = {
-            position
-            for position, column in enumerate(COLUMNS)
-            if column.needed or any(column.label(row) not in ("", UNKNOWN) for row in rows)
-        }
+        shown = set()
+        for position, column in enumerate(COLUMNS):
+            if column.needed or not {"", UNKNOWN}.issuperset(map(column.label, rows)):
+                shown.add(position)
         least_px = NAME_CHARACTERS * metrics.averageCharWidth() + 2 * ROOM_PX
 
         def missing(names_px: int) -> int:
@@ -520,9 +519,8 @@ class RunsTable(QTableView):
 
     def selected(self) -> list[LibraryRow]:
         """The selected rows, from the top down."""
-        return [
-            self.runs.rows[place] for place in sorted({index.row() for index in self.selectionModel().selectedRows()})
-        ]
+        places = {index.row() for index in self.selectionModel().selectedRows()}
+        return [self.runs.rows[place] for place in sorted(places)]
 
     def selected_entries(self) -> list[LibraryEntry]:
         """The sessions that something is selected of, each once."""

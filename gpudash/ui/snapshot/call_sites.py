@@ -144,11 +144,16 @@ def _cells(row: Holder, whole: int) -> tuple[str, ...]:
 def change_cells(change: ChangeRow) -> tuple[str, ...]:
     """A row of a comparison, in the order of `CHANGE_COLUMNS`."""
     more = change.second_count - change.first_count
+    sign = ""
+    if more > 0:
+        sign = "+"
+    elif more < 0:
+        sign = "−"
     return (
         signed(change.grown),
         format_bytes(change.first),
         format_bytes(change.second),
-        f"{'+' if more > 0 else '−' if more else ''}{format_count(abs(more))}",
+        f"{sign}{format_count(abs(more))}",
         change.word,
         change.name,
     )

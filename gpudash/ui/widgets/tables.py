@@ -252,10 +252,8 @@ class Table(QWidget):
             self.view.setColumnHidden(position, bool(rows) and not any(row[position] for row in rows))
         metrics = self.view.fontMetrics()
         titles = [column.title for column in self.model.columns]
-        widths = [
-            max(metrics.horizontalAdvance(cell) for cell in cells) + 24
-            for cells in zip(titles, *rows[:MEASURED_ROWS], strict=True)
-        ]
+        columns = zip(titles, *rows[:MEASURED_ROWS], strict=True)
+        widths = [max(map(metrics.horizontalAdvance, cells)) + 24 for cells in columns]
         if not self._widths:
             # Widths only grow; a new set of columns begins at nothing.
             self._widths = [0] * len(widths)

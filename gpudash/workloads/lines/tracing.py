@@ -269,10 +269,9 @@ class LineRunner:
             is_fresh = any(block is one for one in fresh)
             found.append(LineBlock(name, block.size, named, is_fresh, 1, block.workspace, origin))
         taken = {block.name for block in found if block.fresh and block.named}
-        found = [
-            replace(block, name=f"{block.name}, before") if not block.fresh and fresh and block.name in taken else block
-            for block in found
-        ]
+        for place, line_block in enumerate(found):
+            if fresh and not line_block.fresh and line_block.name in taken:
+                found[place] = replace(line_block, name=f"{line_block.name}, before")
         return iter(_together(found))
 
 

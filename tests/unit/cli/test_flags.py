@@ -9,12 +9,16 @@ import pytest
 
 from gpudash import __version__
 from gpudash.cli import build_app, run
-from gpudash.cli.terminal.examples import EXAMPLES
 from gpudash.cli.terminal.flags import size_text
+from gpudash.cli.terminal.front_page import ABOUT, COMMANDS, WHOLE
 from gpudash.cli.terminal.workload_flags import ESSENTIALS, THE_REST
 from gpudash.specs import workloads
 from gpudash.specs.invalid import flag
 from gpudash.units import GIB, parse_size
+
+EXAMPLES = {"": WHOLE.examples} | {
+    name: command.examples for name, command in COMMANDS.items() if command.panel != ABOUT
+}
 
 
 @pytest.fixture(autouse=True)

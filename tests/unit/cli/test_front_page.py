@@ -7,7 +7,7 @@ import re
 import pytest
 
 from gpudash.cli import build_app, run
-from gpudash.cli.terminal.front_page import COMMANDS, FLAGS, SUMMARY
+from gpudash.cli.terminal.front_page import COMMANDS, FLAGS, WHOLE
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_what_the_page_says_of_a_command_is_what_its_own_page_begins_with(
 def test_what_the_page_says_of_flags_is_what_the_parser_says(page: str, capsys: pytest.CaptureFixture[str]) -> None:
     build_app(["--help"]).help_print([])
     by_parser = sentences(capsys.readouterr().out)
-    assert SUMMARY in by_parser and SUMMARY in sentences(page)
+    assert WHOLE.summary in by_parser and WHOLE.summary in sentences(page)
     for flags in FLAGS.values():
         for name, text in flags.items():
             assert f"{name} {text}" in by_parser

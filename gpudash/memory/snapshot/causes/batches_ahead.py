@@ -110,11 +110,8 @@ def _resolved(file: SourceFile, value: ast.expr) -> Number | None:
     """A number, where it stands: a constant, what an attribute or a name is given, a parameter's argument."""
     if isinstance(value, ast.Attribute):
         text = ast.unparse(value)
-        given = [
-            node.value
-            for node in file.nodes()
-            if isinstance(node, ast.Assign) and any(ast.unparse(target) == text for target in node.targets)
-        ]
+        assigned = (node for node in file.nodes() if isinstance(node, ast.Assign))
+        given = [node.value for node in assigned if text in map(ast.unparse, node.targets)]
         if len(given) != 1 or isinstance(given[0], ast.Attribute):
             return None
         value = given[0]

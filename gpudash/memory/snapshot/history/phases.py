@@ -356,10 +356,8 @@ def steps(found: Sequence[Band], count: int) -> NDArray[np.int64]:
     first step: then where the backward pass has.
     """
     # by their ends: a step is over with the last thing it does
-    of_optimizer, of_backward = (
-        np.array([band.end_event for band in found if band.name == PHASES[phase]], np.int64)
-        for phase in (OPTIMIZER, BACKWARD)
-    )
+    of_optimizer = np.array([band.end_event for band in found if band.name == PHASES[OPTIMIZER]], np.int64)
+    of_backward = np.array([band.end_event for band in found if band.name == PHASES[BACKWARD]], np.int64)
     # backward passes before each end of the optimizer, several where gradients are accumulated, and after the last one
     passes = np.diff(np.searchsorted(of_backward, of_optimizer), prepend=0, append=len(of_backward))
     always = len(of_optimizer) and passes[-1] <= passes[:-1].max()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +54,12 @@ def _store_device(device: DeviceSnapshot, folder: Path) -> dict[str, Any]:
     columns = device.trace.columns
     for name in EVENT_COLUMNS:
         np.save(folder / f"{device.index}-{name}.npy", getattr(columns, name))
-    blocks = [
-        (b.address, b.size, b.requested_size, STATE_NAMES.index(b.state), NONE if b.owner is None else b.owner)
-        for segment in device.segments
-        for b in segment.blocks
-    ]
+    blocks = []
+    for b in chain.from_iterable(segment.blocks for segment in device.segments):
+        owner = b.owner
+        if owner is None:
+            owner = NONE
+        blocks.append((b.address, b.size, b.requested_size, STATE_NAMES.index(b.state), owner))
     np.save(folder / f"{device.index}-blocks.npy", np.array(blocks, np.int64).reshape(-1, 5))
     return {
         "index": device.index,

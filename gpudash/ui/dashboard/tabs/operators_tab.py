@@ -304,8 +304,12 @@ class OperatorsTimeline(PaintedWidget):
         place.setRight(min(float(self.width()), place.right()))
         painter.fillRect(place.adjusted(0, 0, -1 if place.width() > 3 else 0, 0), ground)
         if place.width() >= NAMED_PX:
-            faint = ground.alpha() < 255
-            painter.setPen(QColor(palette.text if faint else DARK_TEXT if palette.dark else LIGHT_TEXT))
+            colour = LIGHT_TEXT
+            if ground.alpha() < 255:
+                colour = palette.text
+            elif palette.dark:
+                colour = DARK_TEXT
+            painter.setPen(QColor(colour))
             inside = place.adjusted(4, 0, -4, 0)
             text = painter.fontMetrics().elidedText(
                 name.removeprefix("aten::"), Qt.TextElideMode.ElideRight, int(inside.width())

@@ -119,9 +119,9 @@ class Bands(Layer):
         if not (areas or self._between):
             return
         self._clip = geometry.area
-        self._between = [
-            area for upper, lower, colour in areas for area in _areas_between(geometry, upper, lower, colour)
-        ]
+        self._between = []
+        for upper, lower, colour in areas:
+            self._between += _areas_between(geometry, upper, lower, colour)
         self.update()
 
     def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:

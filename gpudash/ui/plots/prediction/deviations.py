@@ -68,14 +68,14 @@ class DeviationsLayer(PaintedLayer):
 
     def text_at(self, point: QPointF) -> str:
         """What a mark under the pointer is of, in words; "" where there is none."""
-        near = [
-            ((at - point).manhattanLength(), deviation)
-            for deviation, at in self.marks
-            if (at - point).manhattanLength() <= NEAR_PX
-        ]
-        if near:
-            return min(near, key=lambda one: one[0])[1].text
-        return ""
+        nearest = NEAR_PX + 1.0
+        text = ""
+        for deviation, at in self.marks:
+            away = (at - point).manhattanLength()
+            if away <= NEAR_PX and away < nearest:
+                nearest = away
+                text = deviation.text
+        return text
 
     def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
         warn = QColor(self._palette.warn)

@@ -148,11 +148,11 @@ class Overlay(QFrame):
         """Lay the runs over one another in another way; the view stays where the axis stays the same."""
         before, self._laying = self._laying, laying
         self.axis.name = _WHERE[laying.alignment]
-        self._curves = {
-            name: [self._laid(place, run, name) for place, run in enumerate(self._runs)] for name in self.plots
-        }
-        extents = [curve.extent for curves in self._curves.values() for curve in curves]
-        known = [extent for extent in extents if extent is not None]
+        self._curves = {}
+        known = []
+        for name in self.plots:
+            curves = self._curves[name] = [self._laid(place, run, name) for place, run in enumerate(self._runs)]
+            known += [curve.extent for curve in curves if curve.extent is not None]
         self.axis.set_whole(
             min((extent[0] for extent in known), default=0.0), max((extent[1] for extent in known), default=1.0)
         )
