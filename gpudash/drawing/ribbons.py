@@ -186,6 +186,20 @@ def ribbons(
     return Ribbons(low, high, moments, column_of, tops, allocation[order], sites[order])
 
 
+def by_group(found: Allocations, low: float, high: float, columns: int, group_of_line: Ints) -> Floats:
+    """Bytes of each group of lines at the fullest moment of each column between two places, shape (groups, columns).
+
+    Args:
+        group_of_line: number of the group of each line, from 0 on.
+    """
+    shown, column_of = np.unique(_fullest(found, low, high, columns), return_inverse=True)
+    kept, first, end = _spans(found, shown)
+    groups = int(group_of_line.max(initial=-1)) + 1
+    tops = _tops(group_of_line[found.site[kept]], first, end, found.size[kept], groups, len(shown))
+    thick: Floats = np.diff(tops, axis=0, prepend=0.0)[:, column_of]
+    return thick
+
+
 def _fullest(found: Allocations, low: float, high: float, columns: int) -> Ints:
     """The event of each column after which most was allocated: the one before it where nothing happens in it."""
     starts = np.searchsorted(found.place, np.linspace(low, high, columns + 1), "left")

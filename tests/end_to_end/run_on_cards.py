@@ -2,7 +2,8 @@
 
 Asked ``{"workload", "spec", "capacity"}``, it answers ``{"status", "allocated", "reserved", "left"}``: how the run
 ended, its peaks and what the device still held behind it, in bytes. ``devices`` has the peaks of each device over which
-a model is split, ``losses`` the loss of each step, ``copies`` the bytes copied from one device to another.
+a model is split, ``losses`` the loss of each step, ``copies`` the bytes copied from one device to another, and
+``between`` what the first device held behind each step.
 """
 
 from __future__ import annotations
@@ -24,7 +25,14 @@ from gpudash.workloads.running.run import resolve
 
 
 class Hasty(Context):
-    """A context that waits for nothing."""
+    """A context that waits for nothing, and notes what a card holds behind each step."""
+
+    card: SimulatedGpu
+    between: list[int]
+
+    def progress(self, step: int, steps: int) -> None:
+        self.between.append(self.card.statistics()["allocated_bytes.all.current"])
+        super().progress(step, steps)
 
     def wait(self, seconds: float) -> None:
         self.check_cancelled()
@@ -40,6 +48,8 @@ def run(asked: dict[str, Any]) -> dict[str, Any]:
     told: list[Event] = []
     level = MemoryLevel(used_bytes=0, free_bytes=capacity, total_bytes=capacity)
     context = Hasty(torch.device("sim", 0), run_id=1, emit=told.append, clock=time.monotonic, memory=lambda: level)
+    context.card = card
+    context.between = []
     context.devices = tuple(torch.device("sim", card.index) for card in cards)
     torch.manual_seed(spec.seed)
     status = "finished"
@@ -50,6 +60,7 @@ def run(asked: dict[str, Any]) -> dict[str, Any]:
         status = "out_of_memory"
     statistics = card.statistics()
     peaks = [card.statistics() for card in cards]
+    between = context.between
     del context
     backend.engine.drop_workspaces()
     return {
@@ -60,6 +71,7 @@ def run(asked: dict[str, Any]) -> dict[str, Any]:
         "devices": [[each["allocated_bytes.all.peak"], each["reserved_bytes.all.peak"]] for each in peaks],
         "losses": [event.loss for event in told if isinstance(event, StepFinished)],
         "copies": _copies(told),
+        "between": between,
     }
 
 

@@ -209,6 +209,21 @@ def _same_peaks(both: Both, workload: str, spec: dict[str, Any]) -> None:
     assert predicted["peak_reserved_bytes"] == pytest.approx(reached["reserved"], rel=0.005)
     assert sum(predicted["by_category"].values()) == predicted["peak_allocated_bytes"]
     assert _highest_drawn(both.ghost) == (CONTEXT + reached["allocated"], CONTEXT + reached["reserved"])
+    assert both.ghost is not None
+    drawn = {name: size for name, size in both.ghost.parts.items() if name in predicted["by_category"]}
+    assert drawn == {name: size for name, size in predicted["by_category"].items() if name in drawn}
+    assert sum(drawn.values()) == predicted["peak_allocated_bytes"]
+    between = _drawn_between(both.ghost)
+    assert between == [CONTEXT + held for held in reached["between"][: len(between)]]
+
+
+def _drawn_between(ghost: Ghost) -> list[int]:
+    """What is drawn as in use behind each step but the last."""
+    found = []
+    for step in range(1, ghost.steps):
+        behind = next(at for at, later, _ in ghost.marks if later > step)
+        found.append(int(ghost.edges[ghost.top, behind - 1]))
+    return found
 
 
 def _highest_drawn(ghost: Ghost | None) -> tuple[int, int]:

@@ -196,7 +196,7 @@ class Session:
             if self._measured is None:
                 from gpudash.session.predicting.measured import MeasuredRuns
 
-                self._measured = MeasuredRuns(recordings_folder, lambda: self.recording)
+                self._measured = MeasuredRuns(recordings_folder, lambda: self.recording, self.requests)
             return self._measured
 
     @property

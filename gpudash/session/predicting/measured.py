@@ -15,8 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpudash.drawing.ghost import Ghost
+from gpudash.drawing.ribbons import by_group
 from gpudash.memory.predicting.estimate import CardEstimate, Target
 from gpudash.memory.predicting.prediction import HELD_BACK
+from gpudash.memory.request_log import RequestLog, RequestLogs
+from gpudash.session.predicting.ghosts import BY_LIFE
 from gpudash.session.watching.request import WatchRequest
 from gpudash.system.newest_request import NewestRequest
 from gpudash.telemetry.recording.facts import wall_clock_s
@@ -29,7 +32,7 @@ from gpudash.telemetry.runs import WATCH
 logger = logging.getLogger(__name__)
 
 ALLOCATED = "allocated"
-"""The ribbon for what tensors held: by category nothing was recorded."""
+"""The ribbon for what tensors held of which nothing more is known: by category only this session knows it."""
 
 RAN_OUT = "its last run ran out of memory, so it needs more than it held"
 
@@ -111,11 +114,15 @@ class MeasuredRuns:
     Args:
         folder: where the recordings are.
         own: the file that the session records to, wherever that is; ``None`` for none.
+        requests: what the session's programs asked of their allocators, in its own time.
     """
 
-    def __init__(self, folder: Callable[[], Path], own: Callable[[], Path | None]) -> None:
+    def __init__(
+        self, folder: Callable[[], Path], own: Callable[[], Path | None], requests: RequestLogs | None = None
+    ) -> None:
         self._folder = folder
         self._own = own
+        self._requests_of_runs = requests or RequestLogs()
         self._found: dict[Key, MeasuredRun | None] = {}
         self._requests: NewestRequest[Key] = NewestRequest("gpudash-measured", self._answer)
 
@@ -151,7 +158,10 @@ class MeasuredRuns:
                     for run in reversed(recording.runs):
                         if run.workload != WATCH or run.ended_s is None or _key_of(run) != key:
                             continue
-                        found = _measured(recording, run, run.ended_s)
+                        logs = RequestLogs()
+                        if path == self._own():
+                            logs = self._requests_of_runs
+                        found = _measured(recording, run, run.ended_s, logs)
                         if found is not None:
                             yield found
             except (RecordingError, OSError):
@@ -183,8 +193,12 @@ def _key_of(run: RunRow) -> Key:
     return tuple(request.command), os.fspath(request.folder or "")
 
 
-def _measured(recording: Recording, run: RunRow, ended_s: float) -> MeasuredRun | None:
-    """What a run held of the device of which it held most; ``None`` where that is nothing."""
+def _measured(recording: Recording, run: RunRow, ended_s: float, logs: RequestLogs) -> MeasuredRun | None:
+    """What a run held of the device of which it held most; ``None`` where that is nothing.
+
+    Args:
+        logs: what is known of its requests.
+    """
     last = recording.last_rows()
     first = recording.rows_at(run.began_s, last)
     until = recording.rows_at(ended_s, last)
@@ -207,7 +221,7 @@ def _measured(recording: Recording, run: RunRow, ended_s: float) -> MeasuredRun 
     ends = sorted(ended.values())
     times, allocated_at, reserved_at = np.array(readings[fullest], np.float64).T
     began = (wall_clock_s(recording.meta.get("wall_clock_origin", "")) or 0.0) + run.began_s
-    ghost = drawn(times, allocated_at, reserved_at, ends)
+    ghost = drawn(times, allocated_at, reserved_at, ends, logs.of(fullest))
     count = sum(1 for size in held.values() if size)
     ran_out = run.status == "out_of_memory"
     return MeasuredRun(began, fullest, count, ghost, int(held[fullest]), len(ends), ran_out)
@@ -219,13 +233,16 @@ def _most(*values: object) -> float | None:
     return max(known, default=None)
 
 
-def drawn(times: Floats, allocated: Floats, reserved: Floats, ends: Sequence[float]) -> Ghost:
+def drawn(
+    times: Floats, allocated: Floats, reserved: Floats, ends: Sequence[float], requests: RequestLog | None = None
+) -> Ghost:
     """A run as a ghost: evenly in time, in `COLUMNS` stretches at most, each at its highest.
 
     Args:
         times: of the readings, seconds, ascending.
         allocated, reserved: bytes.
         ends: when its steps ended, seconds.
+        requests: by which what was allocated is divided into categories; ``None`` where nothing is known of them.
     """
     count = min(COLUMNS, len(times))
     span = max(times[-1] - times[0], 1e-9)
@@ -239,9 +256,25 @@ def drawn(times: Floats, allocated: Floats, reserved: Floats, ends: Sequence[flo
             (min(count - 1, max(0, int((start - times[0]) / span * count))), step, "")
             for step, start in enumerate(starts[: len(ends)], 1)
         ]
-    ghost = Ghost.of({ALLOCATED: held[0], HELD_BACK: held[1] - held[0]}, marks, kept=HELD_BACK)
+    known = _by_category(requests, (times[0], times[-1]), held[0])
+    rest = held[0] - np.sum([*known.values(), np.zeros(count)], axis=0)
+    ribbons = {**known, ALLOCATED: rest, HELD_BACK: held[1] - held[0]}
+    ghost = Ghost.of(ribbons, marks, kept=HELD_BACK)
     ghost.prepare()
     return ghost
+
+
+def _by_category(requests: RequestLog | None, span: tuple[float, float], allocated: Floats) -> dict[str, Floats]:
+    """What of ``allocated`` was for what in each of as many stretches of a span; nothing where no request is known."""
+    if requests is None or requests.extent is None:
+        return {}
+    found = requests.allocations()
+    of_line = [BY_LIFE.index(line.category) if line.category in BY_LIFE else len(BY_LIFE) for line in requests.lines]
+    sizes = by_group(found, *span, len(allocated), np.array([*of_line, len(BY_LIFE)], np.int64))
+    # A reading and the requests around it are of slightly different moments: the readings are what is told.
+    share = np.minimum(1.0, allocated / np.maximum(sizes.sum(axis=0), 1.0))
+    # Whole bytes, so that the ribbons come to exactly what was read.
+    return {name: np.floor(size * share) for name, size in zip(BY_LIFE, sizes, strict=False)}
 
 
 def _by_column(values: Floats, columns: NDArray[np.intp], count: int) -> Floats:

@@ -7,7 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gpudash.memory.frames import Frame
 from gpudash.memory.predicting.estimate import Target
+from gpudash.memory.predicting.prediction import HELD_BACK
+from gpudash.memory.request_log import NEVER, RequestLogs
 from gpudash.session.predicting.measured import ALLOCATED, COLUMNS, MeasuredRun, MeasuredRuns, drawn
 from gpudash.session.watching.request import WatchRequest
 from gpudash.telemetry.recording.recorder import Recorder
@@ -70,6 +73,48 @@ def test_the_last_run_of_a_command_is_drawn_with_its_steps_and_its_peak(tmp_path
     ghost = last.ghost
     assert ghost.highest == 100 * MIB and ghost.parts[ALLOCATED] == 50 * MIB
     assert ghost.steps == 2
+
+
+def known_requests() -> RequestLogs:
+    """Weights from the beginning of the run at ten seconds, and activations around its middle."""
+    logs = RequestLogs()
+    logs.made("sim:0").replace(
+        (np.array([10.05, 10.45, 10.75]), np.array([0, 20, 30, 20]) * MIB),
+        (np.array([0, 1]), np.array([NEVER, 2]), np.array([20, 10]) * MIB, np.array([0, 1]), np.array([0, 1])),
+        [(Frame("/home/me/train.py", line, "step"),) for line in (3, 9)],
+        ("weights", "activations"),
+    )
+    return logs
+
+
+def test_a_run_of_this_session_is_drawn_by_category_and_comes_to_what_was_read(tmp_path: Path) -> None:
+    own = recorded(tmp_path / "a.gpudash", run(10.0))
+    runs = MeasuredRuns(lambda: tmp_path, lambda: own, known_requests())
+    runs.request(TRAIN)
+    assert runs.wait(30) and runs.close()
+    last = runs.of(TRAIN)
+    assert last is not None
+    assert last.ghost.parts == {"weights": 20 * MIB, "activations": 10 * MIB, ALLOCATED: 20 * MIB, HELD_BACK: 50 * MIB}
+    assert last.ghost.highest == last.peak_bytes == 100 * MIB
+
+
+def test_of_a_run_of_another_session_what_this_one_knows_says_nothing(tmp_path: Path) -> None:
+    recorded(tmp_path / "a.gpudash", run(10.0))
+    runs = MeasuredRuns(lambda: tmp_path, lambda: tmp_path / "b.gpudash", known_requests())
+    runs.request(TRAIN)
+    assert runs.wait(30) and runs.close()
+    last = runs.of(TRAIN)
+    assert last is not None and last.ghost.names == (ALLOCATED, HELD_BACK)
+
+
+def test_requests_of_more_than_was_read_are_no_more_than_that(tmp_path: Path) -> None:
+    own = recorded(tmp_path / "a.gpudash", run(10.0, peak=20 * MIB))
+    runs = MeasuredRuns(lambda: tmp_path, lambda: own, known_requests())
+    runs.request(TRAIN)
+    assert runs.wait(30) and runs.close()
+    last = runs.of(TRAIN)
+    assert last is not None and last.ghost.highest == 20 * MIB
+    assert last.ghost.edges[last.ghost.top].max() == 10 * MIB
 
 
 def test_other_arguments_another_folder_a_change_and_an_attached_process_are_other_programs(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ class Bands(Layer):
                 continue
             runs = _finite_runs(edge)
             if cover is not None and place in cover.places:
-                runs = [part for run in runs for part in _beside(cover, run, times[run])]
+                runs = [part for run in runs for part in _uncovered(cover, run, times[run])]
             for run in runs:
                 if np.any(edge[run] > lower[run]):
                     x, top = _pixels(geometry, times[run], edge[run])
@@ -150,7 +150,7 @@ def _pixels(geometry: Geometry, times: Floats, values: Floats) -> tuple[Floats, 
     return x, np.clip(y, area.top() - 4, area.bottom() + 4)
 
 
-def _beside(cover: Cover, run: slice, times: Floats) -> list[slice]:
+def _uncovered(cover: Cover, run: slice, times: Floats) -> list[slice]:
     """The parts of a run of readings that are seen, each with the first reading that is not."""
     before = int(np.searchsorted(times, cover.begin_s, "right")) + 1
     after = int(np.searchsorted(times, cover.end_s)) - 1

@@ -163,10 +163,10 @@ class CopiesLayer(Layer):
         metrics = QFontMetricsF(self._font)
         taken = [rect for rect, _, _ in own]
         for (name, colour), total in zip(DIRECTIONS, view.totals, strict=True):
-            beside = sorted((entry for entry in own if entry[1] == colour), key=lambda entry: -entry[2])
+            columns = sorted((entry for entry in own if entry[1] == colour), key=lambda entry: -entry[2])
             text = f"{name} {format_bytes(total)}{view.a_step}"
             size = QSizeF(metrics.horizontalAdvance(text) + 2, metrics.height())
-            rect = _free_place(size, [entry[0] for entry in beside[:MOST_TRIED]], place, taken)
+            rect = _free_place(size, [entry[0] for entry in columns[:MOST_TRIED]], place, taken)
             if rect is not None:
                 self.labels.append(Label(text, rect))
                 taken.append(rect)
@@ -193,9 +193,9 @@ class CopiesLayer(Layer):
         painter.restore()
 
 
-def _free_place(size: QSizeF, beside: Sequence[QRectF], place: QRectF, taken: Sequence[QRectF]) -> QRectF | None:
+def _free_place(size: QSizeF, columns: Sequence[QRectF], place: QRectF, taken: Sequence[QRectF]) -> QRectF | None:
     """Where words of a size hide nothing, beside one of some columns; ``None`` where there is no such place."""
-    for column in beside:
+    for column in columns:
         top = max(place.top(), min(column.top(), place.bottom() - size.height()))
         for left in (column.right() + 4, column.left() - 4 - size.width()):
             rect = QRectF(QPointF(left, top), size)
