@@ -58,7 +58,7 @@ MAMBA = frozenset({"mamba", "falcon_mamba"})
 STATES_ONLY = MAMBA | {"mamba2"}
 """Families without attention."""
 
-MAMBA_BESIDE = frozenset({"jamba", "zamba"})
+MAMBA_BETWEEN = frozenset({"jamba", "zamba"})
 """Families in which layers of the first Mamba stand between others."""
 
 BOTH = frozenset({"falcon_h1"})
@@ -379,8 +379,8 @@ class ServedModel:
     @property
     def is_known(self) -> bool:
         """Whether its matrices follow from its config here: those of its family, and of what it sees and hears with."""
-        beside = self.text is not self.whole and ("vision_config" in self.whole or "audio_config" in self.whole)
-        if beside and str(self.whole.get("model_type")) not in TOWERS:
+        multimodal = self.text is not self.whole and ("vision_config" in self.whole or "audio_config" in self.whole)
+        if multimodal and str(self.whole.get("model_type")) not in TOWERS:
             return False
         return self.family in KNOWN
 
@@ -562,7 +562,7 @@ class ServedModel:
         if self.family in MAMBA:
             inner = self._optional("intermediate_size", "d_inner") or (self._optional("expand") or 2) * self.hidden
             return inner // ranks * (kernel - 1 + self._number("state_size")) * dtype_bytes
-        if self.family in MAMBA_BESIDE:
+        if self.family in MAMBA_BETWEEN:
             inner = (self._optional("mamba_expand") or 2) * self.hidden
             return inner // ranks * (kernel - 1 + self._number("mamba_d_state")) * dtype_bytes
         keys, values = self.state_widths()
