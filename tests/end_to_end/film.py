@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import tempfile
 from pathlib import Path
@@ -34,7 +35,7 @@ def main() -> None:
     folder = tempfile.mkdtemp()
     driver = f"{sys.executable} -m tests.end_to_end.window_driver film {folder}"
     screen = f"{program('xvfb-run')} -a -s '-screen 0 1600x1000x24' sh -c '{program('openbox')} & exec {driver}'"
-    steps = f"{' '.join(ALONE)} {screen} && {sys.executable} -m tests.end_to_end.film {folder} && rm -r {folder}"
+    steps = f"{shlex.join(ALONE)} {screen} && {sys.executable} -m tests.end_to_end.film {folder} && rm -r {folder}"
     environment = {**os.environ, "GPUDASH_HOME": f"{folder}/home", "QT_QPA_PLATFORM": "xcb"}
     os.execvpe("sh", ["sh", "-c", steps], environment)
 
