@@ -247,6 +247,7 @@ def _predict(player: Player, name: str, code: str, card: str) -> Steps:
     player.window.workspace.open_dropped([script])
     yield from press_chip(player, card)
     yield lambda: dashboard.panel.script.simulate.card == card and dashboard.panel.prediction.button.isVisible()
+    yield player.frames(8)
     yield from press(dashboard.panel.prediction.button)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import tempfile
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 from PIL import Image
 
 from tests.end_to_end.film_scenario import FRAME_MS
+from tests.end_to_end.guide_pictures import ALONE
 from tests.programs import program
 
 FILM = Path("resources/film.webp")
@@ -26,14 +28,14 @@ RUN_PICTURES = 45
 
 
 def main() -> None:
-    """Play, in place of this process, which would be among the programs of the first screen; then write the film."""
+    """Play among no processes of others, which the first screen would list; then write the film."""
     if sys.argv[1:]:
         _write(Path(sys.argv[1]))
         return
     folder = tempfile.mkdtemp()
     driver = f"{sys.executable} -m tests.end_to_end.window_driver film {folder}"
     screen = f"{program('xvfb-run')} -a -s '-screen 0 1600x1000x24' sh -c '{program('openbox')} & exec {driver}'"
-    steps = f"{screen} && {sys.executable} -m tests.end_to_end.film {folder} && rm -r {folder}"
+    steps = f"{shlex.join(ALONE)} {screen} && {sys.executable} -m tests.end_to_end.film {folder} && rm -r {folder}"
     environment = {**os.environ, "GPUDASH_HOME": f"{folder}/home", "QT_QPA_PLATFORM": "xcb"}
     os.execvpe("sh", ["sh", "-c", steps], environment)
 

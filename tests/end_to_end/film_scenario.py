@@ -10,6 +10,7 @@ from PySide6.QtCore import QPoint, QPointF, QTimer
 from PySide6.QtGui import QColor, QCursor, QPainter, QPolygonF
 from PySide6.QtWidgets import QToolButton
 
+from tests.end_to_end.first_screen_scenario import begin_program
 from tests.end_to_end.hand import hand, laid_out
 from tests.end_to_end.player import Player, Steps
 
@@ -24,6 +25,9 @@ FRAME_MS = 120
 
 FIELDS = {"width": 128, "depth": 4, "batch": 96, "sequence": 64, "steps": 10, "epochs": 1}
 """A training of which one step takes about a second of CPU."""
+
+PROGRAMS = ("train.py", "prepare.py")
+"""Run while the first screen is filmed, which lists them."""
 
 TOO_MANY = "448"
 """Sequences in a batch, with which it does not fit 1 GiB."""
@@ -87,10 +91,13 @@ def film(player: Player) -> Steps:
     camera = Camera(window, player.folder)
     window.move(0, 0)
     window.resize(1280, 800)
+    for name in PROGRAMS:
+        begin_program(player.folder, name)
     screen = dashboard.first_screen
     assert screen is not None
     yield lambda: session.torch_ready and "sim:0" in {device.name for device in session.devices()}
     yield lambda: bool(screen.model.list.shown) and window.isActiveWindow()
+    yield lambda: len(screen.program.list.shown) >= len(PROGRAMS)
     yield _steady(player)
     camera.roll()
     yield from _move(screen.model)
@@ -98,6 +105,8 @@ def film(player: Player) -> Steps:
     yield from hand(middle(screen.form), ["click", "1"])
     yield lambda: not screen.isVisible()
     camera.rest()
+    for name in PROGRAMS:
+        (player.folder / f"{name}-ends").write_text("")
     panel.take_device("sim:0")
     panel.change_fields(FIELDS)
     yield lambda: fit.estimate is not None and fit.estimate.fits is True

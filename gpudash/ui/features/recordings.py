@@ -80,6 +80,8 @@ class LastRuns(QWidget):
             if ready:
                 self._runs.begin()
             self._runs.refresh()
+            running = live is not None and live.running
+            self._runs.show_stop(self._workspace.dashboard.panel.button if running else None)
 
     def _made(self) -> RunsColumn:
         from gpudash.session.recordings.comparing.overlaid_runs import OverlaidRuns
@@ -94,6 +96,7 @@ class LastRuns(QWidget):
         runs.ticked_changed.connect(partial(workspace.dashboard.overlay_runs, self._overlaid))
         runs.library_wanted.connect(partial(open_library, workspace))
         runs.counted.connect(lambda count: workspace.dashboard.left.name_face(self, _runs_title(count)))
+        runs.stop_wanted.connect(workspace.dashboard.panel.toggle)
         runs.said.connect(workspace.report)
         return runs
 

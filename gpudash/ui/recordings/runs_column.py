@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QFrame, QStackedLayout, QWidget
+from PySide6.QtWidgets import QFrame, QPushButton, QStackedLayout, QWidget
 
 from gpudash.session.recordings.library import Library, LibraryEntry, LibraryWatcher
 from gpudash.session.recordings.session_runs import NOWHERE, SessionRuns
@@ -47,6 +47,7 @@ class RunsColumn(QFrame):
         ticked_changed: runs that are to be laid over the live plots, written so.
         library_wanted: the whole list, with its names, tags and notes.
         counted: how many runs there are.
+        stop_wanted: the run that is on is to end.
         said: a passing message.
     """
 
@@ -56,6 +57,7 @@ class RunsColumn(QFrame):
     ticked_changed = Signal(list)
     library_wanted = Signal()
     counted = Signal(int)
+    stop_wanted = Signal()
     said = Signal(str)
 
     def __init__(
@@ -84,6 +86,10 @@ class RunsColumn(QFrame):
         self.problem = PlainLabel(role="muted", wraps=True)
         self.compare_button = worded_button("Compare", TICK_TIP, self._compare)
         self.all_button = worded_button("All recordings…", "Name, tag, lock and delete recorded runs", self._all)
+        self.stop_button = QPushButton()
+        self.stop_button.setProperty("role", "danger")
+        self.stop_button.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # as of the form's
+        self.stop_button.clicked.connect(self.stop_wanted)
         self._build()
         self.list.activated.connect(lambda index: self.open_row(self.list.runs.rows[index.row()]))
         self.list.runs.ticked_changed.connect(self._show_ticked)
@@ -99,7 +105,9 @@ class RunsColumn(QFrame):
         buttons = in_row(self.compare_button, 1, self.all_button, margins=(10, 0, 10, 0), spacing=8)
         self.problem.setContentsMargins(10, 0, 10, 0)
         self.problem.hide()
-        in_column((pages, 1), self.problem, buttons, parent=self, margins=(1, 4, 1, 10), spacing=8)
+        stop = in_row((self.stop_button, 1), margins=(10, 0, 10, 0))
+        self.show_stop(None)
+        in_column((pages, 1), self.problem, buttons, stop, parent=self, margins=(1, 4, 1, 10), spacing=8)
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -110,6 +118,19 @@ class RunsColumn(QFrame):
         if self._watcher is None:
             self._watcher = self._watch()
             self._watcher.watch(self.isVisible())
+
+    def show_stop(self, form_button: QPushButton | None) -> None:
+        """Offer to end the run that is on, in the words of the form's button; ``None`` while none is."""
+        self.stop_button.setVisible(form_button is not None)
+        if form_button is None:
+            return
+        self.stop_button.setEnabled(form_button.isEnabled())
+        if self.stop_button.text() == form_button.text():
+            return
+        self.stop_button.setText(form_button.text())
+        self.stop_button.setAccessibleName(form_button.accessibleName())
+        self.stop_button.setToolTip(form_button.toolTip())
+        self.stop_button.setMinimumHeight(form_button.minimumHeight())
 
     def refresh(self) -> None:
         """Show what is new; called by the window's timer."""

@@ -249,3 +249,17 @@ def test_a_new_run_comes_on_top_and_what_was_ticked_stays_so() -> None:
     assert inserted == [(0, 0)] and model.index(1).data(Qt.ItemDataRole.CheckStateRole) is Qt.CheckState.Checked
     model.show_rows(rows_of([_entry(0)]))
     assert not model.ticked and model.rowCount() == 1
+
+
+def test_a_run_that_is_on_can_be_stopped_beside_the_list_of_runs(
+    window: MainWindow, session: FakeSession, runs: RunsColumn
+) -> None:
+    assert not runs.stop_button.isVisible(), "nothing runs"
+    session.train(3)
+    session.running = True
+    window.workspace.refresh()
+    settle(window)
+    form = window.workspace.dashboard.panel.button
+    assert runs.stop_button.isVisible() and runs.stop_button.text() == form.text() and "Stop" in form.text()
+    runs.stop_button.click()
+    assert ("stop",) in session.requested
