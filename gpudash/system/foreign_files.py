@@ -33,13 +33,23 @@ class TooLargeError(OSError):
     """A file has more bytes than are read. Its ``strerror`` says how many are."""
 
 
+READS_WITHIN = "GPUDASH_READS_WITHIN"
+"""Variable of the environment: the folders, by their real paths with ":" between them, that nothing named in them leads
+out of. A process that reads for somebody who may name files of these alone is given it."""
+
+
+def reads_within() -> tuple[str, ...]:
+    """The folders of `READS_WITHIN`; none where this process may read whatever its user can."""
+    return tuple(folder for folder in os.environ.get(READS_WITHIN, "").split(os.pathsep) if folder)
+
+
 def open_regular(path: Path | str) -> BinaryIO:
     """Open a regular file for reading. It never waits, as opening a FIFO would for a writer, and
     it opens no device, since opening alone can have an effect.
 
     Raises:
-        FileNotFoundError, IsADirectoryError, NotRegularError, OSError: it cannot be read, or is no regular file. The
-            ``strerror`` of each fits behind "X cannot be read: ".
+        FileNotFoundError, IsADirectoryError, NotRegularError, OSError: it cannot be read, is no regular file, or leads
+            out of the folders of `READS_WITHIN`. The ``strerror`` of each fits behind "X cannot be read: ".
         ValueError: the name has a null character.
     """
     # Asked before it is opened: opening a device can have an effect.
@@ -48,6 +58,7 @@ def open_regular(path: Path | str) -> BinaryIO:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
         _check(os.fstat(descriptor).st_mode, path)  # what has the name may have changed since
+        _check_place(descriptor, path)
         return os.fdopen(descriptor, "rb")
     except OSError:
         os.close(descriptor)
@@ -111,6 +122,20 @@ def _check(mode: int, path: Path | str) -> None:
         raise IsADirectoryError(errno.EISDIR, "it is a folder, not a file", str(path))
     kind = _KINDS.get(stat.S_IFMT(mode), "something else")
     raise NotRegularError(errno.EINVAL, f"it is {kind}, not a regular file", str(path))
+
+
+def _check_place(descriptor: int, path: Path | str) -> None:
+    """Refuse a file that was named in one of the folders of `READS_WITHIN` and lies in none of them.
+
+    Asked of what has been opened: a link that replaced a file, or a folder above it, after its name was looked at is
+    followed by then.
+    """
+    folders = reads_within()
+    if not any(Path(path).absolute().is_relative_to(folder) for folder in folders):
+        return
+    found = Path(os.readlink(f"/proc/self/fd/{descriptor}"))  # noqa: PTH115 - a file of the kernel
+    if not any(found.is_relative_to(folder) for folder in folders):
+        raise OSError(errno.EACCES, "it leads out of the folder that may be read", str(path))
 
 
 LARGEST_SOURCE = 4 * 2**20

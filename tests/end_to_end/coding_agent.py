@@ -73,6 +73,8 @@ class Agent:
         while True:
             watched = await self._watch(program, card, find_need=False)
             if watched["status"] == "finished":
+                if changes:
+                    await self._require_predicted_to_fit(program, card)
                 return changes
             assert watched["status"] == "out_of_memory" and len(changes) < MOST_ROUNDS, (watched["error"], changes)
             remedy = await self._remedy(watched)
@@ -83,6 +85,14 @@ class Agent:
             patch = ["patch", "-p0", "--batch", "--forward"]
             subprocess.run(patch, input=remedy["patch"], text=True, cwd=program.parent, check=True, capture_output=True)
             changes.append(remedy["change"])
+
+    async def _require_predicted_to_fit(self, program: Path, card: str) -> None:
+        """What runs is not predicted to be too large; a program that cannot be predicted says so in a sentence."""
+        result = await self.call(
+            "estimate_program", command=[sys.executable, program.name], folder=program.parent.name, card=card
+        )
+        document = result.structured_content
+        assert document is not None and (result.is_error or document["fits"] is not False), result.content
 
     async def _watch(self, program: Path, card: str, *, find_need: bool) -> Mapping[str, Any]:
         command = [sys.executable, program.name]

@@ -50,6 +50,8 @@ def test_what_reads_answers_with_the_documents_of_the_commands_and_imports_nothi
 ) -> None:
     shutil.copy(resource("samples", "out-of-memory.gpudash"), root / "out.gpudash")
     shutil.copytree(resource("samples", "out-of-memory"), root / "report")
+    shutil.copy(root / "out.gpudash", root.parent / "secret.gpudash")
+    (root / "away.gpudash").symlink_to("../secret.gpudash")
     marker = root / "imported"
     for name in ("torch", "numpy", "json", "gpudash", "sitecustomize"):
         (root / f"{name}.py").write_text(TRAP.format(marker=str(marker)))
@@ -68,6 +70,9 @@ def test_what_reads_answers_with_the_documents_of_the_commands_and_imports_nothi
         document = result.structured_content
         assert document is not None and json.loads(texts(result)[1]) == document
         assert undescribed(command, document) == []
+    listed = {Path(one["recording"]).name: one for one in (found[0].structured_content or {})["recordings"]}
+    assert listed["out.gpudash"]["runs"] and not listed["away.gpudash"]["runs"]
+    assert "it leads out of the folder that may be read" in listed["away.gpudash"]["damage"]
     assert "keep 6 MiB alive per step" in texts(found[1])[0] and "keep 6 MiB" in texts(found[2])[0]
     assert not marker.exists()
 

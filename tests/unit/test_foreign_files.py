@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 import gpudash
+from gpudash.session.api.mcp_server.root import Root
 from gpudash.system.foreign_files import (
     LARGEST_SOURCE,
+    READS_WITHIN,
     NotRegularError,
     TooLargeError,
     copy_regular,
@@ -261,3 +263,37 @@ def test_no_line_is_read_of_what_is_no_python_file_of_the_program(
     (tmp_path / "relative.py").write_text("a = 1", encoding="utf-8")
     for file in (*names, huge, key, tmp_path, tmp_path / "none.py", "relative.py", "<string>", "a\0b.py"):
         assert source_line(str(file), 1) == ""
+
+
+@pytest.fixture
+def bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that nothing named in it leads out of, beside a file that is not to be read through it."""
+    folder = tmp_path / "bounded"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "inner" / "mine").write_bytes(b"mine")
+    (tmp_path / "mine").write_bytes(b"secret")
+    monkeypatch.setenv(READS_WITHIN, f"{tmp_path / 'other'}{os.pathsep}{folder}")
+    return folder
+
+
+def test_what_is_swapped_for_a_link_after_it_was_looked_at_is_not_read(bounded: Path, tmp_path: Path) -> None:
+    place = bounded / "inner" / "mine"
+    root = Root(bounded)
+    assert root.file("inner/mine") == place and read_regular(place, 100) == b"mine"
+    place.unlink()
+    place.symlink_to(tmp_path / "mine")
+    with pytest.raises(OSError, match="leads out of the folder that may be read"):
+        read_regular(place, 100)
+    place.unlink()
+    (bounded / "inner").rmdir()
+    (bounded / "inner").symlink_to(tmp_path)
+    with pytest.raises(OSError, match="leads out of the folder"):
+        copy_regular(place, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+def test_links_within_the_folder_and_what_is_named_elsewhere_are_read_as_ever(bounded: Path, tmp_path: Path) -> None:
+    (bounded / "link").symlink_to("inner/mine")
+    assert read_regular(bounded / "link", 100) == b"mine" and read_regular(tmp_path / "mine", 100) == b"secret"
+    with pytest.raises(OSError, match="leads out"):
+        read_regular(bounded / ".." / "mine", 100)

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from gpudash.system.foreign_files import copy_regular, open_regular, require_regular
+from gpudash.system.foreign_files import copy_regular, open_regular, reads_within, require_regular
 from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.recording import schema
 from gpudash.telemetry.recording.recorder import RecordingError, being_written, log_files
@@ -477,8 +477,12 @@ def open_recording(path: Path) -> Recording:
             if log.exists():
                 require_regular(log)  # SQLite opens it, too
         source, options = path, "mode=ro"
+        if reads_within():
+            # SQLite opens by the name, which may be another file's by then.
+            folder = tempfile.TemporaryDirectory(prefix="gpudash-")
+            source, options = _copy_of_moment(path, Path(folder.name)), "mode=rw"
         # It has no writer: it may be opened without locks, and its log, if a crash left one, has to be recovered.
-        if not being_written(path):
+        elif not being_written(path):
             if any(log.exists() and log.stat().st_size for log in log_files(path)[:1]):
                 folder = tempfile.TemporaryDirectory(prefix="gpudash-")
                 source, options = _copy(path, Path(folder.name)), "mode=rw"
@@ -520,6 +524,25 @@ def is_locked(path: Path) -> bool:
             return recording.meta.get("locked", "") not in ("", "0", "false")
     except RecordingError:
         return False
+
+
+_MOST_COPIES = 5
+"""Times that a recording is copied whose log its writer takes in meanwhile."""
+
+
+def _copy_of_moment(path: Path, folder: Path) -> Path:
+    """A copy of a recording, which may be being written, as it was at one moment."""
+    target = folder / "recording"
+    for _ in range(_MOST_COPIES):
+        before = path.stat().st_mtime_ns
+        copy_regular(path, target)
+        log_files(target)[0].unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            copy_regular(log_files(path)[0], log_files(target)[0])
+        # The file changes only as the log is taken in, after which the copied log would belong to another state of it.
+        if path.stat().st_mtime_ns == before:
+            break
+    return target
 
 
 def _copy(path: Path, folder: Path) -> Path:

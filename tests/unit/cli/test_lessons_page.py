@@ -32,7 +32,9 @@ def test_every_command_of_the_page_does_what_it_says(
             played.append(find_lesson(bound.arguments["name"]).name)
             continue
         assert run(words) == 0
-    assert played == ["precision", "devices"], "those that play are played by the tests of the stage and the terminal"
+    assert played == ["precision", "worth", "devices"], (
+        "those that play are played by the tests of the stage and the terminal"
+    )
     printed = capsys.readouterr()
     assert all(lesson.name in printed.out for lesson in lessons()) and "Wrote sheet.ipynb" in printed.err
     notebook = json.loads((tmp_path / "sheet.ipynb").read_text(encoding="utf-8"))

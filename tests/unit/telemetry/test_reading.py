@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from gpudash.system.foreign_files import READS_WITHIN
 from gpudash.telemetry.recording import reading
 from gpudash.telemetry.recording.reading import is_locked, open_recording
 from gpudash.telemetry.recording.recorder import Recorder, RecordingError, log_files
@@ -292,3 +293,20 @@ def test_a_log_that_goes_while_it_is_copied_leaves_no_folder_behind(
     with pytest.raises(RecordingError, match="does not exist"):
         open_recording(path)
     assert list(copies.iterdir()) == []
+
+
+@pytest.mark.parametrize("close", [True, False])
+def test_where_reading_is_bounded_a_recording_is_read_as_ever_and_what_took_its_place_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, close: bool
+) -> None:
+    folder = tmp_path / "bounded"
+    folder.mkdir()
+    monkeypatch.setenv(READS_WITHIN, str(folder))
+    recorder = record(folder / "a.gpudash", RECORDS, close=close)
+    with open_recording(recorder.path) as recording:
+        assert list(recording.records()) == RECORDS and recording.path == recorder.path
+    recorder.close()
+    secret = recorder.path.rename(tmp_path / "secret.gpudash")
+    recorder.path.symlink_to(secret)
+    with pytest.raises(RecordingError, match="leads out of the folder that may be read"):
+        open_recording(recorder.path)

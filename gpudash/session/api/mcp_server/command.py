@@ -18,6 +18,7 @@ import anyio
 from anyio.abc import ByteReceiveStream, Process
 
 from gpudash.session.api.mcp_server import ending_with_parent
+from gpudash.system.foreign_files import READS_WITHIN
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +67,9 @@ class _Output:
             del self.kept[: -self._most]
 
 
-async def run_command(arguments: Sequence[str], folder: Path, limit_s: float, *, runs_code: bool) -> CommandOutcome:
+async def run_command(
+    arguments: Sequence[str], folder: Path, limit_s: float, *, runs_code: bool, within: Sequence[Path] = ()
+) -> CommandOutcome:
     """Run ``gpudash`` with these arguments.
 
     Cancelled, it first ends the command with all that this has started.
@@ -77,6 +80,7 @@ async def run_command(arguments: Sequence[str], folder: Path, limit_s: float, *,
         limit_s: after which it is ended.
         runs_code: whether it is to run code of the user's. Else no Python that it starts looks for modules in its
             folder or beside a script, where anybody may have put a ``torch.py``.
+        within: folders, of which no file that is named in them leads out (`READS_WITHIN`).
 
     Raises:
         OSError: when no process can be started.
@@ -84,6 +88,8 @@ async def run_command(arguments: Sequence[str], folder: Path, limit_s: float, *,
     environment = dict(os.environ)
     if not runs_code:
         environment["PYTHONSAFEPATH"] = "1"
+    if within:
+        environment[READS_WITHIN] = os.pathsep.join(map(str, within))
     python = [sys.executable, "-P"]
     command = [*python, ending_with_parent.__file__, str(os.getpid()), *python, "-m", "gpudash", *arguments]
     process = await anyio.open_process(

@@ -61,8 +61,12 @@ class CommandRunner:
     async def _run(
         self, arguments: Sequence[str], folder: Path, limit_s: float | None, *, runs_code: bool
     ) -> CommandOutcome:
+        within: tuple[Path, ...] = ()
+        if not runs_code:
+            within = (self.root.folder, *self.root.own)
+        limit_s = min(limit_s or self.limit_s, self.limit_s)
         async with self.turns:
-            return await run_command(arguments, folder, min(limit_s or self.limit_s, self.limit_s), runs_code=runs_code)
+            return await run_command(arguments, folder, limit_s, runs_code=runs_code, within=within)
 
 
 Ctx = Context[CommandRunner, Any]
