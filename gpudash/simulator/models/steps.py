@@ -25,7 +25,6 @@ from gpudash.simulator.models.packed_layers import PackedLinear, adapt
 from gpudash.simulator.models.parallel import ModelRanks
 from gpudash.simulator.models.quantised import BitsandbytesAdamW, parameter_count
 from gpudash.simulator.models.selective import keep_of_layers
-from gpudash.units import format_bytes
 
 Step = Callable[[], object]
 
@@ -80,7 +79,7 @@ BITSANDBYTES = ("adamw8bit", "paged_adamw8bit", "paged_adamw")
 """Optimizers of bitsandbytes."""
 
 PAGED = (
-    "{} of the optimizer's state are in unified memory, which PyTorch does not count: the driver keeps of them on the "
+    "{:.2f} GiB of the optimizer's state are in unified memory, which PyTorch does not count: the driver keeps of them on the "
     "card what there is room for, and the rest on the host, from where each update brings it and takes it back"
 )
 
@@ -151,7 +150,7 @@ class RequestedModel:
         size = sum(getattr(optimizer, "paged_bytes", 0) for optimizer in self._optimizers)
         if not size:
             return ()
-        return (PAGED.format(format_bytes(size)),)
+        return (PAGED.format(size / 2**30),)
 
     @property
     def items(self) -> dict[str, Any]:
