@@ -79,8 +79,9 @@ BITSANDBYTES = ("adamw8bit", "paged_adamw8bit", "paged_adamw")
 """Optimizers of bitsandbytes."""
 
 PAGED = (
-    "{:.2f} GiB of the optimizer's state are in unified memory, which PyTorch does not count: the driver keeps of "
-    "them on the card what there is room for, and the rest on the host, from where each update brings it and takes it back"
+    "{:.2f} GiB of the optimizer's state are in unified memory, which PyTorch does not count: the driver keeps "
+    "of them on the card what there is room for, and the rest on the host, from where each update brings it and "
+    "takes it back"
 )
 
 
