@@ -8,7 +8,7 @@ from typing import Any
 
 from gpudash.specs.base import DTYPE_BYTES, Spec
 from gpudash.specs.matmul import MatmulSpec
-from gpudash.specs.model import ADAPTED, LEARNS, RECIPES, ModelSpec
+from gpudash.specs.model import ADAPTED, BITSANDBYTES, LEARNS, RECIPES, ModelSpec
 from gpudash.specs.pipeline import PipelineSpec
 from gpudash.specs.pressure import PressureSpec
 from gpudash.specs.training import TrainingSpec
@@ -65,6 +65,21 @@ IN_BACKWARD = SpecChange(
 )
 
 FUSED_ADAMW = SpecChange("fused AdamW", {"optimizer": "adamw_fused"}, note="the same update in one kernel")
+
+SELECTIVE = SpecChange(
+    "selective checkpointing",
+    {"checkpointing": True, "keeps": "products"},
+    note="attention and every other matrix product are kept, as torchtitan does",
+)
+
+KEEP_NOTHING = SpecChange("checkpointing that keeps no products", {"keeps": "nothing"})
+
+PAGED = SpecChange(
+    "paged 8-bit AdamW",
+    {"optimizer": "paged_adamw8bit"},
+    changes_training=True,
+    note="its state is rounded to 8 bits, and in unified memory: what has no room on the card crosses the bus",
+)
 
 ACTIVATIONS_ON_HOST = SpecChange("activations on the host (save_on_cpu)", {"offload": "activations"})
 
@@ -176,6 +191,9 @@ def _recipes(spec: ModelSpec) -> Iterator[SpecChange]:
 def _parts(spec: ModelSpec) -> Iterator[SpecChange]:
     if not spec.checkpointing:
         yield CHECKPOINTING
+        yield SELECTIVE
+    elif spec.keeps != "nothing":
+        yield KEEP_NOTHING
     if spec.loss == "full":
         yield FUSED_LOSS
     if spec.task in ADAPTED and not spec.keep_16_bits:
@@ -187,6 +205,8 @@ def _parts(spec: ModelSpec) -> Iterator[SpecChange]:
         yield SpecChange("8-bit AdamW", {"optimizer": "adamw8bit"}, changes_training=True, note=note)
     if spec.optimizer == "adamw":
         yield FUSED_ADAMW
+    if spec.optimizer in ("adamw", "adamw_fused", "adamw8bit"):
+        yield PAGED
     if spec.offload == "none":
         yield ACTIVATIONS_ON_HOST
 
@@ -289,7 +309,7 @@ def _smaller_states(spec: ModelSpec) -> Iterator[SpecChange]:
 def _offloads(spec: ModelSpec) -> Iterator[SpecChange]:
     """What may lie on the host instead."""
     yield ACTIVATIONS_ON_HOST
-    if spec.task == "train" and spec.optimizer not in ("adamw8bit", "adamw_fused"):
+    if spec.task == "train" and spec.optimizer not in (*BITSANDBYTES, "adamw_fused"):
         text, note = "weights and optimizer on the host (FSDP2)", "the CPU updates the weights"
         fields: dict[str, Any] = {"offload": "weights"} | ({"parallel": "fsdp"} if spec.device_names else {})
         yield SpecChange(text, fields, note=note)

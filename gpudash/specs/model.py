@@ -30,6 +30,8 @@ OPTIMIZERS = {
     "adamw": "AdamW",
     "adamw_fused": "fused AdamW",
     "adamw8bit": "8-bit AdamW",
+    "paged_adamw": "paged AdamW",
+    "paged_adamw8bit": "paged 8-bit AdamW",
     "adafactor": "Adafactor",
     "momentum": "SGD + momentum",
     "sgd": "SGD",
@@ -44,7 +46,12 @@ OF_SERVERS = ("fp8", "mxfp4", "nvfp4")
 INTEGERS = "FSDP2 shards floating-point numbers, and bitsandbytes packs weights of {packed} into integers"
 """Unless another type is asked for to store them in: its guide, docs/source/fsdp_qlora.md."""
 
-WHOLE_ONLY = ("adamw8bit", "adafactor")
+FSDP1 = "FSDP1 with bnb_4bit_quant_storage, as Answer.AI's fsdp_qlora has it, shards them and is not followed here"
+
+BITSANDBYTES = ("adamw8bit", "paged_adamw", "paged_adamw8bit")
+"""Optimizers of bitsandbytes; the state of paged ones is in unified memory."""
+
+WHOLE_ONLY = (*BITSANDBYTES, "adafactor")
 """Optimizers that know no DTensor: bitsandbytes' kernels, and the Adafactor of transformers."""
 
 PREDICTED_ONLY = (
@@ -118,9 +125,9 @@ class ModelSpec(Spec):
         ge=0,
         le=65536,
     )
-    optimizer: Literal["adamw", "adamw_fused", "adamw8bit", "adafactor", "momentum", "sgd"] = field(
-        "adamw", "What updates the weights", more="optimizer", labels=OPTIMIZERS, when={"task": LEARNS}
-    )
+    optimizer: Literal[
+        "adamw", "adamw_fused", "adamw8bit", "paged_adamw", "paged_adamw8bit", "adafactor", "momentum", "sgd"
+    ] = field("adamw", "What updates the weights", more="optimizer", labels=OPTIMIZERS, when={"task": LEARNS})
     accumulation: int = field(
         1, "Forward and backward passes per optimizer step", more="optimizer", when={"task": LEARNS}, ge=1, le=65536
     )
@@ -142,6 +149,21 @@ class ModelSpec(Spec):
         False,
         "Keep only each layer's input and compute the layer again in the backward pass",
         more="memory",
+        when={"task": LEARNS},
+    )
+    packing: bool = field(
+        False,
+        "Each sequence is several texts one after another, with a mask that keeps them apart, as torchtune packs them; "
+        "flash-attn needs none",
+        more="data",
+        when={"task": LEARNS},
+    )
+    keeps: Literal["nothing", "products", "layers"] = field(
+        "nothing",
+        "What checkpointing keeps of the layers beside their inputs: nothing, attention and every other matrix product "
+        "(torchtitan), or every other layer",
+        more="memory",
+        labels={"products": "every other product", "layers": "every other layer"},
         when={"task": LEARNS},
     )
     quantisation: Literal["auto", "nf4", "nf4-double", "fp4", "int8", "gptq", "awq", "fp8", "mxfp4", "nvfp4"] = field(
@@ -251,6 +273,12 @@ class ModelSpec(Spec):
         return self
 
     @model_validator(mode="after")
+    def _checkpoints(self) -> ModelSpec:
+        if self.task in LEARNS and self.keeps != "nothing" and not self.checkpointing:
+            raise ValueError("keeps: it is of what checkpointing leaves; choose --checkpointing too")
+        return self
+
+    @model_validator(mode="after")
     def _steps_in_backward(self) -> ModelSpec:
         if self.task != "train" or not self.optimizer_in_backward:
             return self
@@ -283,7 +311,7 @@ class ModelSpec(Spec):
         if self.parallel != "fsdp":
             return self
         if self.packed:
-            raise ValueError(f"parallel: {INTEGERS.format(packed=self.packed)}; choose ddp, or --task lora")
+            raise ValueError(f"parallel: {INTEGERS.format(packed=self.packed)}; choose ddp, or --task lora. {FSDP1}")
         if self.optimizer in WHOLE_ONLY:
             raise ValueError(f"parallel: {OPTIMIZERS[self.optimizer]} does not step on shards; choose ddp, or adamw")
         return self
@@ -297,7 +325,7 @@ class ModelSpec(Spec):
             raise ValueError(f"quantisation: no adapter is trained on {packed} here; choose one of {', '.join(PACKED)}")
         if self.offload == "weights" and self.task in ADAPTED:
             raise ValueError("offload: weights are kept on the host where all of them learn; choose activations")
-        if self.offload == "weights" and self.optimizer in ("adamw8bit", "adamw_fused"):
+        if self.offload == "weights" and self.optimizer in (*BITSANDBYTES, "adamw_fused"):
             raise ValueError(f"offload: {self.optimizer} does not step on the CPU; choose adamw")
         if self.offload == "weights" and self.precision == "amp_fp16":
             raise ValueError("offload: weights on the host have no scaled gradients here; choose --precision amp")
@@ -355,7 +383,7 @@ class ModelSpec(Spec):
         if self.packed and self.task != SERVE:
             packed = f"weights packed as {self.packed}"
         rounded = ""
-        if self.optimizer == "adamw8bit" and self.task != "infer":
+        if self.optimizer in BITSANDBYTES and self.task != "infer":
             rounded = OPTIMIZERS[self.optimizer]
         hosted = ""
         if self.offload == "weights" and self.task != "infer":

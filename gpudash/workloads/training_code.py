@@ -11,7 +11,7 @@ import math
 
 from gpudash.devices.names import kind_of
 from gpudash.specs import ModelSpec, TrainingSpec
-from gpudash.specs.model import SERVE
+from gpudash.specs.model import BITSANDBYTES, SERVE
 from gpudash.specs.training import (
     CLASSES,
     COLOURS,
@@ -47,6 +47,8 @@ _MODEL_OPTIMIZERS = {
     "adamw": "torch.optim.AdamW(parameters, lr=1e-4)",
     "adamw_fused": "torch.optim.AdamW(parameters, lr=1e-4, fused=True)",
     "adamw8bit": "bitsandbytes.optim.AdamW8bit(parameters, lr=1e-4)",
+    "paged_adamw": "bitsandbytes.optim.PagedAdamW(parameters, lr=1e-4)",
+    "paged_adamw8bit": "bitsandbytes.optim.PagedAdamW8bit(parameters, lr=1e-4)",
     "adafactor": "Adafactor(parameters, lr=1e-4, scale_parameter=False, relative_step=False)",
     "momentum": "torch.optim.SGD(parameters, lr=1e-4, momentum=0.9)",
     "sgd": "torch.optim.SGD(parameters, lr=1e-4)",
@@ -546,6 +548,10 @@ def model_code(spec: ModelSpec, device: str) -> list[str]:
         raise ValueError(f"a {spec.loss} loss is of a library, such as torchtune; show the program with --loss full")
     if spec.task == "train" and spec.optimizer_in_backward:
         raise ValueError("an update within the backward pass is not shown; show the program without it")
+    if learns and spec.keeps != "nothing":
+        raise ValueError("what checkpointing keeps is not shown; show the program with --keeps nothing")
+    if learns and spec.packing:
+        raise ValueError("packed rows are made by a data set; show the program without --packing")
     if learns and spec.offload != "none":
         raise ValueError(f"{spec.offload} on the host are not shown; show the program without --offload")
     if spec.attention == "auto":
@@ -557,7 +563,7 @@ def model_code(spec: ModelSpec, device: str) -> list[str]:
     if spec.sequence:
         length = str(spec.sequence)
     return [
-        *lines_if(learns and spec.optimizer == "adamw8bit", "import bitsandbytes"),
+        *lines_if(learns and spec.optimizer in BITSANDBYTES, "import bitsandbytes"),
         "import torch",
         "import transformers",
         *lines_if(spec.task == "lora", "from peft import LoraConfig, get_peft_model"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -165,6 +165,21 @@ class Trace:
             [TraceCopy(*copy) for copy in written.get("copies", ())],
             _reading(written.get("work")),
         )
+
+    def most_held(self, categories: Collection[str]) -> int:
+        """The most bytes, as they were asked for, that blocks of some categories hold at once."""
+        counted = [0]
+        for size, category in zip(self.sizes, self.categories, strict=True):
+            counted.append(size if category in categories else 0)
+        held = 0
+        most = 0
+        for event in self.events:
+            if event > 0:
+                held += counted[event]
+                most = max(most, held)
+            else:
+                held -= counted[-event]
+        return most
 
     def without(self, category: str) -> Trace:
         """The same with every block of ``category`` empty, so that none takes memory."""

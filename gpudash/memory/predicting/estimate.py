@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
@@ -231,8 +231,8 @@ class CardEstimate(DeviceEstimate):
         key: as of `CardRequest`.
         largest_batch_size: as of `Estimate`; ``None`` where it is not known.
         by_line: whether that follows from a line through two sizes of the run and was not tried.
-        borrowed: whether the run was followed on another card of the generation, whose scratch is another:
-            `margin_bytes` has it.
+        borrowed: whether the run was followed on another card of the generation, whose scratch is another, or, where
+            what every card has to hold is too much for this one, on one of any: `margin_bytes` has it.
         reason: why there is no prediction; "" when there is one.
         source: what it is known by, where that is no prediction: "by its last run".
     """
@@ -465,11 +465,15 @@ def judge(trace: Trace, target: Target, workload: str) -> Estimate:
     )
 
 
-def judge_card(trace: Trace, card: CardRequest, spacious: Peaks | None = None) -> CardEstimate:
+def judge_card(
+    trace: Trace, card: CardRequest, spacious: Peaks | None = None, least_room: Callable[[], int] | None = None
+) -> CardEstimate:
     """Whether a traced run fits ``card``: as `judge`, without what concerns the card in question alone.
 
     Args:
         spacious: as of `passage`.
+        least_room: the fewest bytes with which the trace passes anywhere, as `minimum_room` finds them, where that is
+            the same of every card; asked where it does not pass.
     """
     target = card.target
     found = passage(trace, target, spacious)
@@ -480,7 +484,13 @@ def judge_card(trace: Trace, card: CardRequest, spacious: Peaks | None = None) -
         free = room + target.overhead_bytes
         spare = room - found.reserved
     if room is not None and not found.passes and target.device != "cpu":
-        spare = room - _least_room(trace, target, found)
+        least = 0
+        if least_room is not None:
+            least = least_room()
+        # a run that passes with less than this card has, and not on it, is searched for from there on: it is rare
+        if least <= room:
+            least = _least_room(trace, target, found)
+        spare = room - least
     reserved = None
     if target.device != "cpu":
         reserved = found.reserved

@@ -231,18 +231,34 @@ STATE_CODES = 256
 _Optimizer: Any = torch.optim.Optimizer
 
 
-class EightBitAdamW(_Optimizer):  # type: ignore[misc]  # a base that torch gives no type
-    """AdamW with its state in 8 bits, as bitsandbytes lays it out: its sizes, without its kernels.
+SMALLEST_PAGED = 100_000
+"""Parameters with fewer numbers keep their state on the card, paged or not (bitsandbytes' ``get_state_buffer``)."""
 
-    It holds what ``bitsandbytes.optim.AdamW8bit`` holds, whose update is one kernel that allocates nothing. Names and
-    order are those of ``Optimizer2State.init_state`` in bitsandbytes/optim/optimizer.py of 0.50.2.
+
+class BitsandbytesAdamW(_Optimizer):  # type: ignore[misc]  # a base that torch gives no type
+    """AdamW with its state as bitsandbytes lays it out: its sizes, without its kernels.
+
+    It holds what ``AdamW8bit``, ``PagedAdamW8bit`` and ``PagedAdamW`` of ``bitsandbytes.optim`` hold, whose update is
+    one kernel that allocates nothing. Names and order are those of ``Optimizer2State.init_state`` in
+    bitsandbytes/optim/optimizer.py of 0.50.2.
+
+    A paged state is made by ``cudaMallocManaged``, not by torch's allocator: its pages are on the card while they are
+    used there and something else does not need the room. Here it is on torch's device ``meta``.
 
     Args:
         parameters: what is optimised.
+        bits: of each number of the state, 8 or 32.
+        paged: whether the state is paged.
+
+    Attributes:
+        paged_bytes: of the state that is paged.
     """
 
-    def __init__(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+    def __init__(self, parameters: Iterable[torch.nn.Parameter], *, bits: int = 8, paged: bool = False) -> None:
         super().__init__(parameters, {})
+        self._bits = bits
+        self._paged = paged
+        self.paged_bytes = 0
         self._tables: dict[torch.device, list[torch.Tensor]] = {}
 
     @torch.no_grad()
@@ -256,14 +272,22 @@ class EightBitAdamW(_Optimizer):  # type: ignore[misc]  # a base that torch give
 
     def _begin(self, parameter: torch.nn.Parameter) -> None:
         state, count, device = self.state[parameter], parameter.numel(), parameter.device
-        if count < SMALLEST_STATE:
-            state["state1"], state["state2"] = (torch.zeros_like(parameter, dtype=torch.float32) for _ in range(2))
+        if self._bits == 32 or count < SMALLEST_STATE:
+            for name in ("state1", "state2"):
+                state[name] = self._buffer(parameter, torch.float32)
             return
         # The tables of codes are one for each device, shared by all parameters there.
         if device not in self._tables:
             self._tables[device] = [torch.zeros(STATE_CODES, device=device) for _ in range(2)]
         state["qmap1"], state["qmap2"] = self._tables[device]
         for name in ("state1", "state2"):
-            state[name] = torch.zeros_like(parameter, dtype=torch.uint8)
+            state[name] = self._buffer(parameter, torch.uint8)
         for name in ("absmax1", "absmax2"):
             state[name] = torch.zeros(-(-count // STATE_BLOCK), device=device)
+
+    def _buffer(self, parameter: torch.nn.Parameter, dtype: torch.dtype) -> torch.Tensor:
+        if not self._paged or parameter.numel() < SMALLEST_PAGED:
+            return torch.zeros_like(parameter, dtype=dtype)
+        made = torch.empty(parameter.shape, dtype=dtype, device="meta")
+        self.paged_bytes += made.numel() * made.element_size()
+        return made

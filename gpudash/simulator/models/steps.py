@@ -23,7 +23,8 @@ from gpudash.simulator.models.losses import step_in_backward, without_logits
 from gpudash.simulator.models.offload import NONE, Offload
 from gpudash.simulator.models.packed_layers import PackedLinear, adapt
 from gpudash.simulator.models.parallel import ModelRanks
-from gpudash.simulator.models.quantised import EightBitAdamW, parameter_count
+from gpudash.simulator.models.quantised import BitsandbytesAdamW, parameter_count
+from gpudash.simulator.models.selective import keep_of_layers
 
 Step = Callable[[], object]
 
@@ -74,6 +75,16 @@ COMPILED = (
 )
 
 
+BITSANDBYTES = ("adamw8bit", "paged_adamw8bit", "paged_adamw")
+"""Optimizers of bitsandbytes."""
+
+PAGED = (
+    "{:.2f} GiB of the optimizer's state are in unified memory, which PyTorch does not count: the driver keeps "
+    "of them on the card what there is room for, and the rest on the host, from where each update brings it and "
+    "takes it back"
+)
+
+
 def follow_model(
     options: Mapping[str, Any], dry: DryRun, architecture: Architecture
 ) -> tuple[Followed, dict[str, Any]]:
@@ -97,7 +108,7 @@ def follow_model(
     work = found.trace.work
     facts["flops"] = 0 if work is None else work.flops
     found = found._replace(trace=found.trace.counting(**model.items))
-    return found, {**facts, "assumptions": model.assumptions}
+    return found, {**facts, "assumptions": (*model.assumptions, *model.paged)}
 
 
 class RequestedModel:
@@ -132,6 +143,15 @@ class RequestedModel:
         self.ranks = ModelRanks({**options, "offload": self.offload.kind})
         self.facts: dict[str, Any] = {}
         self.assumptions: tuple[str, ...] = ()
+        self._optimizers: list[Any] = []
+
+    @property
+    def paged(self) -> tuple[str, ...]:
+        """What is to be said of a state that was paged in the steps taken; nothing where none was."""
+        size = sum(getattr(optimizer, "paged_bytes", 0) for optimizer in self._optimizers)
+        if not size:
+            return ()
+        return (PAGED.format(size / 2**30),)
 
     @property
     def items(self) -> dict[str, Any]:
@@ -160,6 +180,8 @@ class RequestedModel:
         if self._draws and device.type not in ("cpu", "meta"):
             torch.get_device_module(device).empty_cache()
         inputs = Inputs(model, int(options["batch"]), int(options["sequence"]))
+        if options.get("packing"):
+            inputs.pack(with_mask=options["attention"] != flash_attention.NAME)
         self._describe(model, inputs)
         if options["task"] == "infer":
             return self._inferring(model, inputs, device)
@@ -233,6 +255,7 @@ class RequestedModel:
         model.train()
         if self._options["checkpointing"]:
             _checkpointed(model)
+            keep_of_layers(base, str(self._options.get("keeps", "nothing")))
         config: Any = base.config
         # With checkpointing transformers switches it off by itself.
         if getattr(config, "use_cache", False) and not self._options["checkpointing"]:
@@ -250,10 +273,15 @@ class RequestedModel:
         learned = offload.learned(model)
         name = str(self._options["optimizer"])
         clip = float(self._options["clip"])
-        optimizer = _optimizer(name, learned)
+
+        def optimizer_of(some: Iterable[nn.Parameter]) -> Any:
+            self._optimizers.append(_optimizer(name, some))
+            return self._optimizers[-1]
+
+        optimizer = optimizer_of(learned)
         in_backward = self._options["task"] == "train" and bool(self._options.get("optimizer_in_backward"))
         if in_backward:
-            step_in_backward(learned, lambda some: _optimizer(name, some))
+            step_in_backward(learned, optimizer_of)
         scaler = torch.amp.GradScaler(device.type, enabled=self._options["precision"] == "amp_fp16")
         parts = int(self._options["accumulation"])
         if "labels" not in inspect.signature(base.forward).parameters:
@@ -321,8 +349,8 @@ def _checkpointed(model: Any) -> None:
 
 
 def _optimizer(name: str, parameters: Iterable[nn.Parameter]) -> Any:
-    if name == "adamw8bit":
-        return EightBitAdamW(parameters)
+    if name in BITSANDBYTES:
+        return BitsandbytesAdamW(parameters, bits=8 if name.endswith("8bit") else 32, paged=name.startswith("paged"))
     if name == "adafactor":
         optimization: Any = importlib.import_module("transformers.optimization")
         return optimization.Adafactor(parameters, lr=1e-4, scale_parameter=False, relative_step=False)
@@ -364,6 +392,22 @@ class Inputs:
         else:
             self.longest = None
         self.sequence = sequence or min(USUAL_SEQUENCE, self.longest or USUAL_SEQUENCE)
+        self._packs = self._masks = False
+
+    def pack(self, *, with_mask: bool) -> None:
+        """Let each sequence be several texts: with their tokens' places, and a mask that keeps texts apart.
+
+        The mask has a truth for each pair of a sequence's tokens, as ``packed_block_causal_mask`` of
+        torchtune/modules/attention_utils.py makes it.
+
+        Raises:
+            CannotPredictError: one sentence, when the model takes no tokens, or no places of them.
+        """
+        if self._main != "input_ids" or self._is_pair or "position_ids" not in self._names:
+            problem = f"{type(self._model).__name__} takes no texts that are packed into one sequence."
+            raise refused(problem, "Leave --packing out.")
+        self._packs = True
+        self._masks = with_mask
 
     @property
     def takes_tokens(self) -> bool:
@@ -386,6 +430,11 @@ class Inputs:
             made["input_ids"] = self._tokens(device)
         else:
             made[self._main] = torch.empty(self._shape(), device=device, dtype=dtype)
+        if learns and self._packs:
+            made["position_ids"] = self._tokens(device)
+        if learns and self._masks:
+            pairs = (self._size, 1, self.sequence, self.sequence)
+            made["attention_mask"] = torch.ones(pairs, dtype=torch.bool, device=device)
         if learns and "labels" in self._names:
             made["labels"] = self._labels(device)
         # Without labels the decoder has no input to shift.

@@ -7,18 +7,23 @@ followed on the card itself.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from gpudash.memory.allocator.trace import Trace
+from gpudash.memory.allocator.trace import GRADIENTS, INPUTS, OPTIMIZER_STATE, WEIGHTS, Trace
 from gpudash.memory.predicting.estimate import CardEstimate, CardRequest, Target, judge_card
-from gpudash.memory.predicting.fit import Peaks, peaks
+from gpudash.memory.predicting.fit import Peaks, minimum_room, peaks, reads_its_share
 from gpudash.workloads.predicting.device_fit import Sized
 
 BORROWED_RATIO = 0.25
 """How far the peaks of a run lie apart on cards of one generation at most: 766 to 960 MiB were found, for a training in
 halves on a T4 and a V100, and a fifth less apart on later ones."""
+
+EVERYWHERE = (WEIGHTS, GRADIENTS, OPTIMIZER_STATE, INPUTS)
+"""Of what a run holds of a card as much on all of them: activations depend on the kernels that a card has, and so do
+temporaries and workspace."""
 
 ReportCards = Callable[[Sequence[CardEstimate]], object]
 """Is given the answers of all cards, each time with more than before."""
@@ -69,11 +74,9 @@ class CardFits:
         self._refusals = refusals
         self._found: dict[str, CardEstimate] = {}
         self._spacious: dict[tuple[int, str], Peaks] = {}
-        # One target of each generation stands for the others; the loop leaves the last, with the largest scratch.
-        self._followed = {self._generation(card): card.target for card in self._by_size()}
-        if own.device != "cpu":
-            # The run is followed on its own device anyway: its generation costs nothing more.
-            self._followed[own.architecture.generation] = own
+        self._least_rooms: dict[tuple[int, str], int] = {}
+        self._own = own
+        self._followed: dict[int, Target] = {}
 
     @property
     def requested(self) -> bool:
@@ -84,8 +87,22 @@ class CardFits:
         """Answer every card by its generation; goes on once, where there is any."""
         if not self._question.cards:
             return
+        unchanging = self._unchanging_bytes()
+        # One target of each generation stands for the others; the loop leaves the last, with the largest scratch.
+        self._followed = {
+            self._generation(card): card.target for card in self._by_size() if not _lacks(card.target, unchanging)
+        }
+        if self._own.device != "cpu":
+            # The run is followed on its own device anyway: its generation costs nothing more.
+            self._followed[self._own.architecture.generation] = self._own
         for card in self._question.cards:
-            self._found[card.key] = self._judged(card, self._followed.get(self._generation(card), card.target))
+            where = self._followed.get(self._generation(card), card.target)
+            if not _lacks(card.target, unchanging):
+                self._found[card.key] = self._judged(card, where)
+                continue
+            # It cannot fit, whatever its kernels take: that is no reason to follow the run once more.
+            found = self._judged(card, self._own)
+            self._found[card.key] = found if found.reason else replace(found, fits=False)
         self._report()
         yield
 
@@ -147,7 +164,11 @@ class CardFits:
             target = replace(target, margin_ratio=max(target.margin_ratio, BORROWED_RATIO))
         try:
             trace = self._follow(on)
-            found = judge_card(trace, replace(card, target=target), self._with_room(trace, target))
+            spacious = self._with_room(trace, target)
+            least_room = None
+            if spacious is not None and not reads_its_share(target.settings):
+                least_room = functools.partial(self._least_room, trace, target, spacious)
+            found = judge_card(trace, replace(card, target=target), spacious, least_room)
         except self._refusals as error:
             return CardEstimate(device=target.device, key=card.key, reason=str(error))
         return replace(found, borrowed=borrowed)
@@ -162,6 +183,22 @@ class CardFits:
             self._spacious[key] = peaks(trace, target.settings)
         return self._spacious[key]
 
+    def _unchanging_bytes(self) -> int | None:
+        """What the run holds of every card at its peak: all but what depends on a card's kernels."""
+        if self._own.device == "cpu":
+            return None
+        try:
+            return self._follow(self._own).most_held(EVERYWHERE)
+        except self._refusals:
+            return None
+
+    def _least_room(self, trace: Trace, target: Target, spacious: Peaks) -> int:
+        """The fewest bytes with which a trace passes: a search of many replays, and the same of every card."""
+        key = id(trace), repr(target.settings)
+        if key not in self._least_rooms:
+            self._least_rooms[key] = minimum_room(trace, spacious.allocated, spacious.reserved, target.settings)
+        return self._least_rooms[key]
+
     def _by_size(self) -> list[CardRequest]:
         """The GPUs, the one with most multiprocessors last: its scratch is the largest, so that the others' is less."""
         gpus = [card for card in self._question.cards if card.target.device != "cpu"]
@@ -172,6 +209,13 @@ class CardFits:
 
     def _report(self) -> None:
         self._question.report([self._found[card.key] for card in self._question.cards])
+
+
+def _lacks(target: Target, unchanging: int | None) -> bool:
+    """Whether a GPU has no room for what the run holds of every card."""
+    if unchanging is None or target.device == "cpu" or target.room_bytes is None:
+        return False
+    return target.room_bytes < unchanging
 
 
 # Between the largest size that fits and the smallest that does not, where both are known.

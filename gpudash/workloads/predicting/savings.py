@@ -12,6 +12,7 @@ from gpudash.specs.model import ModelSpec
 
 SHRINKS = {
     "checkpointing": (ACTIVATIONS, TEMPORARY),
+    "keeps": (ACTIVATIONS, TEMPORARY),
     "loss": (ACTIVATIONS, TEMPORARY, GRADIENTS),
     "keep_16_bits": (WEIGHTS, ACTIVATIONS, TEMPORARY),
     "optimizer_in_backward": (GRADIENTS, TEMPORARY),

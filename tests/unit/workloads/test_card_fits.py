@@ -35,8 +35,8 @@ def known(name: str) -> KnownGpu:
 class Run:
     """A run that takes so much, and scratch by the multiprocessors; it counts how often it is followed."""
 
-    def __init__(self, size: int, scratch: int = 0) -> None:
-        self.size, self.scratch = size, scratch
+    def __init__(self, size: int, scratch: int = 0, category: str = "activations") -> None:
+        self.size, self.scratch, self.category = size, scratch, category
         self.followed: list[Architecture] = []
         self._traces: dict[Architecture, Trace] = {}
 
@@ -49,7 +49,7 @@ class Run:
             trace = self._traces[design] = Trace()
             trace.sizes.extend([self.size, max(1, self.scratch * design.multiprocessors)])
             trace.events.extend([1, 2, -2, -1])
-            trace.categories.extend(["activations", "temporary"])
+            trace.categories.extend([self.category, "temporary"])
         return self._traces[design]
 
     def ask(self, cards: Sequence[KnownGpu], own: KnownGpu, *, whole: bool = True) -> dict[str, CardEstimate]:
@@ -125,3 +125,27 @@ def test_the_largest_batch_of_each_card_is_told_by_what_is_spare(name: str, larg
     (found,) = report[-1]
     assert found.largest_batch_size == largest and found.by_line
     assert (found.largest_batch_size < 16) is ((found.spare_bytes or 0) < 0)
+
+
+def test_a_run_whose_weights_are_too_many_for_every_card_is_followed_on_its_own_alone() -> None:
+    run = Run(600 * GIB, category="weights")
+    found = run.ask(KNOWN_GPUS[:30], known("h100"))
+    assert len(found) == 30 and all(card.fits is False for card in found.values())
+    assert [design.capability for design in run.followed] == [(9, 0)]
+    whole = judge(run.on(target(known("h100"))), target(known("h100")), "training")
+    assert found["h100"].spare_bytes == whole.spare_bytes
+
+
+def test_a_card_that_weights_leave_room_for_is_followed_by_its_generation_though_smaller_ones_are_not() -> None:
+    run = Run(30 * GIB, category="weights")
+    found = run.ask([known("rtx4090"), known("t4"), known("a100-80gb")], known("h100"))
+    assert [design.capability for design in run.followed] == [(9, 0), (8, 0)]
+    assert [found[name].fits for name in ("rtx4090", "t4", "a100-80gb")] == [False, False, True]
+
+
+def test_the_most_that_some_categories_hold_at_once_is_counted_without_the_others() -> None:
+    trace = Trace()
+    trace.sizes.extend([5, 7, 100, 4])
+    trace.categories.extend(["weights", "gradients", "activations", "weights"])
+    trace.events.extend([1, 2, 3, -2, 4])
+    assert trace.most_held(("weights", "gradients")) == 12 and trace.most_held(()) == 0

@@ -76,7 +76,10 @@ def test_packed_weights_learn_only_by_adapters(values: dict[str, str], said: str
         ({"devices": "cuda:0"}, "only one device"),
         ({"devices": "cuda:0,sim:0"}, "simulated GPUs and real ones"),
         ({"offload": "weights"}, "kept on the host by FSDP2; choose fsdp"),
-        ({"task": "qlora", "parallel": "fsdp"}, "packs weights of nf4 into integers; choose ddp"),
+        (
+            {"task": "qlora", "parallel": "fsdp"},
+            "packs weights of nf4 into integers; choose ddp, or --task lora. FSDP1",
+        ),
         ({"optimizer": "adamw8bit", "parallel": "fsdp"}, "8-bit AdamW does not step on shards"),
         ({"optimizer": "adafactor", "parallel": "fsdp"}, "Adafactor does not step on shards"),
     ],
@@ -98,6 +101,8 @@ def test_a_device_beside_those_of_the_ranks_is_refused() -> None:
         ({"loss": "fused"}, "a fused loss is of a library"),
         ({"optimizer_in_backward": True}, "an update within the backward pass is not shown"),
         ({"offload": "activations"}, "activations on the host are not shown"),
+        ({"checkpointing": True, "keeps": "layers"}, "what checkpointing keeps is not shown"),
+        ({"packing": True}, "packed rows are made by a data set"),
     ],
 )
 def test_what_no_plain_program_has_is_said_in_place_of_one(values: dict[str, str], said: str) -> None:

@@ -129,9 +129,9 @@ def test_what_recipes_would_save_is_said_though_it_fits_and_what_saves_nothing_i
     found = predicted(Follower(), batch=1)[-1]
     assert found.has_room and not found.alternatives
     named = [saving.change for saving in found.savings]
-    assert named == ["torchtune's recipe", "Unsloth's recipe", "activation checkpointing"]
+    assert named == ["torchtune's recipe", "Unsloth's recipe", "activation checkpointing", "selective checkpointing"]
     assert {saving.saved_bytes for saving in found.savings} == {448 * MIB}
-    assert [saving.fields.get("keep_16_bits") for saving in found.savings] == [None] * 3, "of QLoRA alone"
+    assert [saving.fields.get("keep_16_bits") for saving in found.savings] == [None] * 4, "of QLoRA alone"
     assert "--recipe torchtune: checkpointing, cross entropy in chunks" in price(found.savings[0])
 
 

@@ -13,7 +13,7 @@ import torch
 
 from gpudash.simulator.models import building, config
 from gpudash.simulator.models.packed_layers import adapt
-from gpudash.simulator.models.quantised import EightBitAdamW
+from gpudash.simulator.models.quantised import BitsandbytesAdamW
 from gpudash.simulator.models.steps import WITHOUT_CACHE, RequestedModel
 from gpudash.simulator.refusal import CannotPredictError
 from gpudash.specs import ModelSpec
@@ -216,10 +216,22 @@ EIGHT_BIT_STATES: dict[tuple[int, ...], dict[str, tuple[int, torch.dtype]]] = {
 """What ``AdamW8bit`` of bitsandbytes 0.50.2 holds for a parameter, by its sizes: numbers and type of each tensor."""
 
 
+def test_a_paged_state_is_not_torchs_but_for_that_of_small_parameters() -> None:
+    large = torch.nn.Parameter(torch.zeros(400, 250))
+    small = torch.nn.Parameter(torch.zeros(300, 300))
+    large.grad = torch.zeros_like(large)
+    small.grad = torch.zeros_like(small)
+    for bits, kept in ((8, 2 * 100_000), (32, 8 * 100_000)):
+        optimizer = BitsandbytesAdamW([large, small], bits=bits, paged=True)
+        optimizer.step()
+        assert optimizer.paged_bytes == kept
+        assert optimizer.state[large]["state1"].is_meta and not optimizer.state[small]["state1"].is_meta
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_state_of_eight_bits_is_that_of_bitsandbytes(dtype: torch.dtype) -> None:
     parameters = [torch.nn.Parameter(torch.zeros(sizes, dtype=dtype)) for sizes in EIGHT_BIT_STATES]
-    optimizer = EightBitAdamW(parameters)
+    optimizer = BitsandbytesAdamW(parameters)
     sum(parameter.sum() for parameter in parameters).backward()
     optimizer.step()
     states = [optimizer.state[parameter] for parameter in parameters]
