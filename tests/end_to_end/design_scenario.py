@@ -38,19 +38,12 @@ HELD_MIB = {"serve.py": 6554, "tune.py": 2150, "prepare.py": 0}
 GPT2 = {"path": "gpt2", "task": "train", "batch": 16, "sequence": 1024, "precision": "bf16", "steps": 200}
 """A training that an RTX 4060 has not enough memory for."""
 
-DECIDES = """
+UNREADY = """
 import torch
 
-x = torch.randn(1024, 1024, device="cuda", requires_grad=True)
-optimizer = torch.optim.SGD([x], lr=0.1)
-for step in range(3):
-    loss = x.square().mean()
-    if (x > 2).sum() > 3:
-        loss = loss * 2
-    loss.backward()
-    optimizer.step()
+state = torch.load("weights.pt", map_location="cuda")
 """
-"""Goes one way or the other by what was computed."""
+"""Ends before it asks for memory: its weights are not there."""
 
 LEAKS = """
 import torch
@@ -146,24 +139,24 @@ def designed_states(player: Player) -> Steps:
     fit, panel = dashboard.panel.fit, dashboard.panel
     yield from _fitted(player, "dark", (1920, 1080))
     (player.folder / ".venv").symlink_to(sys.prefix)
-    yield from _predict(player, "replay.py", TRAINS, "rtx3060")
+    yield from _predict(player, "replay.py", TRAINS.replace("131_072", "557_056"), "l40s")
     yield lambda: {"fits", "uncertain", "short"} <= _standings(player)
     yield player.frames(12)
     for name, standing in (("fits", "fits"), ("probably fits", "uncertain"), ("does not fit", "short")):
         chips[name] = _chip(player, standing)
-    plots["probably fits"] = _plot(dashboard)
-    panel.take_preset("training", FIELDS)
+    plots["fits"] = _plot(dashboard)
+    panel.take_preset("model", GPT2)
     yield from press_chip(player, "rtx4090")
-    yield lambda: fit.estimate is not None and fit.estimate.fits is True and not _searching(player)
+    yield lambda: fit.estimate is not None and not _searching(player)
     yield player.frames(12)
-    panel.change_fields({"batch": 2 * FIELDS["batch"]})
+    panel.change_fields({"batch": 24})
     yield lambda: "asking" in _standings(player)
     chips["predicting"], plots["predicting"] = _chip(player, "asking"), _plot(dashboard)
     panel.change_fields({"batch": 0})
     yield lambda: "stale" in _standings(player)
     yield laid_out()
     chips["stale"], plots["stale"] = _chip(player, "stale"), _plot(dashboard)
-    yield from _predict(player, "decides.py", DECIDES, "h100")
+    yield from _predict(player, "unready.py", UNREADY, "h100")
     yield lambda: "refused" in _standings(player)
     yield player.frames(12)
     chips["cannot be predicted"], plots["cannot be predicted"] = _chip(player, "refused"), _plot(dashboard)
