@@ -18,9 +18,9 @@ from gpudash.cli.terminal.interruption import Interruption
 from gpudash.cli.terminal.output import Exit, RequestError, leave, plain_table, print_notice, stdout
 
 if TYPE_CHECKING:
-    from gpudash.session.demo.lessons import Lesson
     from gpudash.session.demo.scenes import SceneQuestion
-    from gpudash.session.demo.sheet import Sheet
+    from gpudash.session.lessons.lessons import Lesson
+    from gpudash.session.lessons.sheet import Sheet
 
 POLL_S = 0.1
 """How often it is looked whether a guess has been typed."""
@@ -55,8 +55,8 @@ def lesson(
     force
         Replace a notebook that is there.
     """
-    from gpudash.session.demo.lessons import find_lesson, lessons
-    from gpudash.session.demo.sheet import Sheet
+    from gpudash.session.lessons.lessons import find_lesson, lessons
+    from gpudash.session.lessons.sheet import Sheet
 
     chosen = None
     if name is not None:
@@ -86,7 +86,7 @@ def lesson(
 
 
 def _list(sheet: Sheet) -> None:
-    from gpudash.session.demo.lessons import lessons
+    from gpudash.session.lessons.lessons import lessons
 
     table = plain_table("Lesson", "Minutes", "What it shows", "Your guesses")
     for one in lessons():
@@ -102,7 +102,7 @@ def _list(sheet: Sheet) -> None:
 
 
 def _export(out: Path, chosen: tuple[Lesson, ...], sheet: Sheet, force: bool) -> None:
-    from gpudash.session.demo.sheet_notebook import write_notebook
+    from gpudash.session.lessons.sheet_notebook import write_notebook
     from gpudash.telemetry.recording.recorder import RecordingError
 
     try:
@@ -114,8 +114,8 @@ def _export(out: Path, chosen: tuple[Lesson, ...], sheet: Sheet, force: bool) ->
 
 def _in_terminal(chosen: Lesson, sheet: Sheet, simulated: SimulateOptions) -> int:
     from gpudash.session import Session
-    from gpudash.session.demo.sheet import with_sheet
     from gpudash.session.demo.show import HELD, Show
+    from gpudash.session.lessons.sheet import with_sheet
     from gpudash.system.settings import load_settings
 
     settings, _notices = load_settings()

@@ -14,12 +14,12 @@ from PySide6.QtTest import QTest
 
 from gpudash.devices.names import simulated_gpu
 from gpudash.session import Replay
-from gpudash.session.demo.lesson_list import listed_lessons
-from gpudash.session.demo.lessons import Lesson, find_lesson, lessons
 from gpudash.session.demo.pictures import StagePicture
 from gpudash.session.demo.scenes import PlayedScene, Scene
-from gpudash.session.demo.sheet import Sheet, with_sheet
 from gpudash.session.demo.show import HELD
+from gpudash.session.lessons.lesson_list import listed_lessons
+from gpudash.session.lessons.lessons import Lesson, find_lesson, lessons
+from gpudash.session.lessons.sheet import Sheet, with_sheet
 from gpudash.session.recordings.samples import samples
 from gpudash.ui.features.lessons import play_lesson, write_sheet
 from gpudash.ui.window.main_window import MainWindow

@@ -55,7 +55,7 @@ EXCEPTIONS = {
     "simulator/dry_run/own_code_process.py _prepare": SHIPPED,
     "simulator/models/config.py _json": INSIDE,
     "simulator/models/config.py _headers": INSIDE,
-    "session/demo/lesson_list.py listed_lessons": SHIPPED,
+    "session/lessons/lesson_list.py listed_lessons": SHIPPED,
     "sources/host.py _since_last": KERNEL,
     "sources/host.py _is_package": KERNEL,
     "sources/ssh/connection.py can_prompt": "the terminal itself, /dev/tty",

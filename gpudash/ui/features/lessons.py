@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtWidgets import QFileDialog
 
-from gpudash.session.demo.lesson_list import listed_lessons
+from gpudash.session.lessons.lesson_list import listed_lessons
 from gpudash.ui.plots.export import completed
 from gpudash.ui.window.menus import Command
 from gpudash.ui.window.workspace import Workspace
@@ -52,8 +52,8 @@ def play_lesson(workspace: Workspace, name: str, *, simulate: bool = False) -> S
     Raises:
         ValueError: one sentence, when there is none.
     """
-    from gpudash.session.demo.lessons import find_lesson
-    from gpudash.session.demo.sheet import Sheet, with_sheet
+    from gpudash.session.lessons.lessons import find_lesson
+    from gpudash.session.lessons.sheet import Sheet, with_sheet
     from gpudash.ui.stage import StageWindow
 
     stage = workspace.window().findChild(StageWindow)
@@ -83,9 +83,9 @@ def save_sheet(workspace: Workspace) -> None:
 
 def write_sheet(workspace: Workspace, out: Path) -> None:
     """Write the notebook into a file that may be replaced, and say what became of it."""
-    from gpudash.session.demo.lessons import lessons
-    from gpudash.session.demo.sheet import Sheet
-    from gpudash.session.demo.sheet_notebook import write_notebook
+    from gpudash.session.lessons.lessons import lessons
+    from gpudash.session.lessons.sheet import Sheet
+    from gpudash.session.lessons.sheet_notebook import write_notebook
     from gpudash.telemetry.recording.recorder import RecordingError
 
     sheet = Sheet()

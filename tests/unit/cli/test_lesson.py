@@ -12,9 +12,9 @@ import pytest
 from gpudash.cli import run
 from gpudash.cli.lesson import typed_guess
 from gpudash.cli.terminal.interruption import Interruption
-from gpudash.session.demo.lessons import find_lesson
 from gpudash.session.demo.scenes import SceneQuestion
-from gpudash.session.demo.sheet import Sheet
+from gpudash.session.lessons.lessons import find_lesson
+from gpudash.session.lessons.sheet import Sheet
 
 NUMBER = SceneQuestion("How much?", unit="MiB")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpudash.cli import build_app, run
-from gpudash.session.demo.lessons import find_lesson, lessons
+from gpudash.session.lessons.lessons import find_lesson, lessons
 from gpudash.system.files import resource
 
 PAGE = resource("guide", "lessons.md").read_text(encoding="utf-8")

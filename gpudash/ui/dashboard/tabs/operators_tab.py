@@ -31,7 +31,6 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from gpudash.memory.profiler_trace.operators import figure_text
 from gpudash.session.live.running import trace_of
 from gpudash.system.foreign_files import copy_regular
 from gpudash.system.foreign_text import tab_separated
@@ -112,6 +111,8 @@ class OperatorsModel(RowsModel[Row]):
         self.replace_rows(sorted(found, key=lambda row: row[self._field], reverse=descending))
 
     def label(self, row: Row, column: int) -> str:
+        from gpudash.memory.profiler_trace.operators import figure_text
+
         field = COLUMNS[column][0]
         return figure_text(field, row[field])
 

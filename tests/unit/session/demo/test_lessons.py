@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gpudash.session.demo.lesson_list import listed_lessons
-from gpudash.session.demo.lessons import MINE, Lesson, find_lesson, lessons
 from gpudash.session.demo.lines import LinesProcess
 from gpudash.session.demo.scenes import LinesAct, PlayedScene, RunAct, RungAct, Scene
+from gpudash.session.lessons.lesson_list import listed_lessons
+from gpudash.session.lessons.lessons import MINE, Lesson, find_lesson, lessons
 from tests.unit.session.demo.summaries import summary
 from tests.unit.session.demo.traces import failed, leak, three_lines
 

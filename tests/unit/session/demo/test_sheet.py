@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.session.demo.lessons import MINE, find_lesson
 from gpudash.session.demo.scenes import PlayedScene, Scene, SceneQuestion
-from gpudash.session.demo.sheet import MOST_GUESSES, Sheet, with_sheet
+from gpudash.session.lessons.lessons import MINE, find_lesson
+from gpudash.session.lessons.sheet import MOST_GUESSES, Sheet, with_sheet
 
 LESSON = find_lesson("move")
 FIRST, SECOND, _COPIES, OWN = LESSON.scenes

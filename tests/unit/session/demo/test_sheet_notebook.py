@@ -11,9 +11,9 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from gpudash.session.demo.lessons import Lesson, find_lesson, lessons
-from gpudash.session.demo.sheet import Sheet
-from gpudash.session.demo.sheet_notebook import SETUP, notebook, write_notebook
+from gpudash.session.lessons.lessons import Lesson, find_lesson, lessons
+from gpudash.session.lessons.sheet import Sheet
+from gpudash.session.lessons.sheet_notebook import SETUP, notebook, write_notebook
 from gpudash.telemetry.recording.recorder import RecordingError
 
 DEVICES = find_lesson("devices")

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gpudash.session.demo.lessons import Lesson
 from gpudash.session.demo.scenes import Act, LinesAct, RungAct, Scene
-from gpudash.session.demo.sheet import KeptGuess, Sheet
+from gpudash.session.lessons.lessons import Lesson
+from gpudash.session.lessons.sheet import KeptGuess, Sheet
 from gpudash.specs import ComparisonSpec, Spec
 from gpudash.specs.invalid import flag
 from gpudash.specs.model import ModelSpec

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from gpudash.session.demo.lessons import Lesson
 from gpudash.session.demo.pictures import GuessRow, StagePicture
 from gpudash.session.demo.scenes import PlayedScene, Scene, SceneQuestion
+from gpudash.session.lessons.lessons import Lesson
 from gpudash.system.files import make_private_folder, written_whole
 from gpudash.system.folders import data_folder
 from gpudash.system.foreign_files import read_regular_text

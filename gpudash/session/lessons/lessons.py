@@ -20,9 +20,9 @@ from gpudash.session.demo.answers import (
     where_it_was,
 )
 from gpudash.session.demo.demo_scenes import SCENES
-from gpudash.session.demo.lesson_list import ListedLesson, listed_lessons
 from gpudash.session.demo.pictures import LineScript
 from gpudash.session.demo.scenes import LinesAct, Result, RunAct, Scene, SceneQuestion
+from gpudash.session.lessons.lesson_list import ListedLesson, listed_lessons
 from gpudash.specs import ComparisonSpec
 from gpudash.specs.comparison import PREDICTED_CARD
 from gpudash.specs.invalid import did_you_mean
