@@ -10,7 +10,7 @@ from PySide6.QtGui import QTextDocument
 from pytestqt.qtbot import QtBot
 
 from gpudash.ui.colours import Palette
-from gpudash.ui.window.guide import ORDER, Guide, hits, pages
+from gpudash.ui.window.guide import DARK_PICTURE, LIGHT_PICTURE, ORDER, Guide, hits, pages
 from tests.end_to_end.guide_pictures import GUIDE, PICTURES
 from tests.end_to_end.window_driver import SCENARIOS
 
@@ -108,8 +108,10 @@ def test_pictures_are_no_wider_than_the_page_and_come_from_nowhere_else(guide: G
         assert guide.text.loadResource(QTextDocument.ResourceType.ImageResource.value, QUrl(elsewhere)) is None
 
 
-def test_the_pictures_that_a_command_draws_are_those_of_scenarios_and_are_shown_by_the_guide() -> None:
-    text = "".join(page.read_text() for page in Path("resources/guide").glob("*.md"))
+def test_the_pictures_that_a_command_draws_are_those_of_scenarios_and_are_shown_by_the_guide_or_readme() -> None:
+    text = "".join(page.read_text() for page in (*Path("resources/guide").glob("*.md"), Path("README.md")))
     for name, drawn in GUIDE.items():
         assert drawn.scenario in SCENARIOS and (PICTURES / f"{name}.png").is_file()
-        assert f"(../readme/{name}.png)" in text
+        # A page names the light one; in the dark theme the other is shown in its place.
+        shown = f"{name}.png".replace(DARK_PICTURE, LIGHT_PICTURE)
+        assert f"/readme/{shown})" in text

@@ -94,7 +94,7 @@ COMMANDS = {
         "gpudash.cli.recordings.export:export",
         "Write a recording in another format: data (csv, parquet, json), a trace of stages and steps for "
         "ui.perfetto.dev (trace, also called perfetto), the plots as a picture (png, svg), a report in one page that "
-        "opens offline (html), or a folder for a tracker of experiments (tensorboard, wandb).",
+        "opens offline (html), or a folder for a tracker of experiments (tensorboard, wandb, mlflow).",
         examples=(
             "gpudash export run.gpudash --to csv -o run.csv",
             "gpudash export run.gpudash --to html -o report.html",
