@@ -74,6 +74,8 @@ class ChildProcess:
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Write one line; a process that no longer reads is `gone`."""
+        # What was printed for requests before says nothing of how this one ends.
+        self._errors = b""
         line = memoryview(json.dumps(message).encode() + b"\n")
         try:
             while line:

@@ -46,6 +46,14 @@ def test_what_they_print_and_read_disturbs_nobody(process: LinesProcess) -> None
     assert wait_for(process).failure is None
 
 
+def test_what_was_printed_before_is_no_reason_for_a_later_crash(process: LinesProcess) -> None:
+    process.ask("import sys\nprint('all is well', file=sys.stderr)", MIB)
+    assert wait_for(process).failure is None
+    process.ask("import os\nos._exit(3)", MIB)
+    failure = wait_for(process).failure
+    assert failure is not None and "exit code 3" in failure.message
+
+
 def test_an_endless_loop_is_stopped_at_its_line_and_the_next_lines_run(process: LinesProcess) -> None:
     process.ask("a = 1\nwhile True:\n    pass", MIB)
     failure = wait_for(process, stop_at_line=2).failure
