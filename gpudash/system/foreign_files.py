@@ -133,7 +133,7 @@ def _check_place(descriptor: int, path: Path | str) -> None:
     folders = reads_within()
     if not any(Path(path).absolute().is_relative_to(folder) for folder in folders):
         return
-    found = Path(os.readlink(f"/proc/self/fd/{descriptor}"))  # noqa: PTH115 - a file of the kernel
+    found = Path(f"/proc/self/fd/{descriptor}").readlink()
     if not any(found.is_relative_to(folder) for folder in folders):
         raise OSError(errno.EACCES, "it leads out of the folder that may be read", str(path))
 

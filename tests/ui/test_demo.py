@@ -64,7 +64,7 @@ def stages(window: MainWindow, session: FakeSession, lines: FakeLines, name: str
             scenes=scenes,
             lines=lines,  # type: ignore[arg-type]  # as much as a rung asks
             estimates=FakeRungs,  # type: ignore[arg-type]  # as much as a rung asks
-            **{"pace": NEVER, **options},  # type: ignore[arg-type]
+            **{"pace": NEVER, **options},  # type: ignore[arg-type]  # each test names what it sets
         )
         stage = StageWindow(window.workspace, show=show, name=name)
         stage._timer.setInterval(10_000_000)
