@@ -19,6 +19,7 @@ from gpudash.ui.stage import StageWindow
 from tests.end_to_end.demo_scenario import HELD
 from tests.end_to_end.film_scenario import FIELDS, middle
 from tests.end_to_end.first_screen_scenario import begin_program
+from tests.end_to_end.guide_scenario import LEAK
 from tests.end_to_end.hand import hand, laid_out
 from tests.end_to_end.player import Player, Steps
 from tests.end_to_end.story_scenario import TRAINS, find_named, press, press_chip
@@ -44,26 +45,6 @@ import torch
 state = torch.load("weights.pt", map_location="cuda")
 """
 """Ends before it asks for memory: its weights are not there."""
-
-LEAKS = """
-import torch
-from torch import nn
-
-model = nn.Linear(2048, 4096, bias=False).cuda()
-optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-history = []
-
-for step in range(400):
-    x = torch.randn(256, 2048, device="cuda")
-    y = torch.randn(256, 4096, device="cuda")
-    optimizer.zero_grad()
-    out = model(x)
-    loss = (out - y).square().mean()
-    history.append(out.square().mean())
-    loss.backward()
-    optimizer.step()
-"""
-"""Keeps a result of every step."""
 
 
 def designed_first_screen(player: Player) -> Steps:
@@ -170,7 +151,7 @@ def designed_explanation(player: Player) -> Steps:
     yield from _fitted(player, "dark")
     (player.folder / ".venv").symlink_to(sys.prefix)
     leak = player.folder / "leak.py"
-    leak.write_text(LEAKS)
+    leak.write_text(LEAK)
     window.workspace.open_dropped([leak])
     dashboard.chooser.choose(parse_simulated("1GiB"))
     yield lambda: panel.script.simulate.card != "" and panel.button.isEnabled()
