@@ -46,7 +46,7 @@ class ChildProcess:
         self._process = subprocess.Popen(
             command, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, start_new_session=True
         )
-        logger.info("process %d began: %s", self._process.pid, " ".join(Path(word).name for word in command))
+        logger.info("process %d began: %s", self._process.pid, _described(command))
         assert self._process.stdin is not None and self._process.stdout is not None and self._process.stderr is not None
         self._pipes = self._process.stdin, self._process.stdout, self._process.stderr
         for stream in self._pipes[1:]:
@@ -144,6 +144,14 @@ def _family(pid: int) -> list[int]:
             with suppress(OSError):
                 found += map(int, listed.read_text(encoding="ascii").split())
     return found
+
+
+def _described(command: Sequence[str]) -> str:
+    """A command for the log: no folders, and … for Python code that it is given as text."""
+    parts = [Path(part).name for part in command]
+    if "-c" in parts[:-1]:
+        parts[parts.index("-c") + 1] = "…"
+    return " ".join(parts)
 
 
 def _written(descriptor: int) -> tuple[bytes, bool]:

@@ -82,7 +82,7 @@ def end_group(process: subprocess.Popen[Any], *, patience_s: float = 0.0, dying_
     if code is None:
         with suppress(TimeoutExpired):
             process.wait(dying_s)
-    logger.info("process %d %s", process.pid, "was killed" if code is None else f"ended with code {code}")
+    logger.info("process %d %s", process.pid, "was ended by gpudash" if code is None else f"ended with code {code}")
     return code
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import re
 import sys
 import threading
 from pathlib import Path
@@ -12,11 +13,13 @@ from pathlib import Path
 import pytest
 
 from gpudash.cli import run
+from gpudash.session.live.event_log import log_record
 from gpudash.session.live.notifying import parse_target
 from gpudash.session.serving.address import take_token
 from gpudash.system import log
 from gpudash.system.folders import log_file
 from gpudash.system.log import A_MINUTE, KEPT, MOST_BYTES, hide, log_uncaught, start_log, stop_log
+from gpudash.telemetry.records import RunEnd
 
 logger = logging.getLogger("gpudash.part")
 
@@ -205,9 +208,19 @@ def test_a_command_logs_its_name_and_its_end_and_not_what_its_flags_were_given(
     assert run(["compare", "private.gpudash", "b.gpudash", "--tolerance=7%", "--verbose"]) == 2
     lines = log_file().read_text().splitlines()
     assert "gpudash compare --tolerance: version" in lines[0] and "private" not in lines[0]
+    assert re.search(r"request: refused by gpudash\.cli\.\S+:\d+$", lines[-2]) and "7%" not in lines[-2]
     assert lines[-1].endswith("the command ended with exit code 2")
     told = capsys.readouterr().err
     assert all(line in told for line in lines)
+
+
+@pytest.mark.parametrize("message", ["'secret'", "KeyError: 'secret'"])
+def test_the_kind_of_the_exception_that_ended_a_run_is_logged_once(
+    message: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    ended = RunEnd(time_s=9.0, run_id=1, status="failed", error="KeyError", message=message, seconds=5.0, steps=3)
+    log_record(ended)
+    assert caplog.messages == ["run 1 ended after 5.0 s, 3 steps: KeyError: 'secret'"]
 
 
 @pytest.mark.parametrize("words", [["--help"], ["--verbose", "--version"], ["watch", "--help"], ["help", "run"]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -83,6 +84,14 @@ def test_whoever_waits_for_a_process_is_roused_by_it_and_by_others() -> None:
     process.end()
     waker.close()
     waker.rouse()
+
+
+def test_the_log_names_a_child_without_its_folders_or_its_code(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="gpudash")
+    process = ChildProcess(["/usr/bin/env", "python3", "-c", "from a/b import secret"])
+    process.end()
+    assert caplog.messages[0].endswith("began: env python3 -c …")
+    assert re.fullmatch(r"process \d+ (was ended by gpudash|ended with code -?\d+)", caplog.messages[1])
 
 
 def test_the_processor_time_of_a_child_is_that_of_what_it_has_started_too() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import json
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from rich.table import Column, Table
 
     from gpudash.system.opened_file import OpenedFile
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -279,11 +282,23 @@ def discard_stdout() -> None:
 
 def print_failure(error: RequestError, as_json: bool) -> int:
     """Report what was wrong with a request; returns the exit code."""
+    # Not the sentence: it may quote what was typed, which may hold a secret.
+    logger.warning("%s: refused by %s", error.kind, _place(error))
     if as_json:
         failure = {"kind": error.kind, "message": error.message, "remedy": error.remedy}
         print_json({"status": error.status, "error": failure})
     print_notice(f"{error.message} {error.remedy}".strip())
     return leave(error.code, error.joined)
+
+
+def _place(error: RequestError) -> str:
+    """The module and line that raised it."""
+    traceback = error.__traceback__
+    if traceback is None:
+        return "the parser of command lines"
+    while traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return f"{traceback.tb_frame.f_globals['__name__']}:{traceback.tb_lineno}"
 
 
 def print_notice(text: str) -> None:

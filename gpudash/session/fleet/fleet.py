@@ -89,6 +89,7 @@ class Fleet(AnyFleet):
         self._at: tuple[float, float] = (0.0, 0.0)
         self._checked = False
         self._polls = self._failures = 0
+        self._odd = 0
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -172,6 +173,9 @@ class Fleet(AnyFleet):
         self._at = now_s, self._clock()
         self._machines = reported.machines
         shown = self._overview.take(reported, times, now_s)
+        if reported.odd != self._odd:
+            self._odd = reported.odd
+            logger.info("%d entries of the server's answer cannot be read and are left out", reported.odd)
         silent = silent_before(self._overview.missing())
         self._server_warnings = [*silent, *of_server(answer.warnings), *odd_entries(reported)]
         self.empty = not shown

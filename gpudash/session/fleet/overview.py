@@ -92,6 +92,9 @@ class Overview:
                 gpu.host = instance
             gpu.also = tuple(dict.fromkeys(other.exporter for other in reports[key] if other.exporter != gpu.exporter))
             gpu.stale = self._is_late(gpu, now_s)
+            known = self._known.get(key)
+            if gpu.stale and not (known is not None and known.stale):
+                _log_stale(gpu, now_s)
             self._known[key] = self._energy.metered(gpu)
         self._here = set(chosen)
         if len(self._known) > len(chosen):
@@ -120,7 +123,7 @@ class Overview:
                 logger.info("%s is shown no more: last reported %.0f s ago", gpu.name, now_s - gpu.seen_s)
                 del self._known[key]
             elif not gpu.stale and (key not in self._here or self._is_late(gpu, now_s)):
-                logger.info("%s is marked as stale: last reported %.0f s ago", gpu.name, now_s - gpu.seen_s)
+                _log_stale(gpu, now_s)
                 self._known[key] = replace(gpu, stale=True)
 
     def _sorted(self) -> tuple[FleetGpu, ...]:
@@ -134,6 +137,10 @@ class Overview:
     def _is_late(self, gpu: FleetGpu, now_s: float) -> bool:
         interval_s = min(self.intervals.get(gpu.where, 0.0), LONGEST_INTERVAL_S)
         return now_s - gpu.seen_s > max(STALE_S, LATE * interval_s)
+
+
+def _log_stale(gpu: FleetGpu, now_s: float) -> None:
+    logger.info("%s is marked as stale: last reported %.0f s ago", gpu.name, now_s - gpu.seen_s)
 
 
 def _shared(gpus: Iterable[FleetGpu]) -> set[str]:

@@ -51,7 +51,11 @@ def log_record(record: Record, machine: str = "this machine") -> None:
         case RunEnd(status="out_of_memory"):
             _log_end(record, f"out of memory: {record.message}", logging.WARNING)
         case RunEnd(status="failed"):
-            _log_end(record, f"{record.error}: {record.message}", logging.WARNING)
+            how = record.message
+            # That of a watched program is the last line of its traceback, which begins with its kind.
+            if not how.startswith(f"{record.error}:"):
+                how = f"{record.error}: {how}"
+            _log_end(record, how, logging.WARNING)
         case RunEnd():
             _log_end(record, record.status, logging.INFO)
         case SourceFailed():

@@ -407,9 +407,15 @@ class Machine:
         self._linked = (gpus, names)
         for name, uuid in names.items():
             self._store.link(name, uuid)
-        text = ", ".join(f"{gpu.product} ({SIMULATED})" if gpu.simulated else gpu.product for gpu in gpus) or "no GPU"
+        text = ", ".join(_listed(gpu) for gpu in gpus) or "no GPU"
         details = {"gpus": [asdict(gpu) for gpu in gpus], "torch_names": names}
         return Note(time_s=time_s, topic=Topic.GPUS, text=text, details=details)
+
+
+def _listed(gpu: Gpu) -> str:
+    if gpu.simulated:
+        return f"{gpu.product} ({SIMULATED})"
+    return f"GPU {gpu.number} {gpu.product}"
 
 
 class EnergyCounters:

@@ -154,7 +154,7 @@ class RemoteMachine:
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
-        """Every GPU it has reported; one that is lost stays."""
+        """The GPUs of its newest report; a lost connection leaves them as they were."""
         return self._readings.gpus
 
     @property

@@ -166,13 +166,14 @@ class Readings:
         code = data.get("problem")
         if self.gpus:
             self.gpu_problem = None
+            text = ", ".join(f"GPU {gpu.number} {gpu.product}" for gpu in self.gpus)
         else:
             self.gpu_problem = _why_none(code)
+            text = f"no GPU: {self.gpu_problem}"
         self.driver_fails = not self.gpus and code not in _NOTHING_THERE
         names = {f"GPU {gpu.number}": gpu.uuid for gpu in self.gpus}  # what torch there calls them is not known
         details = {"gpus": [asdict(gpu) for gpu in self.gpus], "torch_names": names}
         self.arrived(arrival_s)
-        text = ", ".join(gpu.product for gpu in self.gpus) or "no GPU"
         return Note(time_s=arrival_s, topic=Topic.GPUS, text=text, details=details)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gpudash.session.fleet import FleetView
     from gpudash.system.settings import Settings
     from gpudash.telemetry.fleet_gpu import FleetGpu
+    from gpudash.telemetry.readings import Key
     from gpudash.telemetry.store import Store
     from gpudash.ui.colours import Palette
 
@@ -211,7 +212,8 @@ def past_plots(store: Store, device: str, name: str, warn_ratio: float, *, to_ca
         to_capacity=to_capacity,
     )
     kept = []
-    for plot in (*usual, *_further(device)):
+    drawn = {curve.key for plot in usual for curve in plot.curves}
+    for plot in (*usual, *_sensors_beside(device, drawn)):
         curves = tuple(curve for curve in plot.curves if plot.id == "memory" or store.series(*curve.key) is not None)
         if curves:
             # torch's name says nothing elsewhere
@@ -223,10 +225,14 @@ def past_plots(store: Store, device: str, name: str, warn_ratio: float, *, to_ca
     return kept
 
 
-def _further(device: str) -> Iterator[PlotSpec]:
+def _sensors_beside(device: str, drawn: Container[Key]) -> Iterator[PlotSpec]:
+    """A plot of each sensor that is not drawn already."""
     for metric in SENSORS:
+        key = ("gpu", metric.name, device)
+        if key in drawn:
+            continue
         title, scale, unit = metric.title, metric.scale, metric.unit
-        curve = CurveSpec(("gpu", metric.name, device), title, scale, metric.colour, unit_name=unit)
+        curve = CurveSpec(key, title, scale, metric.colour, unit_name=unit)
         yield PlotSpec(id=title, title=title.upper(), curves=(curve,), unit=scale, unit_name=unit)
 
 

@@ -74,6 +74,16 @@ def test_a_gpu_that_was_not_scraped_for_a_while_is_stale() -> None:
     assert taken(Overview(), gpu, at=NOW - STALE_S - 0.1)[0].stale
 
 
+def test_the_log_says_once_that_a_gpu_has_become_stale(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="gpudash")
+    overview, gpu = Overview(), told_gpu("GPU-a")
+    taken(overview, gpu)
+    for late_s in (STALE_S + 1, STALE_S + 2):
+        taken(overview, gpu, now_s=NOW + late_s)
+    overview.marked(NOW + STALE_S + 3)
+    assert caplog.messages == [f"n1 GPU-a is marked as stale: last reported {STALE_S + 1:.0f} s ago"]
+
+
 def test_what_is_scraped_seldom_is_late_only_after_three_intervals() -> None:
     overview, gpu = Overview(), told_gpu("GPU-a")
     overview.intervals = {gpu.where: 60.0}
