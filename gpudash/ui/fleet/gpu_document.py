@@ -213,7 +213,7 @@ def past_plots(store: Store, device: str, name: str, warn_ratio: float, *, to_ca
     )
     kept = []
     drawn = {curve.key for plot in usual for curve in plot.curves}
-    for plot in (*usual, *_sensors_beside(device, drawn)):
+    for plot in (*usual, *_other_sensors(device, drawn)):
         curves = tuple(curve for curve in plot.curves if plot.id == "memory" or store.series(*curve.key) is not None)
         if curves:
             # torch's name says nothing elsewhere
@@ -225,7 +225,7 @@ def past_plots(store: Store, device: str, name: str, warn_ratio: float, *, to_ca
     return kept
 
 
-def _sensors_beside(device: str, drawn: Container[Key]) -> Iterator[PlotSpec]:
+def _other_sensors(device: str, drawn: Container[Key]) -> Iterator[PlotSpec]:
     """A plot of each sensor that is not drawn already."""
     for metric in SENSORS:
         key = ("gpu", metric.name, device)
