@@ -5,6 +5,7 @@ one line of JSON, in a process of its own.
 from __future__ import annotations
 
 import json
+import sys
 
 from gpudash.memory.allocator.trace import Trace
 from gpudash.specs import TrainingSpec
@@ -47,4 +48,4 @@ for part in range(8):
     except SupersededError:
         left.append(looks == left_after + 1)
     alike.append(undisturbed() == first)
-print(json.dumps({"looks": whole, "left": left, "alike": alike}))
+sys.stdout.write(json.dumps({"looks": whole, "left": left, "alike": alike}) + "\n")
