@@ -467,6 +467,22 @@ class Series:
             self._v[size] = v
         self._size = size + 1
 
+    def extend(self, times: Floats, values: Floats) -> None:
+        """Add samples as `append` does, in one go; NaN is a gap."""
+        # none is earlier than the one before it, nor than what is there
+        times = np.maximum.accumulate(np.maximum(times, self._newest))
+        added = 0
+        while added < len(times):
+            if self._size == self._room:
+                self._make_room()
+            part = slice(added, added + self._room - self._size)
+            size = self._size + len(times[part])
+            self._times[self._size : size] = times[part]
+            self._values[self._size : size] = values[part]
+            added = part.stop
+            self._size = size
+            self._newest = float(times[part][-1])
+
     def last(self) -> tuple[float, float] | None:
         """Time and value (NaN for a gap) of the newest sample; ``None`` when there is none."""
         if self._end is not None:

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import math
 import threading
+from array import array
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
+
+import numpy as np
 
 from gpudash.devices.names import badged_devices
 from gpudash.telemetry.metrics import METRICS
@@ -152,7 +155,7 @@ class Store:
         self._shown = self.end
         self._series: dict[Key, Series] = {}
         self._guests: Mapping[Key, Series] = {}
-        self._waiting: dict[Key, list[tuple[float, float | None]]] = {key: [] for key in self._backend.keys}
+        self._waiting = {key: (array("d"), array("d")) for key in self._backend.keys}
         self._details: list[tuple[Span, Store]] = []
         self._uuids: dict[str, str] = {}
         self._allocators: dict[str, str] = {}
@@ -278,10 +281,11 @@ class Store:
         series = self._series.get(key)
         if series is None and key in self._waiting:
             # Not loaded yet: samples wait, so that a recording is not read for every series at its beginning.
-            waiting = self._waiting[key]
-            waiting.append((time_s, value))
+            times, values = self._waiting[key]
+            times.append(time_s)
+            values.append(math.nan if value is None else value)
             # Waiting has a bound: the series is loaded now, and takes what has waited.
-            if len(waiting) > MOST_WAITING:
+            if len(times) > MOST_WAITING:
                 self._fetch(key)
             return
         if series is None:
@@ -400,13 +404,13 @@ class Store:
 
     def _fetch(self, key: Key) -> None:
         """Load the older part of a series, and append what came since."""
-        waiting = self._waiting.pop(key)
+        times, values = self._waiting.pop(key)
         loaded = self._backend.load(key)
+        if loaded is None and times:
+            loaded = Series(buckets=self._buckets)
         # In this order: the older part first, since a series only grows.
         if loaded is not None:
-            self._keep(key, loaded)
-        for time_s, value in waiting:
-            self.append(key, time_s, value)
+            self._keep(key, loaded).extend(np.array(times), np.array(values))
 
     def _take(self, record: Record) -> None:
         self.version += 1

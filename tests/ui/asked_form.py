@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from gpudash.ui.forms.fit_follower import DEBOUNCE_S
 from gpudash.ui.widgets.theme import Choice
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.clock import Clock
@@ -22,14 +21,12 @@ def asked_window(
     fit = opened.workspace.dashboard.fit
     assert fit is not None
     fit._clock = clock
-    ask_again(opened, clock)
+    ask_again(opened)
     session.estimates.questions = session.estimates.questions[-1:]
     return opened
 
 
-def ask_again(window: MainWindow, clock: Clock) -> None:
-    """Have the form changed and left alone."""
+def ask_again(window: MainWindow) -> None:
+    """Have the form changed."""
     window.workspace.dashboard.panel.changed.emit()
-    settle(window)
-    clock.now += DEBOUNCE_S
     settle(window)

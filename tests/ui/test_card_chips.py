@@ -146,7 +146,7 @@ def test_all_cards_are_asked_about_with_the_one_question_of_the_form(
     window: MainWindow, session: FakeSession, clock: Clock
 ) -> None:
     before = len(session.estimates.questions)
-    ask_again(window, clock)
+    ask_again(window)
     requested = session.estimates.cards
     assert requested is not None
     assert [getattr(card, "key", card) for card in requested] == list(OFFERED)
@@ -159,7 +159,7 @@ def test_while_it_is_predicted_the_answers_before_stay_with_another_sign(
     assert said(window, "rtx4090") == ("…", "", "predicting…")
     session.estimates.report(FITS, cards=ANSWERS)
     settle(window)
-    ask_again(window, clock)
+    ask_again(window)
     assert said(window, "rtx4090") == ("…", "12.8 GiB spare", "predicting…")
     session.estimates.report(FITS, cards=ANSWERS, final=False)
     settle(window)

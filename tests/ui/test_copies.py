@@ -92,7 +92,7 @@ def test_while_a_newer_answer_comes_they_stay_and_with_the_run_they_go(
 ) -> None:
     plot = answered(window, session)
     before = plot.canvas.grab().toImage()
-    ask_again(window, clock)
+    ask_again(window)
     settle(window)
     assert plot.canvas.copies.columns and plot.canvas.grab().toImage() != before
     session.start("cuda:0")

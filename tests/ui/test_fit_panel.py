@@ -15,7 +15,7 @@ from gpudash.memory.allocator.trace import CATEGORIES
 from gpudash.memory.predicting.estimate import Alternative, Estimate
 from gpudash.memory.predicting.prediction import CONTEXT, HELD_BACK, Prediction
 from gpudash.ui.colours import DARK, LIGHT, Palette
-from gpudash.ui.forms.fit_follower import DEBOUNCE_S, POLL_S
+from gpudash.ui.forms.fit_follower import POLL_S
 from gpudash.ui.forms.fit_panel import AlternativeRow, FitBar, part_colour
 from gpudash.ui.widgets.theme import Choice
 from gpudash.ui.window.main_window import MainWindow
@@ -71,13 +71,14 @@ def press(window: MainWindow, alternative: Alternative) -> None:
     button.click()
 
 
-def test_the_form_is_asked_about_once_it_is_left_alone(window: MainWindow, session: FakeSession, clock: Clock) -> None:
+def test_what_was_changed_within_a_frame_is_asked_about_once_with_the_next(
+    window: MainWindow, session: FakeSession
+) -> None:
     emit(window, session, FITS)
     for text in ("1", "12", "128"):
         type_into(window, "batch", text)
-        wait(window, clock, DEBOUNCE_S / 2)
     assert len(session.estimates.questions) == 1
-    wait(window, clock, DEBOUNCE_S)
+    settle(window)
     ((_, _), (spec, device)) = session.estimates.questions
     assert spec.model_dump()["batch"] == 128
     assert device == window.workspace.dashboard.panel.device_name == "cuda:0"
@@ -134,7 +135,7 @@ def test_the_figures_of_other_values_are_withdrawn_and_nothing_moves(
     settle(window)
     assert fit.headline == "predicting…"
     assert (fit.estimate, fit.figures, fit.bar.parts(), fit.alternatives) == (None, "", [], [])
-    wait(window, clock, DEBOUNCE_S)
+    settle(window)
     assert fit.geometry() == before
     assert heights == [part.geometry() for part in (fit.bar, fit._lines, fit._toggle, fit._details)]
     emit(window, session, SHORT)
@@ -148,7 +149,7 @@ def test_a_reason_takes_the_place_of_the_figures_and_moves_nothing_else(
     emit(window, session, FITS)
     top = window.workspace.dashboard.panel.fit.geometry()
     type_into(window, "batch", "5")
-    wait(window, clock, DEBOUNCE_S)
+    settle(window)
     session.estimates.fail("The code reads a number out of a tensor.", "Move it out of the step.")
     settle(window)
     fit = window.workspace.dashboard.panel.fit
@@ -166,7 +167,7 @@ def test_a_question_that_is_refused_is_told_in_its_words(
 ) -> None:
     session.estimates.refusal = "max_split_size_mb must be at least 20."
     type_into(window, "batch", "5")
-    wait(window, clock, DEBOUNCE_S)
+    settle(window)
     assert window.workspace.dashboard.panel.fit._lines.text() == "max_split_size_mb must be at least 20."
 
 
@@ -198,14 +199,14 @@ def test_applying_puts_the_fields_into_the_form_and_asks_anew(
     window: MainWindow, session: FakeSession, clock: Clock
 ) -> None:
     type_into(window, "width", "64")
-    wait(window, clock, DEBOUNCE_S)
+    settle(window)
     emit(window, session, SHORT)
     press(window, SMALLER_BATCH)
     spec = window.workspace.dashboard.panel.spec()
     assert spec is not None
     assert (spec.model_dump()["batch"], spec.model_dump()["width"]) == (8, 64)
     assert window.workspace.dashboard.panel.fit.headline == "predicting…"
-    wait(window, clock, DEBOUNCE_S)
+    settle(window)
     assert session.estimates.questions[-1][0] == spec
 
 
@@ -214,7 +215,7 @@ def test_applying_another_device_selects_it(window: MainWindow, session: FakeSes
     press(window, ON_THE_CPU)
     assert window.workspace.dashboard.panel.device_name == "cpu"
     assert window.workspace.dashboard.selected == "host"
-    wait(window, clock, DEBOUNCE_S)
+    settle(window)
     assert session.estimates.questions[-1][1] == "cpu"
 
 
@@ -291,7 +292,7 @@ def test_during_a_run_its_prediction_stays_beside_what_it_has_reached(
         settle(window)
         assert fit.headline == f"reached {reached} of 11.10 GiB predicted"
     session.end()
-    wait(window, clock, DEBOUNCE_S)
+    settle(window)
     assert (fit.estimate, fit.headline, len(session.estimates.questions)) == (None, "predicting…", 2)
     emit(window, session, SHORT)
     assert fit.headline == "✕ does not fit, 3.10 GiB short"

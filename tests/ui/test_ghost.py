@@ -29,7 +29,6 @@ from gpudash.session.predicting.estimator import Problem
 from gpudash.session.predicting.measured import MeasuredRun
 from gpudash.telemetry.records import Sample, StepFinished
 from gpudash.ui.colours import Palette
-from gpudash.ui.forms.fit_follower import DEBOUNCE_S
 from gpudash.ui.plots.plot import TimePlot
 from gpudash.ui.widgets.theme import apply_colours
 from gpudash.ui.window.main_window import MainWindow
@@ -134,7 +133,7 @@ def test_where_its_time_is_predicted_a_step_is_drawn_in_that_and_says_so(
     plain = words(answered(window, session))
     assert any("stages by requests, not by time" in text for text in plain)
     seconds = {"forward": 0.1, "backward": 0.19, "optimizer": 0.02}
-    ask_again(window, clock)
+    ask_again(window)
     timed = replace(ghost(3 * GIB), stage_seconds=seconds)
     session.estimates.report(FITTING, ghost=timed, times={"cuda:0": made_up_time()})
     settle(window)
@@ -202,7 +201,6 @@ def test_while_a_newer_answer_is_on_its_way_the_earlier_one_stays_at_half_streng
         assert [columns.edges.tobytes() for _, _, columns in plot.canvas.ghost.drawn] == shapes
         assert plot.ghost is not None and plot.ghost.faded
         assert "asking for batch 17" in words(plot)
-        clock.now += DEBOUNCE_S
     answered(window, session, 4 * GIB)
     assert plot.ghost is not None and not plot.ghost.faded
     assert int(plot.canvas.ghost.drawn[0][2].edges[-1].max()) == 4 * GIB
@@ -253,10 +251,10 @@ def test_a_run_shows_readings_until_the_form_is_changed_behind_it(
     assert plot.ghost is None
     session.end()
     settle(window)
-    clock.now += DEBOUNCE_S
+    settle(window)
     answered(window, session)
     assert plot.ghost is None, "a finished run stays in view"
-    ask_again(window, clock)
+    ask_again(window)
     answered(window, session)
     assert plot.ghost is not None
 
@@ -515,7 +513,7 @@ def test_a_script_that_ran_before_shows_what_it_took_against_what_there_is_room_
     script.write_text("print(1)\n")
     panel = window.workspace.dashboard.panel
     panel.take_script(script)
-    ask_again(window, clock)
+    ask_again(window)
     assert session.measured.requests[-1].command[-1] == str(script)
     plot = memory(window)
     assert plot.ghost is None, "nothing is found as yet"
@@ -532,7 +530,7 @@ def test_a_script_that_ran_before_shows_what_it_took_against_what_there_is_room_
     assert plot.ghost.verdict == "short"
     assert plot.spec.title.endswith("on cuda:0, the fullest of 2")
     panel.script.set_script(replace(panel.script.script(), simulate="16 GiB"))
-    ask_again(window, clock)
+    ask_again(window)
     assert plot.ghost is not None
     assert (plot.ghost.verdict, plot.ghost.limit_text) == ("fits", "limit 16.0 GiB")
     session.start("cuda:0")

@@ -33,16 +33,8 @@ def window(open_window: OpenWindow, session: FakeSession, tmp_path: Path) -> Mai
     panel = window.workspace.dashboard.panel
     panel.take_script(script)
     panel.script.simulate.set_card("8 GiB")
-    refreshed(window, session)
-    return window
-
-
-def refreshed(window: MainWindow, session: FakeSession) -> None:
-    """Past the pause that follows a change of the form."""
-    fit = window.workspace.dashboard.fit
-    assert fit is not None
-    fit._due = None if fit._due is None else 0.0
     settle(window)
+    return window
 
 
 def test_it_is_predicted_when_asked_for_and_can_be_stopped(window: MainWindow, session: FakeSession) -> None:
@@ -73,7 +65,7 @@ def test_the_answer_is_a_verdict_and_one_for_each_card(window: MainWindow, sessi
     chips = {chip.content.card: chip.content.text for chip in dashboard.chooser.shown}
     assert chips[card].standing == "fits"
     dashboard.panel.script.file.setText("gone.py")
-    refreshed(window, session)
+    settle(window)
     assert not dashboard.panel.fit.isVisible() and not dashboard.panel.prediction.button.isEnabled()
     dashboard.panel.workload.setCurrentIndex(dashboard.panel.workload.findData("training"))
     settle(window)

@@ -85,7 +85,7 @@ def asked(open_window: OpenWindow, model: Path, **fields: int) -> tuple[MainWind
     panel = window.workspace.dashboard.panel
     panel.take_model(model, task="serve")
     panel.form.change_fields(fields)
-    ask_again(window, clock)
+    ask_again(window)
     spec = panel.spec()
     assert isinstance(spec, ModelSpec) and spec.task == "serve"
     return window, session, spec

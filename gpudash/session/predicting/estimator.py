@@ -42,10 +42,13 @@ TOOK_TOO_LONG = "time_limit"
 """Kind of the problem that a prediction took too long."""
 
 PATIENCE_S = 1.0
-"""How long a newer request waits for the process to leave the older one before it is started anew."""
+"""Processor time within which the process has to leave an older request for a newer one, else it is started anew."""
 
 FIRST_PATIENCE_S = 5.0
-"""And how long where the older one is the first of its process, for which much is imported."""
+"""The same where the older one is the first of its process, for which much is imported."""
+
+LONGEST_PATIENCE_RATIO = 15.0
+"""Longest that either may take by the clock: on a busy machine starting anew would take longer than waiting."""
 
 LEAST_MORE_S = 0.05
 """Least that a prediction goes on when its processor time is not used up."""
@@ -156,9 +159,48 @@ class _Request:
     command: tuple[str, ...]
 
 
+class _Deadline:
+    """A limit on what a process works from now on; a busy machine gives it the time late, up to a limit by the clock.
+
+    Args:
+        process: that works.
+        limit_s: of its processor time.
+        longest_s: of the clock's.
+
+    Attributes:
+        at: when it is to be looked at next, of `time.monotonic`.
+    """
+
+    def __init__(self, process: ChildProcess, limit_s: float, longest_s: float) -> None:
+        now = time.monotonic()
+        self._process = process
+        self._processor_until_s = process.processor_s + limit_s
+        self._at_most = now + longest_s
+        self.at = now + min(limit_s, longest_s)
+
+    @property
+    def passed(self) -> bool:
+        """Whether the process has had its time; where it lacks some, `at` is later from now on."""
+        now = time.monotonic()
+        if now < self.at:
+            return False
+        lacking_s = self._processor_until_s - self._process.processor_s
+        if lacking_s <= 0 or now >= self._at_most:
+            return True
+        self.at = min(self._at_most, now + max(lacking_s, LEAST_MORE_S))
+        return False
+
+
 @dataclass
 class _Child:
-    """The process, and until when what is expected of it must have come; times are of `time.monotonic`."""
+    """The process, and until when what is expected of it must have come.
+
+    Attributes:
+        start_until: when it must be ready, of `time.monotonic`.
+        request: the newest that it was sent.
+        limit: of that.
+        leaving: of leaving the one before; ``None`` once it has.
+    """
 
     process: ChildProcess
     command: tuple[str, ...]
@@ -167,10 +209,8 @@ class _Child:
     has_answered: bool = False
     torch: str = ""
     request: _Request | None = None
-    until: float = 0.0
-    at_most_until: float = 0.0
-    answer_until: float | None = None
-    worked_before_s: float = 0.0
+    limit: _Deadline | None = None
+    leaving: _Deadline | None = None
     ghost: Ghost | None = None
     remedies: Mapping[int, Ghost] = field(default_factory=dict)
     cards: Mapping[str, CardEstimate] = field(default_factory=dict)
@@ -191,6 +231,10 @@ class _Child:
             targets = {key: target for key, target in targets.items() if key in changed}
         self.times = {**self.times, **times_on(estimate.work, targets, rooms)}
         self.rooms = rooms
+
+    def answer(self, request: _Request, estimate: Estimate | None, *, final: bool) -> Answer:
+        """What is known of a request now."""
+        return Answer(request.id, estimate, None, final, self.ghost, self.remedies, self.cards, self.times)
 
     def take_drawing(self, drawn: Ghost | None, estimate: Estimate) -> None:
         """Keep what came with an estimate: of the run itself, or of the last change that was tried."""
@@ -351,26 +395,23 @@ class Estimator:
             if self._wanted is not request:
                 return
             self._wanted = None
-        now = time.monotonic()
         patience_s = FIRST_PATIENCE_S
         # The first answer of a process waits for imports that later ones have done.
         if child.has_answered:
             patience_s = PATIENCE_S
         # The process is still at an older request, which it leaves at its next chance; if it does not, it is started
         # anew.
+        child.leaving = None
         if child.request is not None:
-            child.answer_until = now + patience_s
-        else:
-            child.answer_until = None
-        # The process has worked for others before: only what it works from now on counts against this request.
-        child.worked_before_s = child.process.processor_s
+            child.leaving = _Deadline(child.process, patience_s, LONGEST_PATIENCE_RATIO * patience_s)
         child.ghost = None
         child.remedies = {}
         child.cards = {}
         child.times = {}
         child.rooms = {}
         child.work = None
-        child.request, child.until, child.at_most_until = request, now + request.limit_s, now + request.longest_s
+        child.request = request
+        child.limit = _Deadline(child.process, request.limit_s, request.longest_s)
         child.process.send(request.message)
 
     def _send_leave(self, left: int) -> None:
@@ -406,11 +447,11 @@ class Estimator:
             return None
         if not child.ready:
             return child.start_until
-        if child.request is None:
+        if child.request is None or child.limit is None:
             return None
-        if child.answer_until is None:
-            return child.until
-        return min(child.until, child.answer_until)
+        if child.leaving is None:
+            return child.limit.at
+        return min(child.limit.at, child.leaving.at)
 
     def _listen(self) -> None:
         """Take what the process has written."""
@@ -420,9 +461,11 @@ class Estimator:
         for message in child.process.read():
             if not child.ready:
                 self._take_greeting(child, message)
-            # Answers to a request that was replaced are still in the pipe, and are dropped.
             elif child.request is not None and message.get("id") == child.request.id:
                 self._take_answer(child, child.request, message)
+            # Other answers to a request that was replaced are still in the pipe, and are dropped.
+            elif message.get("final"):
+                child.leaving = None
         # `_take_greeting` may have ended this child and another may stand in its place.
         if child is self._child and child.process.gone:
             self._lost(child)
@@ -439,8 +482,7 @@ class Estimator:
             self._fail(request, Problem("unavailable", problem, str(message.get("remedy") or "")))
 
     def _take_answer(self, child: _Child, request: _Request, message: Mapping[str, Any]) -> None:
-        # It has turned to this request: the deadline for leaving the one before is over.
-        child.answer_until = None
+        child.leaving = None
         child.has_answered = True
         final = bool(message.get("final"))
         if final:
@@ -462,17 +504,19 @@ class Estimator:
                 child.work = _work(message) or child.work
                 read = _reader().validate_python(message.get("estimate"))
                 estimate = replace(read, torch=child.torch, work=child.work)
-                child.take_drawing(_ghost(message, estimate, request.message), estimate)
+                drawn = _ghost(message, estimate, request.message)
+                child.take_drawing(drawn, estimate)
                 child.cards = _cards(message) or child.cards
+                # A drawing does not wait for the times of a step on twenty cards.
+                if drawn is not None:
+                    self._report(child.answer(request, estimate, final=False))
                 child.take_times(request.message, estimate)
         except (ValidationError, TypeError, KeyError, ValueError) as wrong:
             problem, estimate = Problem("crashed", f"The prediction could not be read ({type(wrong).__name__})."), None
         if problem is not None:
             self._fail(request, problem)
         else:
-            self._report(
-                Answer(request.id, estimate, None, final, child.ghost, child.remedies, child.cards, child.times)
-            )
+            self._report(child.answer(request, estimate, final=final))
 
     def _lost(self, child: _Child) -> None:
         """The process has ended without being asked to."""
@@ -483,39 +527,39 @@ class Estimator:
             self._fail(request, Problem("crashed", message, "Ask again; it is restarted."))
 
     def _check_time(self) -> None:
-        child, due = self._child, self._due()
-        if child is None or due is None or time.monotonic() < due or self._allow_more(child):
+        child = self._child
+        if child is None:
+            return
+        if not child.ready:
+            self._check_start(child)
             return
         request = child.request
-        # Ended in any case: it may be in the midst of an operation that cannot be broken off.
-        self._end_child()
-        if not child.ready:
-            request = self._take_wanted()
-            if request is not None:
-                message = f"PyTorch did not load within {self._start_limit_s:.0f} s."
-                self._fail(request, Problem(TOOK_TOO_LONG, message, "Try: python -c 'import torch'"))
+        if request is None or child.limit is None:
             return
-        assert request is not None
         # Past its own time it is given up; past the time to leave another it is asked again of a new process.
-        if time.monotonic() >= child.until:
+        if child.limit.passed:
             message = f"Predicting took longer than {request.limit_s:g} s and was stopped."
             self._fail(request, Problem(TOOK_TOO_LONG, message, "Ask for a smaller run, or allow more time."))
-        else:
+        elif child.leaving is not None and child.leaving.passed:
+            logger.info("process %s did not leave an older request, and is started anew", child.command[-1])
             with self._changed:
                 # Unless something newer is wanted by now.
                 self._wanted = self._wanted or request
-        # At once, so that the imports are done before the next question.
+        else:
+            return
+        # It may be in the midst of an operation that cannot be broken off. Another is started at once, so that the
+        # imports are done before the next question.
+        self._end_child()
         self._start_child()
 
-    def _allow_more(self, child: _Child) -> bool:
-        """Go on with a request that has had less processor time than its limit, for as long as it lacks."""
-        now, request = time.monotonic(), child.request
-        if request is None or not child.until <= now < child.at_most_until:
-            return False
-        lacking = request.limit_s - (child.process.processor_s - child.worked_before_s)
-        if lacking > 0:
-            child.until = min(child.at_most_until, now + max(lacking, LEAST_MORE_S))
-        return lacking > 0
+    def _check_start(self, child: _Child) -> None:
+        if time.monotonic() < child.start_until:
+            return
+        self._end_child()
+        request = self._take_wanted()
+        if request is not None:
+            message = f"PyTorch did not load within {self._start_limit_s:.0f} s."
+            self._fail(request, Problem(TOOK_TOO_LONG, message, "Try: python -c 'import torch'"))
 
     def _take_wanted(self) -> _Request | None:
         with self._changed:

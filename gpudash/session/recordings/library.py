@@ -22,6 +22,7 @@ import gpudash
 from gpudash.system.files import make_private_folder, written_whole
 from gpudash.system.folders import data_folder
 from gpudash.system.foreign_files import read_regular
+from gpudash.system.garbage import without_collection
 from gpudash.system.settings import recordings_folder
 from gpudash.system.threads import joined
 from gpudash.telemetry.recording.facts import (
@@ -473,7 +474,8 @@ def load_cache() -> dict[str, Kept]:
         # Another version may have changed what facts are, even where JSON still fits.
         if json.loads(version) != _version():
             return {}
-        return dict(_in_json().validate_json(line) for line in lines)
+        with without_collection():  # all of it stays
+            return dict(_in_json().validate_json(line) for line in lines)
     except (OSError, ValueError):
         return {}
 

@@ -34,9 +34,6 @@ from gpudash.ui.plots.prediction.peak_handle import SizedPeak
 from gpudash.ui.plots.prediction.remedy import RemedyView
 from gpudash.units import MIB, format_bytes, format_date
 
-DEBOUNCE_S = 0.3
-"""How long the form must have been left alone before its values are asked about."""
-
 POLL_S = 2.0
 """How often it is looked whether free memory has changed."""
 
@@ -63,8 +60,7 @@ class FitFollower:
         self._session = session
         self._panel = panel
         self._clock = clock
-        # Asked at once, without the pause that follows a change.
-        self._due: float | None = clock()
+        self._due = True
         self._show_for = 0.0
         self._requested_free: int | None = None
         self._requested_device = panel.device_name
@@ -129,14 +125,14 @@ class FitFollower:
             self._panel.replace_fields("Change of Batch", change, kind="batch")
 
     def form_changed(self) -> None:
-        """Ask anew once the form is left alone."""
+        """Ask anew with the next frame; the process leaves what it is predicting until then."""
         if self._running:
             return
         self._ghost_wanted = True
         # The ghost stays while the next one is made: at half strength, so that nothing jumps as one types.
         self._fade()
         self._fade_cards()
-        self._due = self._clock() + DEBOUNCE_S
+        self._due = True
         self._session.estimates.leave()
         self._panel.fit.withdraw(self._panel.correction or PREDICTING)
         self._panel.set_forecast("")
@@ -152,17 +148,17 @@ class FitFollower:
         if not self._session.torch_ready and not self._running:
             self._panel.fit.withdraw("predicting needs PyTorch; it is loading…")
             return
-        if self._due is not None and self._clock() >= self._due:
+        if self._due:
             self._ask()
-        elif self._due is None:
-            self._show_script()
-            # A question that raised (`_ask`) has no answer of its own.
-            if self._requested:  # else the newest answer is to values that are in the form no more
-                self._show(self._session.estimates.newest())
-            if self._running:
-                self._show_reached()
-            else:
-                self._check_free()
+            return
+        self._show_script()
+        # A question that raised (`_ask`) has no answer of its own.
+        if self._requested:  # else the newest answer is to values that are in the form no more
+            self._show(self._session.estimates.newest())
+        if self._running:
+            self._show_reached()
+        else:
+            self._check_free()
 
     def _newest_run_id(self) -> int | None:
         with self._session.store.lock:
@@ -177,8 +173,7 @@ class FitFollower:
         self._ghost_wanted = self._ghost_wanted and not self._running
         self._panel.fit.set_running(self._running)
         # A form that was changed just before the start is still asked about, as that is what runs.
-        if not self._running or self._due is not None:
-            self._due = self._clock()
+        self._due = self._due or not self._running
 
     def _show_reached(self) -> None:
         """Hold the prediction against the run that it is of; a run of other values has nothing to do with it."""
@@ -286,7 +281,8 @@ class FitFollower:
         return LineSpec(text, "difference", value=known.ghost.highest, style="dot", shows_value=False)
 
     def _ask(self) -> None:
-        self._due, self._shown, self._requested = None, None, False
+        self._due = self._requested = False
+        self._shown = None
         self._script = self._measured = None
         spec = self._panel.spec()
         self._fade()
@@ -459,7 +455,7 @@ class FitFollower:
         # A share of the card, but no less than what desktops take and give back all the time.
         bound = max(LEAST_CHANGE_BYTES, CHANGED_RATIO * (target.capacity_bytes or 0))
         if abs(target.free_bytes - self._requested_free) > bound:
-            self._due = self._clock()
+            self._due = True
 
     def _apply(self, alternative: Alternative) -> None:
         if not self._running:

@@ -338,7 +338,9 @@ class RecordingDocument(Document):
     def _show(self, replay: Replay) -> Iterator[None]:
         """Put the dashboard in the place of the progress, a slice a frame: in one go the window would stand still."""
         replay.set_settings(self._settings())
-        panel, tabs = WorkloadPanel(), LowerTabs()
+        panel = WorkloadPanel()
+        yield
+        tabs = LowerTabs()
         yield
         dashboard = Dashboard(replay, self._palette, panel=panel, tabs=tabs)
         self._add_parts(replay, dashboard)
@@ -352,12 +354,6 @@ class RecordingDocument(Document):
         self._show_text(replay, dashboard)
         yield from dashboard.prepare()
         yield
-        # Set at the end: until now `refresh` goes on with the slices.
-        self.replay, self.dashboard = replay, dashboard
-        # The theme may have changed while it was built.
-        if dashboard.palette_ is not self._palette:
-            dashboard.set_palette(self._palette)
-        self._escape.setEnabled(False)
         # The focus goes along only where it was on the page that leaves.
         focused = False
         if self.focusWidget() is not None:
@@ -365,6 +361,13 @@ class RecordingDocument(Document):
         self._stack.setCurrentWidget(dashboard)
         if focused:
             self.setFocus()
+        yield
+        # Set at the end: until now `refresh` goes on with the slices.
+        self.replay, self.dashboard = replay, dashboard
+        # The theme may have changed while it was built.
+        if dashboard.palette_ is not self._palette:
+            dashboard.set_palette(self._palette)
+        self._escape.setEnabled(False)
         if self._wanted_run is not None:
             self.show_run(self._wanted_run)
         self.ready.emit()

@@ -10,8 +10,8 @@ It reads one JSON object a line from its standard input and answers with one or 
   were asked about, each ``{"key", "target"}``, an answer has what is known of them as ``cards``, whenever that is more
   than before.
 
-A request is left, between two dry runs, as soon as a newer one has come. The process ends with its standard input,
-also in the midst of a request.
+A request is left as soon as a newer one has come, also in the midst of a dry run, and answered with ``{"id", "left":
+true, "final": true}``. The process ends with its standard input, whatever it is doing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from gpudash.memory.allocator.trace import Trace
@@ -74,6 +73,7 @@ def main() -> int:
 def _prepare(superseded: Callable[[], bool]) -> tuple[str, DryRun]:
     """torch's version, and what makes dry runs until ``superseded``."""
     import torch
+    from torch.nn.modules.module import register_module_forward_pre_hook
 
     from gpudash.simulator.dry_run.dry_run import DryRun
     from gpudash.workloads.predicting.without_compiler import leave_compiler_out
@@ -82,21 +82,28 @@ def _prepare(superseded: Callable[[], bool]) -> tuple[str, DryRun]:
     torch.set_num_threads(1)
     leave_compiler_out()
 
+    def leave_superseded(*_call: object) -> None:
+        if superseded():
+            raise SupersededError
+
     class CancellableDryRun(DryRun):
         def record_each(self, *args: Any, **options: Any) -> list[Trace]:
-            if superseded():
-                raise SupersededError
-            return super().record_each(*args, **options)
+            leave_superseded()
+            # A step of a large model takes seconds: each of its modules is a chance to leave.
+            with register_module_forward_pre_hook(leave_superseded):
+                return super().record_each(*args, **options)
 
     return torch.__version__, CancellableDryRun()
 
 
-# Raised between two dry runs (`_prepare`), where nothing is half done.
 def _answer(conversation: Conversation, dry: DryRun) -> None:
     """Answer the next request, or leave it for a newer one."""
-    with suppress(SupersededError):
-        for answer in _answers(conversation.next(), dry):
+    query = conversation.next()
+    try:
+        for answer in _answers(query, dry):
             conversation.report(answer)
+    except SupersededError:
+        conversation.report({"id": query["id"], "left": True, "final": True})
 
 
 def _answers(query: Mapping[str, Any], dry: DryRun) -> Iterator[dict[str, Any]]:

@@ -121,11 +121,13 @@ def main(python: str) -> int:
         return 1
     conversation.start()
     while True:
-        for answer in _answers(conversation.next(), follower):
+        query = conversation.next()
+        for answer in _answers(query, follower):
             conversation.report(answer)
             # Between two answers the newer question is seen; the follower is not broken off.
             if conversation.waits:
-                break  # nobody asks for the rest any more
+                conversation.report({"id": query["id"], "left": True, "final": True})
+                break
 
 
 def _answers(query: Mapping[str, Any], follower: CodeFollower) -> Iterator[dict[str, Any]]:

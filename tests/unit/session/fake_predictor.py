@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 
 def tell(**message: object) -> None:
@@ -36,6 +37,19 @@ def answer(asked: dict[str, object]) -> None:
         if not told.get("leave"):
             hang()
         tell(id=told["id"], left=True, final=True)
+        return
+    if kind == "starved":
+        tell(id=number, estimate=estimate(1), final=False)
+        threading.Event().wait(0.3)
+        return
+    if kind == "left":
+        tell(id=number, estimate=estimate(1), final=False)
+        newer = sys.stdin.readline()
+        tell(id=number, left=True, final=True)
+        began = time.process_time()
+        while time.process_time() < began + 0.3:
+            pass
+        answer(json.loads(newer))
         return
     if kind == "crash":
         sys.stderr.write("Traceback\nMemoryError: out of it\n")

@@ -113,6 +113,18 @@ def test_a_request_that_is_left_frees_the_process_for_the_next_and_keeps_its_ans
     assert process_of(whole(estimator)) == searching
 
 
+@pytest.mark.parametrize("older", ["starved", "left"])
+def test_a_process_that_had_no_processor_to_leave_with_or_has_left_is_not_started_anew(
+    make: Make, monkeypatch: pytest.MonkeyPatch, older: str
+) -> None:
+    """Else each newer question on a busy machine would wait for another import of torch."""
+    monkeypatch.setattr(module, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(module, "LONGEST_PATIENCE_RATIO", 1e6)
+    estimator = make()
+    process = begun(estimator, older)
+    assert process_of(whole(estimator)) == process
+
+
 def test_leaving_before_anything_was_asked_starts_nothing(make: Make) -> None:
     estimator = make()
     estimator.leave()

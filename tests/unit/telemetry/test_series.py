@@ -185,6 +185,26 @@ def test_a_late_sample_is_set_at_the_newest_time() -> None:
     assert series.last() == (5.0, 2.0)
 
 
+@settings(max_examples=60, deadline=None)
+@given(samples(), st.integers(0, 400), st.integers(0, 400), st.booleans())
+def test_samples_that_are_added_in_one_go_are_those_that_come_one_by_one(
+    data: list[tuple[float, float]], first: int, second: int, late: bool
+) -> None:
+    if late:
+        data[len(data) // 2 :] = [(t - 1.0, v) for t, v in data[len(data) // 2 :]]
+    series = Series(16, 4)
+    first, second = sorted((first, second))
+    for part in (data[:first], data[first:second], data[second:]):
+        series.extend(np.array([t for t, _ in part]), np.array([v for _, v in part]))
+    one_by_one = filled(data)
+    assert (len(series), series.extent()) == (len(one_by_one), one_by_one.extent())
+    for columns in (3, 1000):
+        for found, expected in zip(
+            series.window(-9.0, 999.0, columns), one_by_one.window(-9.0, 999.0, columns), strict=True
+        ):
+            np.testing.assert_array_equal(found, expected)
+
+
 def test_infinite_values_are_extremes_not_gaps() -> None:
     series = filled([(float(i), math.inf if i == 3 else float(i)) for i in range(300)])
     _, values = series.window(0.0, 299.0, 3)

@@ -157,7 +157,6 @@ def _series_of(run: ComparedRun, memory: Quantity | None, began_s: float) -> dic
             continue
         # A series thins what it is asked for, like those of the session: a frame costs the same for any length.
         series = Series()
-        for time_s, value in zip((curve.x + began_s).tolist(), curve.y.tolist(), strict=True):
-            series.append(time_s, value)
+        series.extend(curve.x + began_s, curve.y)
         found[plot] = series
     return found
