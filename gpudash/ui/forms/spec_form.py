@@ -71,7 +71,7 @@ class SpecForm(QWidget):
         self._folded.setLayout(self._others)
         self.more = QToolButton()
         self._build()
-        self.set_values({})
+        self._fill({})
         self._defaults = {name: read_control(control) for name, control in self._controls.items()}
         self._check()
 
@@ -111,10 +111,13 @@ class SpecForm(QWidget):
 
     def set_values(self, values: Mapping[str, Any]) -> None:
         """Fill the form with defaults and the values that differ from them."""
+        self._fill(values)
+        self._check()
+
+    def _fill(self, values: Mapping[str, Any]) -> None:
         for name, control in self._controls.items():
             field = self.spec_type.model_fields[name]
             write_control(control, values.get(name, field.default), is_bytes(field))
-        self._check()
 
     def take_preset(self, values: Mapping[str, Any]) -> None:
         """Fill the form with what a preset changes of the defaults."""
