@@ -42,6 +42,7 @@ SMALL: dict[str, dict[str, float]] = {
     "instrumentation": {"PAIRS": 1},
     "lateness": {"SECONDS": 3.0, "SETTLE_S": 0.5},
     "live_view": {"SECONDS": 1.0},
+    "models": {"CARDS": 2},
     "profiling": {"RUNS": 1},
     "redrawing": {"CHANGES": 2},
     "reopening": {"ROWS": 100_000},
