@@ -12,7 +12,8 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -150,17 +151,46 @@ def open_window(simulation: Simulation | None = None) -> int:
         RequestError: when Qt cannot start here.
     """
     require_qt()
-    # What is imported and built now stays; looking for garbage in it again and again takes a tenth of the time to the
-    # first paint, after which the window's event loop looks for it.
-    gc.disable()
-    for module in BEFORE_QT:
-        importlib.import_module(module)
+    load_window()
     from gpudash.ui.app import run
 
     return leave(*run(simulation=simulation))
 
 
+def load_window() -> None:
+    """Import what the window is made of."""
+    # What is imported and built now stays; looking for garbage in it again and again takes a tenth of the time to the
+    # first paint, after which the window's event loop looks for it.
+    gc.disable()
+    for module in BEFORE_QT:
+        importlib.import_module(module)
+    importlib.import_module("PySide6.QtCore")
+    with _unread_sources():
+        importlib.import_module("gpudash.ui.app")
+    gc.freeze()  # the first search, which a slow start comes to before its first paint, passes all of it over
+
+
+@contextmanager
+def _unread_sources() -> Iterator[None]:
+    """Keep PySide from reading the source of every module that is imported.
+
+    It looks for its own name there, to know whether ``from __feature__ import`` may rename what the module uses, which
+    nothing of the window does. Every module is taken for one that uses PySide, without such a feature.
+    """
+    names = vars(sys.modules.get(FEATURES, importlib))
+    reads = names.get(READS_SOURCE)
+    if reads is None:  # another PySide may not read at all
+        yield
+        return
+    names[READS_SOURCE] = lambda _module: True
+    try:
+        yield
+    finally:
+        names[READS_SOURCE] = reads
+
+
+FEATURES, READS_SOURCE = "shibokensupport.feature", "_mod_uses_pyside"
+"""Where PySide reads sources, and its function that does; private, so that it may be gone one day."""
+
 BEFORE_QT = ("numpy", "gpudash.session.live.session")
-"""Large parts of the window that need no Qt. Once PySide is there, it reads the source of all that is imported, to look
-for its own name: a twentieth of the time to the first paint.
-"""
+"""Large parts of the window that need no Qt: once PySide is there, each import goes through it."""

@@ -150,6 +150,7 @@ def run(
     if begin is not None:
         begin(window.workspace)
     serving = _served(session, settings.serve)
+    window.timer.start()  # from now on: since the window was made it would be due before the first paint
     app.exec()
     run = session.store.run
     with suppress(OSError):  # the terminal may be gone

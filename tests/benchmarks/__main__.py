@@ -43,6 +43,7 @@ SMALL: dict[str, dict[str, float]] = {
     "lateness": {"SECONDS": 3.0, "SETTLE_S": 0.5},
     "listing": {"RECORDINGS": 200},
     "live_view": {"SECONDS": 1.0},
+    "models": {"CARDS": 2},
     "overlaid": {"MANY": 60_000, "FRAMES": 6},
     "profiling": {"RUNS": 1},
     "redrawing": {"CHANGES": 2},

@@ -19,11 +19,9 @@ PROGRAM = """
 import sys
 if {hide}:
     sys.modules["torch"] = None
-import gc, importlib, json, os, time
-from gpudash.cli.qt import BEFORE_QT
-gc.disable()  # as the command does, which would only do so below
-for module in BEFORE_QT:
-    importlib.import_module(module)
+import json, os, time
+from gpudash.cli.qt import load_window
+load_window()  # as the command does, which would only do so below
 from PySide6.QtCore import QTimer
 from gpudash.ui.window.main_window import MainWindow
 

@@ -18,6 +18,12 @@ from gpudash.ui import app as app_module
 from tests.programs import python
 
 UNWANTED = (
+    "gpudash.memory.explaining",
+    "gpudash.memory.serving.plan",
+    "gpudash.session.predicting.remedies",
+    "gpudash.speed.prediction",
+    "numpy.ma",
+    "pygments",
     "cyclopts",
     "gpudash.cli.run",
     "gpudash.memory.snapshot",
@@ -45,6 +51,8 @@ UNWANTED = (
 
 START = """
 import gc, json, sys
+from gpudash.cli.qt import load_window
+load_window()
 from PySide6.QtCore import QTimer
 from gpudash.cli import run
 from gpudash.ui.window.main_window import MainWindow
@@ -72,6 +80,29 @@ def test_before_the_first_paint_only_what_it_shows_is_loaded_and_no_garbage_is_l
     assert "gpudash.ui.dashboard.dashboard" in seen["modules"]
     assert loaded == []
     assert not seen["collecting"]
+
+
+SOURCES = """
+import inspect, sys
+from pathlib import Path
+
+read = []
+getsource = inspect.getsource
+inspect.getsource = lambda module: read.append(module.__name__) or getsource(module)
+from gpudash.cli.qt import load_window
+load_window()
+print(len([name for name in read if name.startswith("gpudash")]))
+sys.path.insert(0, sys.argv[1])
+Path(sys.argv[1], "anothers.py").write_text("import PySide6")
+import anothers
+print("anothers" in read)
+"""
+
+
+@pytest.mark.process
+def test_pyside_reads_the_source_of_nothing_that_the_window_is_made_of_and_of_others_as_before(tmp_path: Path) -> None:
+    done = python("-c", SOURCES, str(tmp_path), env={**os.environ, "QT_QPA_PLATFORM": "offscreen"})
+    assert done.stdout.split() == ["0", "True"], done.stderr
 
 
 GARBAGE = """

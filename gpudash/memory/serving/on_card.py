@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from gpudash.memory.serving.plan import ServingAnswer
-from gpudash.speed.serving import ServingTime
 from gpudash.units import format_bytes, format_count, format_duration, format_throughput
+
+if TYPE_CHECKING:  # the window shows what was planned elsewhere, and starts without what plans it
+    from gpudash.memory.serving.plan import ServingAnswer
+    from gpudash.speed.serving import ServingTime
 
 Standing = Literal["fits", "uncertain", "short", "refused"]
 

@@ -126,13 +126,24 @@ def growth_of(table: Array, capacity: int, least_bins: int = MIN_BINS) -> Growth
     # every bin moved along the line to now: on a perfect line all are the same, and how they scatter is the
     # noise
     projected = highs + median * (times[-1] - times)
-    noise = float(np.median(np.abs(projected - np.median(projected))))
+    noise = _median(np.abs(projected - _median(projected)))
     if median * span < OVER_NOISE * noise:
         return None
     # not above what was really reached: on a staircase the line runs ahead of the last step
-    level = min(float(np.median(projected[-NEWEST:])), float(highs[-NEWEST:].max()))
-    swing = float(np.median(highs - lows))
+    level = min(_median(projected[-NEWEST:]), float(highs[-NEWEST:].max()))
+    swing = _median(highs - lows)
     return GrowthTrend(low, median, high, float(times[-1]), level, span, swing)
+
+
+def _median(values: Array) -> float:
+    """As `numpy.median` of one dimension; that one loads numpy's masked arrays, at the first readings of a window."""
+    ordered = np.sort(values)
+    middle = len(ordered) // 2
+    if np.isnan(ordered[-1]):  # what is no number is sorted to the end
+        return math.nan
+    if len(ordered) % 2:
+        return float(ordered[middle])
+    return float((ordered[middle - 1] + ordered[middle]) / 2)
 
 
 def lasting(growth: GrowthTrend, tables: Sequence[Array]) -> float:

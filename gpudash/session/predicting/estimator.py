@@ -15,7 +15,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from gpudash.memory.predicting.estimate import CardEstimate, Estimate, Target
 from gpudash.memory.serving.on_card import ServerOnCard
-from gpudash.session.predicting.step_times import times_on
 from gpudash.speed.work import StepWork
 from gpudash.system.child_process import ChildProcess, Waker
 from gpudash.system.processes import TORCH_IMPORT_S
@@ -222,6 +221,8 @@ class _Child:
         """Work out how long a step takes: once, and anew only where it matters that a larger batch fits or does not."""
         if estimate.work is None:
             return
+        from gpudash.session.predicting.step_times import times_on
+
         rooms = estimate.batch_rooms(self.cards)
         targets = _targets(request)
         if self.times:

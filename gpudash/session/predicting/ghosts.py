@@ -22,7 +22,6 @@ from gpudash.memory.predicting.estimate import Estimate, Target
 from gpudash.memory.predicting.memory_timeline import PHASES, MemoryTimeline
 from gpudash.memory.predicting.prediction import CONTEXT, HELD_BACK
 from gpudash.memory.serving.on_card import KV_CACHE, ServerOnCard
-from gpudash.session.predicting.step_times import stage_seconds
 from gpudash.speed.time_text import about_text
 from gpudash.speed.work import StepTime
 from gpudash.telemetry.records import STEP_METRICS, Note, Topic
@@ -134,6 +133,8 @@ def ghost_of(timeline: MemoryTimeline, estimate: Estimate, target: Target | None
     )
     ghost = replace(ghost, unknown=float(estimate.convolutions.unknown_bytes), copies=timeline.copies)
     if target is not None:
+        from gpudash.session.predicting.step_times import stage_seconds
+
         ghost = replace(ghost, stage_seconds=stage_seconds(estimate.work, target))
     ghost.prepare()
     return ghost

@@ -23,6 +23,7 @@ from gpudash.simulator.models.config import ModelConfig, refused
 from gpudash.simulator.models.quantised import chosen, quantise
 from gpudash.simulator.models.quantised import read as read_quantisation
 from gpudash.simulator.refusal import CannotPredictError
+from gpudash.system.garbage import without_collection
 
 GET_MODELS = "Install it there: pip install 'gpudash[models]', or name a Python that has it with --python."
 
@@ -56,6 +57,14 @@ def build(
     Raises:
         CannotPredictError: one sentence, when there is no such model, no library, or its own code refuses.
     """
+    # Thousands of modules are loaded and made, and stay: each search for garbage meanwhile is in vain.
+    with without_collection():
+        return _built(config, device, options, draws=draws, places=places)
+
+
+def _built(
+    config: ModelConfig, device: torch.device, options: Mapping[str, Any], *, draws: bool, places: bool
+) -> nn.Module:
     os.environ.update(QUIET)
     dtype = weights_dtype(config, str(options["precision"]))
     how = quantisation_of(config, dtype, options)

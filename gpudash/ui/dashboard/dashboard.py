@@ -828,11 +828,10 @@ class Dashboard(PlotsPage):
         self.result.verdict.again_button.setEnabled(not session.running)
         self.view_bar.refresh()  # it tells how far the view is behind, as the status line does
         self.result.ending.remedies.setEnabled(not session.running)
-        so_far = None
-        if live is not None:
-            so_far = live.remedies.so_far
-        for shown in (self.result.ending.remedies, *self.explanation.remedies):
-            shown.show_so_far(so_far)
+        searching = [view for view in (self.result.ending.remedies, *self.explanation.remedies) if view.searching]
+        if live is not None and searching:  # asked of nobody else: what searches is loaded with the question
+            for shown in searching:
+                shown.show_so_far(live.remedies.so_far)
         if self.live:
             text = self.view.status()
         else:

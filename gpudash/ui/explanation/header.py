@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QSize, Signal
 from PySide6.QtGui import QResizeEvent
@@ -17,15 +18,14 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from gpudash.memory.explaining.explanation_text import NOT_TRIED, alike, failure_title, remedy_peak
-from gpudash.memory.explaining.whole_need import RERUN
-from gpudash.memory.predicting.prediction import price
-from gpudash.session.predicting.remedies import SEARCHING, SoFar
 from gpudash.telemetry.explanation import Explanation, Remedy
 from gpudash.ui.widgets.labels import worded_button, worded_label, wrapped_text, wrapping_label
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import plain_tip, without_mnemonics
 from gpudash.units import format_bytes
+
+if TYPE_CHECKING:
+    from gpudash.session.predicting.remedies import SoFar
 
 MOST = 4
 """Remedies that are seen at once, where there is room."""
@@ -115,18 +115,34 @@ class RemediesView(QWidget):
             self._row.removeWidget(widget)
             widget.hide()
             widget.deleteLater()
-        # what less is known of is in the menu, where each one's tip says so
-        self._widgets = [self._shown(remedy, commanding) for remedy in alike(remedies)[:MOST]]
+        best: Sequence[Remedy] = ()
+        lead = ""
+        # What explains is loaded once there is something to explain: the window starts without it.
+        if remedies:
+            from gpudash.memory.explaining.explanation_text import alike, failure_title
+
+            best = alike(remedies)[:MOST]  # what less is known of is in the menu, where each one's tip says so
+            lead = f"{failure_title(remedies[:1])}:"
+        elif searching:
+            from gpudash.session.predicting.remedies import SEARCHING
+
+            lead = f"{SEARCHING}…"
+        self._widgets = [self._shown(remedy, commanding) for remedy in best]
         self.more = _button_with_menu()
         for place, widget in enumerate((*self._widgets, self.more), 1):
             self._row.insertWidget(place, widget)
-        self._lead.setText(f"{failure_title(remedies[:1])}:" if remedies else f"{SEARCHING}…")
+        self._lead.setText(lead)
         self._line.setVisible(bool(remedies) or searching)
         self._commanding = commanding
         self.note.setText("" if searching else note)
         self.note.setVisible(bool(note) and not searching)
         self.setVisible(bool(remedies or note or searching))
         self._fit()
+
+    @property
+    def searching(self) -> bool:
+        """Whether a search is awaited."""
+        return self._searching
 
     def show_so_far(self, so_far: SoFar | None) -> None:
         """Show what a search has found until now and how far it is; nothing changes where none goes on."""
@@ -256,6 +272,8 @@ def applicable(remedy: Remedy) -> bool:
 
 def remedy_text(remedy: Remedy) -> str:
     """The change, and the peak it would have had, as the terminal has it, where the change does not tell it."""
+    from gpudash.memory.explaining.explanation_text import remedy_peak
+
     peak = remedy.predicted_peak_bytes
     if peak is None or format_bytes(peak) in remedy.change:
         return remedy.change
@@ -264,6 +282,10 @@ def remedy_text(remedy: Remedy) -> str:
 
 def remedy_tip(remedy: Remedy) -> str:
     """How sure it is, what it costs and how the terminal takes it."""
+    from gpudash.memory.explaining.explanation_text import NOT_TRIED
+    from gpudash.memory.explaining.whole_need import RERUN
+    from gpudash.memory.predicting.prediction import price
+
     verb = "predicted"
     if remedy.verified_by == RERUN:
         verb = "measured"

@@ -20,7 +20,6 @@ from gpudash.telemetry.ranks.rows import failed_rank, places_of
 from gpudash.telemetry.records import Event, MemoryExplained, RemediesFound, Topic
 from gpudash.telemetry.runs import WATCH, RunView, run_of
 from gpudash.ui.colours import Palette
-from gpudash.ui.explanation.own_program import own_program
 from gpudash.ui.forms.workload_panel import WorkloadPanel
 
 if TYPE_CHECKING:
@@ -159,6 +158,8 @@ class ExplanationView(QStackedWidget):
         rank = None
         if run is not None and places_of(run):
             rank = failed_rank(run)
+        from gpudash.ui.explanation.own_program import own_program
+
         self._explained = run
         self._trial_id = None
         self._trial_shown = None

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QFileDialog, QMenu
 
 from gpudash.session.recordings.file_kinds import FoundFile
-from gpudash.session.recordings.opener import OpenedRecording, OpenedReplay
-from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.ui.dashboard.document import Document
 from gpudash.ui.features.help import sample_entries
 from gpudash.ui.plots.export import completed
-from gpudash.ui.recordings.document import RecordingDocument
 from gpudash.ui.widgets.plain_text import plain_tip, without_mnemonics
 from gpudash.ui.widgets.remembered import forget_recent, recent_files
 from gpudash.ui.window.menus import Command
 from gpudash.ui.window.workspace import Workspace
+
+if TYPE_CHECKING:
+    from gpudash.session.recordings.opener import OpenedRecording, OpenedReplay
+    from gpudash.ui.recordings.document import RecordingDocument
 
 RECENT_MENU = "File/Open Recent"
 
@@ -107,7 +108,8 @@ def ask_for_file(workspace: Workspace) -> None:
 
 def open_stream(workspace: Workspace, stream: TextIO) -> None:
     """Show the JSON lines of a monitor in a tab, as they come."""
-    from gpudash.session.recordings.opener import Incoming
+    from gpudash.session.recordings.opener import Incoming, OpenedReplay
+    from gpudash.telemetry.recording.recorder import RecordingError
 
     try:
         opened = OpenedReplay(Incoming(stream), STREAM_TITLE)
@@ -147,10 +149,13 @@ class _Recordings:
 
     def read(self, found: FoundFile) -> Document:
         """A document that reads a recording."""
+        from gpudash.session.recordings.opener import OpenedRecording
+
         return self._read(OpenedRecording(found.path, found.title))
 
     def read_scalars(self, found: FoundFile) -> Document:
         """A document that reads a log of TensorBoard, as if it were a recording."""
+        from gpudash.session.recordings.opener import OpenedRecording
         from gpudash.session.trackers.tensorboard_log import TensorBoardReplay
 
         return self._read(OpenedRecording(found.path, found.title, read=TensorBoardReplay))
@@ -168,6 +173,8 @@ class _Recordings:
 
 
 def _recording(workspace: Workspace, opened: OpenedRecording | OpenedReplay) -> RecordingDocument:
+    from gpudash.ui.recordings.document import RecordingDocument
+
     document = RecordingDocument(opened, workspace.colours, lambda: workspace.session.settings)
     document.ready.connect(lambda: workspace.serve(document))
     document.refused.connect(lambda sentence: refuse(workspace, document, sentence))

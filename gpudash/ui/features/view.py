@@ -9,7 +9,6 @@ from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QMenu
 
 from gpudash.ui.dashboard.view_bar import WINDOWS
-from gpudash.ui.recordings.document import RecordingDocument
 from gpudash.ui.window.menus import Command
 from gpudash.ui.window.workspace import Workspace
 
@@ -234,6 +233,8 @@ def _plot_command(
 
 def _toggle_view(workspace: Workspace) -> None:
     """Hold the view still or follow the newest reading; play or pause a recording."""
+    from gpudash.ui.recordings.document import RecordingDocument
+
     front = workspace.front
     if isinstance(front, RecordingDocument):
         front.bar.toggle()
@@ -251,6 +252,8 @@ def _pause_text(workspace: Workspace) -> str:
 
 def _jump_to_now(workspace: Workspace) -> None:
     """Follow the newest reading, or the end of a recording."""
+    from gpudash.ui.recordings.document import RecordingDocument
+
     front = workspace.front
     if isinstance(front, RecordingDocument):
         front.bar.go_to_end()

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,7 +21,6 @@ from gpudash.memory.serving.on_card import ServerOnCard
 from gpudash.session import Answer, Session
 from gpudash.session.predicting.deviations import Deviation, Readings, deviations
 from gpudash.session.predicting.ghosts import MOST_STEPS, OTHERS, in_time, prediction_note, server_ghost
-from gpudash.session.predicting.measured import MeasuredRun
 from gpudash.session.watching.request import WatchRequest
 from gpudash.specs import Spec, TrainingSpec
 from gpudash.specs.changes import batch_fields, largest_size, size_field
@@ -33,6 +33,9 @@ from gpudash.ui.plots.prediction.ghost import GhostVerdict, GhostView
 from gpudash.ui.plots.prediction.peak_handle import SizedPeak
 from gpudash.ui.plots.prediction.remedy import RemedyView
 from gpudash.units import MIB, format_bytes, format_date
+
+if TYPE_CHECKING:
+    from gpudash.session.predicting.measured import MeasuredRun
 
 POLL_S = 2.0
 """How often it is looked whether free memory has changed."""

@@ -11,6 +11,7 @@ from gpudash.devices.names import Device, kind_of
 from gpudash.specs import Spec
 from gpudash.specs.base import several_devices
 from gpudash.ui.forms.spec_form import SpecForm
+from gpudash.ui.widgets.fields import read_control
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.units import format_bytes
 
@@ -49,7 +50,7 @@ class ParallelForm(SpecForm):
     @property
     def ranks_on(self) -> str:
         """What `devices` says while the form trains; "" for what takes one device, as inference."""
-        return str(self.values()["devices"])
+        return self._devices_text
 
     @property
     def own_device(self) -> str | None:
@@ -74,14 +75,22 @@ class ParallelForm(SpecForm):
 
     def values(self) -> dict[str, Any]:
         values = super().values()
-        alone = super().why_not("devices")
-        if alone:
-            values["devices"] = ""
-        else:
-            values["devices"] = values["devices"] or ""
+        values["devices"] = self._devices_text
         if values["devices"] and values.get("parallel") == "split":
             values |= {name: value for name, value in ONLY_RANKS.items() if name in values}
         return values
+
+    @property
+    def _devices_text(self) -> str:
+        """The devices of the ranks, as `values` has them; asked for so often that all else is not read for it."""
+        if super().why_not("devices"):
+            return ""
+        return str(read_control(self.devices) or "")
+
+    @property
+    def _is_split(self) -> bool:
+        parallel = self._controls.get("parallel")
+        return parallel is not None and read_control(parallel) == "split"
 
     def spec(self) -> Spec | None:
         if self._missing():
@@ -100,7 +109,7 @@ class ParallelForm(SpecForm):
             return refused
         if name in ONLY_SEVERAL and not self.devices.text().strip():
             return "only with several devices"
-        if name in ONLY_RANKS and self.values().get("parallel") == "split":
+        if name in ONLY_RANKS and self._is_split:
             return "only with ranks"
         return ""
 
@@ -119,7 +128,7 @@ class ParallelForm(SpecForm):
     def _names_of_devices(self) -> tuple[str, ...]:
         """The devices of the ranks, as far as they make sense and the form trains."""
         try:
-            return several_devices(self.values()["devices"])
+            return several_devices(self._devices_text)
         except ValueError:
             return ()
 
@@ -150,7 +159,7 @@ class ParallelForm(SpecForm):
         names = self._names_of_devices()
         if not names or self._missing():
             return ""
-        if self.values().get("parallel") == "split":
+        if self._is_split:
             if len(names) == 2:
                 return "The first half of the layers on {}, the second on {}.".format(*names)
             return ""

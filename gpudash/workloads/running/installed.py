@@ -20,8 +20,24 @@ from gpudash.system.foreign_files import read_regular_text
 
 logger = logging.getLogger(__name__)
 
-NOT_INSTALLED = (
-    "torch is not installed; with it gpudash runs workloads, predicts what they need, simulates GPUs: pip install torch"
+
+OWN_ENVIRONMENT = "pip install 'gpudash[torch]' in an environment of your own"
+
+
+def way_to_torch() -> tuple[str, str]:
+    """That torch is missing, and what brings it.
+
+    An AppImage is mounted to be read: nothing can be installed into its Python. It tells its folder in ``APPDIR``, and
+    so does another one that only started this program, such as a terminal.
+    """
+    folder = os.environ.get("APPDIR")
+    if folder and Path(sys.executable).is_relative_to(folder):
+        return "torch is not installed, and an AppImage cannot take it in", OWN_ENVIRONMENT
+    return "torch is not installed", "pip install torch"
+
+
+NOT_INSTALLED = "{}; with it gpudash runs workloads, predicts what they need, simulates GPUs: {}".format(
+    *way_to_torch()
 )
 """What there is without it, in one sentence: the machine is watched, recordings and snapshots are opened."""
 

@@ -29,7 +29,7 @@ from gpudash.workloads.profiling import ProfileRequest
 from gpudash.workloads.running import sim_backend as simulated
 from gpudash.workloads.running.accelerators import AllocatorProbe, capped, module_of
 from gpudash.workloads.running.context import Context, MemoryLevel, Requests
-from gpudash.workloads.running.installed import gpu_uuid
+from gpudash.workloads.running.installed import gpu_uuid, way_to_torch
 from gpudash.workloads.running.run_errors import Cancelled, Progress, WorkloadError, ending_of
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class Run(RequestedRun):
         self.emit(self._begun())
         try:
             if torch_problem is not None:
-                raise WorkloadError("torch", f"{torch_problem.partition(';')[0]}.", "Run: pip install torch")
+                raise WorkloadError("torch", f"{torch_problem.partition(';')[0]}.", f"Run: {way_to_torch()[1]}")
             result = self._run()
         except BaseException as error:  # a workload may raise anything, and every run has an end
             if not isinstance(error, Cancelled):

@@ -10,7 +10,7 @@ import torch
 
 from gpudash.specs import TrainingSpec
 from gpudash.telemetry.records import Note, RunEnd, StageFinished
-from gpudash.workloads.running.installed import torch_report
+from gpudash.workloads.running.installed import torch_report, way_to_torch
 from gpudash.workloads.running.run import resolve
 from gpudash.workloads.running.run_errors import WorkloadError
 from tests.unit.workloads.conftest import Bench, MakeSpec
@@ -51,6 +51,18 @@ def test_a_missing_torch_is_told_in_one_sentence_and_ends_the_run(
         and ending.error == "torch"
         and ending.remedy == "Run: pip install torch"
     )
+
+
+def test_an_appimage_is_not_told_to_take_torch_in_and_what_an_appimage_started_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("APPDIR", str(tmp_path))
+    assert way_to_torch() == ("torch is not installed", "pip install torch")
+
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python/bin/python3"))
+    why, command = way_to_torch()
+    assert why == "torch is not installed, and an AppImage cannot take it in"
+    assert command == "pip install 'gpudash[torch]' in an environment of your own"
 
 
 def test_a_broken_torch_is_told_with_its_cause(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

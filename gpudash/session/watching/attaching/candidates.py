@@ -13,7 +13,6 @@ from pathlib import Path
 
 import psutil
 
-from gpudash.session.watching.attaching.entry_methods import REMOTE_EXEC
 from gpudash.session.watching.request import program_name
 from gpudash.system.newest_request import NewestRequest
 from gpudash.telemetry.store import Store
@@ -142,6 +141,8 @@ def _notebook(process: psutil.Process) -> str:
 
 def _lets_in(process: psutil.Process) -> bool:
     """Whether a program was prepared, or its Python has a way in of its own; told by what is cheap to ask."""
+    from gpudash.session.watching.attaching.entry_methods import REMOTE_EXEC
+
     try:
         if process.environ().get("GPUDASH_AGENT"):
             return True

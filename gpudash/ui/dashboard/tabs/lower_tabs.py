@@ -296,6 +296,8 @@ class LowerTabs(QWidget):
             cursor_s: session time of the cursor, ``None`` without one.
             why_none: why nothing is known of the lines of this run; without a log, and "" here, there is no such tab.
         """
+        if log is None and not why_none and self.source is None:
+            return
         from gpudash.ui.dashboard.tabs.source_tab import SourceTab, has_own_lines  # few sessions know of any
 
         if log is not None and has_own_lines(log):
