@@ -1,5 +1,5 @@
-"""Processor time of answers about models by their config, with all processes: of 70 billion parameters beside the import
-of the libraries that build it, and of one of 8 billion on thirty cards beside on one.
+"""Processor time of answers about models by their config, with all processes: of 70 billion parameters beside the
+import of the libraries that build it, and of 8 billion on thirty cards beside on one.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ sys.exit(code)
 
 
 def measure() -> dict[str, float]:
-    """Seconds of processor time, and the two ratios; the libraries are imported once before, so that nothing is compiled
-    while it is measured.
+    """Seconds of processor time, and the two ratios.
+
+    The libraries are imported once before, so that nothing is compiled while it is measured.
     """
     names = ",".join(card.key for card in KNOWN_GPUS[:CARDS])
     _processor_s(*ESTIMATE, SMALL, "--task", "infer")
