@@ -178,7 +178,9 @@ def recipe_changes(spec: ModelSpec) -> list[SpecChange]:
 
 def _recipes(spec: ModelSpec) -> Iterator[SpecChange]:
     for name, values in RECIPES.items():
-        fields = {key: value for key, value in values.items() if getattr(spec, key) != value}
+        # What was said stays with --recipe, so that only fields as they are by default are set.
+        said = spec.model_dump(exclude_defaults=True)
+        fields = {key: value for key, value in values.items() if key not in said}
         if spec.task not in ADAPTED:
             fields.pop("keep_16_bits", None)
         if not fields:

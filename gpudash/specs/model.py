@@ -46,7 +46,10 @@ OF_SERVERS = ("fp8", "mxfp4", "nvfp4")
 INTEGERS = "FSDP2 shards floating-point numbers, and bitsandbytes packs weights of {packed} into integers"
 """Unless another type is asked for to store them in: its guide, docs/source/fsdp_qlora.md."""
 
-FSDP1 = "FSDP1 with bnb_4bit_quant_storage, as Answer.AI's fsdp_qlora has it, shards them and is not followed here"
+FSDP1 = "FSDP1 with bnb_4bit_quant_storage, as Answer.AI's fsdp_qlora has it, shards them: fsdp1 with --keep-16-bits"
+
+ONE_TYPE = "FSDP1 flattens the weights of a block, which then have one type"
+"""`FlatParamHandle._validate_tensors_to_flatten` in torch/distributed/fsdp/_flat_param.py."""
 
 BITSANDBYTES = ("adamw8bit", "paged_adamw", "paged_adamw8bit")
 """Optimizers of bitsandbytes; the state of paged ones is in unified memory."""
@@ -235,11 +238,12 @@ class ModelSpec(Spec):
         more="several devices",
         when={"task": LEARNS},
     )
-    parallel: Literal["ddp", "fsdp"] = field(
+    parallel: Literal["ddp", "fsdp", "fsdp1"] = field(
         "ddp",
-        "Every rank keeps the whole model (DistributedDataParallel) or a shard of it (FSDP2)",
+        "Every rank keeps the whole model (DistributedDataParallel) or a shard of it (FSDP2, or FSDP1, which shards "
+        "4-bit weights too)",
         more="several devices",
-        labels={"ddp": "DDP", "fsdp": "FSDP2"},
+        labels={"ddp": "DDP", "fsdp": "FSDP2", "fsdp1": "FSDP1"},
         when={"task": LEARNS},
     )
     tensor_parallel: int = field(
@@ -308,12 +312,21 @@ class ModelSpec(Spec):
             raise ValueError("devices: several devices train together; choose one for inference, or --task train")
         if self.offload == "weights" and self.parallel != "fsdp":
             raise ValueError("parallel: weights are kept on the host by FSDP2; choose fsdp, or another --offload")
+        if self.parallel == "fsdp1":
+            return self._flat()
         if self.parallel != "fsdp":
             return self
         if self.packed:
             raise ValueError(f"parallel: {INTEGERS.format(packed=self.packed)}; choose ddp, or --task lora. {FSDP1}")
         if self.optimizer in WHOLE_ONLY:
             raise ValueError(f"parallel: {OPTIMIZERS[self.optimizer]} does not step on shards; choose ddp, or adamw")
+        return self
+
+    def _flat(self) -> ModelSpec:
+        if self.packed == "int8":
+            raise ValueError("parallel: bitsandbytes stores int8 weights as integers alone; choose nf4, or ddp")
+        if self.packed and not self.keep_16_bits:
+            raise ValueError(f"parallel: {ONE_TYPE}, and peft makes float32 of some; choose --keep-16-bits too")
         return self
 
     @model_validator(mode="after")

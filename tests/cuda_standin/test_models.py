@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.unit.simulator.models import library_trainings
+from tests.unit.simulator.models import library_trainings, recipe_trainings
 from tests.unit.simulator.models.rank_models import COUNT, WAYS
 from tests.unit.simulator.models.small_models import cases
 
@@ -73,3 +73,7 @@ def test_trainings_of_libraries_allocate_what_was_written_down() -> None:
     if not torch.__version__.startswith("2.13") or torch.cuda.get_device_capability() != (8, 0):
         pytest.skip("written down for torch 2.13 on a card of 8.0")
     assert library_trainings.every_one_allocated() == library_trainings.ALLOCATED
+    recipes = told(started("recipe_trainings", "allocated"))
+    # Those of bitsandbytes are among them where it is installed, which the pinned packages leave out.
+    assert recipes == {name: recipe_trainings.ALLOCATED[name] for name in recipes}
+    assert recipes.keys() >= recipe_trainings.WAYS.keys() - set(recipe_trainings.OF_BITSANDBYTES)

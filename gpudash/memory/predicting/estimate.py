@@ -273,7 +273,7 @@ class Estimate(DeviceEstimate):
         seconds: that predicting took.
         ranks: each rank's figures, or each device's over which a model is split; empty for a run on one device.
         deciding_rank: the one that has least room, whose figures all the other fields are.
-        strategy: "ddp" or "fsdp", "split" for a model whose halves lie on two devices; "" for a run on one.
+        strategy: "ddp", "fsdp" or "fsdp1", "split" for a model whose halves lie on two devices; "" for a run on one.
         communication_bytes: how much of `overhead_bytes` is assumed for what connects the ranks; never measured.
         late_bytes: how much more than `peak_allocated_bytes` a rank of DDP may hold: its buckets of gradients go back
             to the allocator only once NCCL's stream is done with them. `peak_reserved_bytes` was the same either way.

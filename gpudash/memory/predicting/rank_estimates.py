@@ -12,7 +12,7 @@ from gpudash.units import MIB
 SPLIT = "split"
 """`Estimate.strategy` of a model whose halves lie on two devices: no ranks, and each device asks for its own."""
 
-STRATEGIES = {"ddp": "DDP", "fsdp": "FSDP2", SPLIT: "split by hand"}
+STRATEGIES = {"ddp": "DDP", "fsdp": "FSDP2", "fsdp1": "FSDP1", SPLIT: "split by hand"}
 """`Estimate.strategy` → how it is called."""
 
 NCCL_CHANNEL_BYTES = 12 * MIB
@@ -60,7 +60,7 @@ def of_ranks(targets: Sequence[Target], strategy: str, judge: Callable[[Target],
 
     Args:
         targets: of the ranks; one or more.
-        strategy: "ddp" or "fsdp".
+        strategy: "ddp", "fsdp" or "fsdp1".
         judge: predicts for one of them; all ranks ask the same of their allocators, but for rounding of shards.
     """
     known: list[tuple[Target, Estimate]] = []

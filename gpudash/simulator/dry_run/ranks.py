@@ -1,4 +1,4 @@
-"""One rank of several in a dry run: torch's own DDP and FSDP2, under a process group without peers.
+"""One rank of several in a dry run: torch's own DDP, FSDP2 and FSDP1, under a process group without peers.
 
 What the ranks take beside a run on one device - gradient buckets, shards, gathers - is thereby what torch itself asks
 of the allocator, and not a formula about it.
@@ -8,7 +8,7 @@ after the first step in the order in which gradients came (torch/csrc/distribute
 
 FSDP2's own code makes the shards, gathers a group of parameters before its forward and backward pass, frees them
 behind it, and scatters the gradients; all that is missing on the simulated device are storages that let go of their
-bytes and take them again, which is how FSDP2 frees and gathers parameters.
+bytes and take them again, which is how FSDP2 frees and gathers parameters. FSDP1 does the same with flat parameters.
 """
 
 from __future__ import annotations
@@ -167,6 +167,61 @@ def emulate_storages(engine: Engine) -> None:
         setattr(module, name, function)
     _emulated = True
     _fsdp_param.FSDPParam.init_all_gather_outputs = gathered  # type: ignore[method-assign]  # as emulated
+
+
+_flat_emulated = False
+
+
+def emulate_flat_storages(engine: Engine) -> None:
+    """Let FSDP1 free and take the bytes of flat parameters on the simulated device; once in a process.
+
+    Raises:
+        AttributeError, ImportError: this torch has no FSDP1 with these functions.
+    """
+    global _flat_emulated
+    note_exchanges(engine)
+    if _flat_emulated:
+        return
+    from torch.distributed.fsdp import _flat_param
+    from torch.storage import TypedStorage
+
+    storages = engine.storages
+    flat: Any = _flat_param
+    take, free, has_size = flat._alloc_storage, flat._free_storage, flat._same_storage_size
+    resize: Any = TypedStorage._resize_
+
+    def taken(tensor: torch.Tensor, size: torch.Size) -> None:
+        storage = tensor.untyped_storage()
+        if storage.device.type != DEVICE:
+            take(tensor, size)
+        elif storages.take_again(storage, engine.card(storage.device.index)):
+            _label(engine, tensor)
+
+    def freed(tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()
+        if storage.device.type == DEVICE:
+            storages.release(storage)
+        else:
+            free(tensor)
+
+    def has(tensor: torch.Tensor, count: int) -> bool:
+        # A storage that was let go of keeps its size in name.
+        if storages.has_released(tensor.untyped_storage()):
+            return count == 0
+        return bool(has_size(tensor, count))
+
+    def resized(self: Any, size: int) -> Any:
+        # `FlatParamHandle.shard` lets go of the whole before it keeps its shard.
+        storage = self._untyped_storage
+        if storage.device.type == DEVICE and size == 0:
+            return storages.release(storage)
+        return resize(self, size)
+
+    flat._alloc_storage = taken
+    flat._free_storage = freed
+    flat._same_storage_size = has
+    TypedStorage._resize_ = resized  # type: ignore[method-assign]  # as emulated
+    _flat_emulated = True
 
 
 def _in_place_of(original: Any, instead: Callable[[Any, torch.Tensor], None]) -> Callable[[torch.Tensor], None]:

@@ -12,6 +12,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -68,6 +69,9 @@ def _built(
     os.environ.update(QUIET)
     dtype = weights_dtype(config, str(options["precision"]))
     how = quantisation_of(config, dtype, options)
+    if how is not None and options.get("parallel") == "fsdp1":
+        # As `bnb_4bit_quant_storage` is set for it: a flat parameter has one type, and that of floating-point numbers.
+        how = replace(how, storage=str(dtype).removeprefix("torch."))
     if draws and how is not None:
         raise refused("A model with packed weights is predicted, not run.", "Give it unquantised, or predict it.")
     meta = torch.device("meta")

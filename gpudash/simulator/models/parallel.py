@@ -1,7 +1,8 @@
-"""A model as one rank of several trains it: a whole copy with DistributedDataParallel, or a shard with FSDP2."""
+"""A model as one rank of several trains it: a whole copy with DistributedDataParallel, or a shard with FSDP2 or 1."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -11,12 +12,19 @@ from torch import nn
 
 from gpudash.simulator.device.backend import registered
 from gpudash.simulator.device.naming import DEVICE
-from gpudash.simulator.dry_run.ranks import NoRanksError, emulate_storages, first_rank_of, replicated
+from gpudash.simulator.dry_run.ranks import (
+    NoRanksError,
+    emulate_flat_storages,
+    emulate_storages,
+    first_rank_of,
+    replicated,
+)
 from gpudash.simulator.models.offload import WEIGHTS
 from gpudash.simulator.models.packed_layers import PackedLinear
 from gpudash.simulator.refusal import CannotPredictError
 
 ONE_DEVICE = "Predict it on one device, or choose --parallel ddp."
+FSDP1 = "fsdp1"
 ON_HOST = "Leave --offload out, or choose --offload activations."
 
 
@@ -39,7 +47,8 @@ class ModelRanks:
         else:
             self.count = 0
         self._on_host = options["offload"] == WEIGHTS
-        self.shards = self._on_host or (bool(self.count) and options["parallel"] == "fsdp")
+        self._flattens = bool(self.count) and options["parallel"] == FSDP1
+        self.shards = self._on_host or self._flattens or (bool(self.count) and options["parallel"] == "fsdp")
 
     @contextmanager
     def first(self) -> Iterator[None]:
@@ -63,6 +72,8 @@ class ModelRanks:
         Raises:
             CannotPredictError: one sentence, when FSDP2 cannot shard it.
         """
+        if self._flattens:
+            return self._flattened(model, device)
         if self.shards:
             return self._sharded(model, device)
         if self.count:
@@ -75,7 +86,11 @@ class ModelRanks:
         if not self.count:
             return
         spread: Any = model
-        if self.shards:
+        if self._flattens:
+            # `no_sync` of FSDP1 is a context, which sets just this.
+            for module in spread.fsdp_modules(spread):
+                module._sync_gradients = reduce
+        elif self.shards:
             spread.set_requires_gradient_sync(reduce)
         else:
             spread.require_backward_grad_sync = reduce
@@ -112,6 +127,41 @@ class ModelRanks:
                     module._buffers[name] = torch.empty(buffer.shape, dtype=buffer.dtype, device=device)
         return model
 
+    def _flattened(self, model: nn.Module, device: torch.device) -> nn.Module:
+        """As `_sharded` by FSDP1, with a flat parameter for each block, for the rest, and for each weight that learns.
+
+        Weights that learn are by themselves as in Answer.AI's fsdp_qlora and in peft's ``fsdp_auto_wrap_policy``: a
+        flat parameter learns as a whole, or not at all. What is no parameter is whole on every rank, as the scales of
+        packed weights are.
+        """
+        try:
+            from torch.distributed.fsdp import FullyShardedDataParallel
+            from torch.distributed.fsdp.wrap import lambda_auto_wrap_policy
+
+            backend = registered()
+            if device.type == DEVICE and backend is not None:
+                emulate_flat_storages(backend.engine)
+        except (ImportError, AttributeError) as error:
+            raise self._refused(f"PyTorch {torch.__version__} has no FSDP1 that can be followed.") from error
+        blocks = {id(block) for block in _blocks(model)}
+        learns_all = all(weight.requires_grad for weight in model.parameters())
+
+        def is_unit(module: nn.Module) -> bool:
+            return id(module) in blocks or (not learns_all and _is_learned_leaf(module))
+
+        wrapper: Any = FullyShardedDataParallel
+        try:
+            wrapped: nn.Module = wrapper(
+                model,
+                auto_wrap_policy=functools.partial(lambda_auto_wrap_policy, lambda_fn=is_unit),
+                device_id=device,
+                param_init_fn=lambda module: module.to_empty(device=device, recurse=False),
+            )
+        except (AssertionError, ValueError, RuntimeError, NotImplementedError) as error:
+            first = next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
+            raise self._refused(f"FSDP1 cannot shard {type(model).__name__} ({first}).") from error
+        return wrapped
+
     def _refused(self, message: str) -> CannotPredictError:
         if self._on_host:
             kind, remedy = ("offload", ON_HOST)
@@ -136,6 +186,11 @@ def _replicated(model: nn.Module, device: torch.device) -> nn.Module:
     if device.type == DEVICE and backend is not None:
         return replicated(model, backend.engine)
     return DistributedDataParallel(model, device_ids=None if device.type == "cpu" else [device])
+
+
+def _is_learned_leaf(module: nn.Module) -> bool:
+    own = list(module.parameters(recurse=False))
+    return not any(True for _ in module.children()) and any(weight.requires_grad for weight in own)
 
 
 def _blocks(model: nn.Module) -> list[nn.Module]:

@@ -29,6 +29,10 @@ KEPT = frozenset(
 """Operations of one device whose results torchtitan keeps (``_op_sac_save_list``): of matrix products, every other."""
 
 
+_MARK = "_gradient_checkpointing_func"
+"""What transformers sets of a module that it checkpoints."""
+
+
 def keep_of_layers(model: nn.Module, what: str) -> None:
     """Let checkpointing, which is on, keep more than each layer's input.
 
@@ -43,17 +47,24 @@ def keep_of_layers(model: nn.Module, what: str) -> None:
     """
     if what not in (PRODUCTS, LAYERS):
         return
-    layers: list[Any] = [module for module in model.modules() if hasattr(module, "_gradient_checkpointing_func")]
+    layers = _checkpointed_layers(model)
     if not layers:
         raise refused(f"{type(model).__name__} has no layers of which some could be kept.", "Leave --keeps out.")
     if what == LAYERS:
-        for layer in layers[1::2]:
+        # The first, third, …: `_apply_layer_sac` of torchtitan counts from 1 and checkpoints the even ones.
+        for layer in layers[::2]:
             layer.gradient_checkpointing = False
         return
     for layer in layers:
         layer._gradient_checkpointing_func = functools.partial(
             torch.utils.checkpoint.checkpoint, use_reentrant=False, context_fn=_contexts
         )
+
+
+def _checkpointed_layers(model: nn.Module) -> list[Any]:
+    """What is checkpointed as one; transformers marks the model around the layers as it marks them."""
+    marked = [module for module in model.modules() if hasattr(module, _MARK)]
+    return [module for module in marked if sum(hasattr(inner, _MARK) for inner in module.modules()) == 1]
 
 
 def _contexts() -> Any:

@@ -236,8 +236,8 @@ class _ModelEstimation:
     def _is_too_heavy(self, model: ModelFacts | None) -> bool:
         """Whether the weights alone are more than there is room for, whatever else lies there."""
         shares = 1
-        # Only FSDP2 shares the weights out; DDP has all of them on each rank.
-        if self._ranks and self._spec.parallel == "fsdp":
+        # DDP has all of the weights on each rank.
+        if self._ranks and self._spec.parallel != "ddp":
             shares = len(self._ranks)
         room = shares * (self._target.room_bytes or 0)
         return model is not None and not model.host_bytes and model.weight_bytes > room

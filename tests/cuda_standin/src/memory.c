@@ -193,6 +193,9 @@ status_t standin_cudaMallocManaged(void **pointer, size_t bytes, unsigned flags)
     return standin_cudaMalloc(pointer, bytes);
 }
 
+/* torch has no call of it; bitsandbytes brings paged states with it. */
+status_t standin_cudaMemPrefetchAsync(void) { return SUCCESS; }
+
 /* ---- The host's memory. */
 
 status_t standin_cudaHostAlloc(void **pointer, size_t bytes, unsigned flags) {

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
-from gpudash.memory.allocator.trace import ACTIVATIONS, WEIGHTS, Trace
+from gpudash.memory.allocator.trace import ACTIVATIONS, GRADIENTS, OPTIMIZER_STATE, WEIGHTS, Trace
 from gpudash.memory.predicting.architecture import Architecture
 from gpudash.memory.predicting.estimate import Alternative, Estimate, ModelFacts, Target
 from gpudash.memory.predicting.prediction import price
 from gpudash.specs import ModelSpec
-from gpudash.specs.changes import changes
+from gpudash.specs.changes import RECIPE_NAMES, changes
 from gpudash.units import GIB, MIB
 from gpudash.workloads.predicting.model_estimate import SAVINGS_S, SEARCHED_S, FollowedCode, estimates
 from gpudash.workloads.predicting.savings import promising
@@ -155,6 +155,58 @@ def test_where_it_does_not_fit_the_savings_are_those_of_what_was_tried_for_it() 
     assert found.savings and not found.has_room and found.needed_bytes is not None
     for saving in found.savings:
         assert saving.saved_bytes == found.needed_bytes - (tried[saving.change] or 0)
+
+
+class DetailedFollower(Follower):
+    """With logits, gradients and an optimizer's state too, so that each flag has a size of its own."""
+
+    LOGITS: ClassVar = {"full": 700, "chunked": 90, "fused": 40}
+    STATES: ClassVar = {"adamw": 640, "adamw_fused": 600, "adamw8bit": 170, "paged_adamw8bit": 20, "sgd": 1}
+    KEPT: ClassVar = {"nothing": 50, "products": 310, "layers": 390}
+
+    def follow(self, what: Mapping[str, Any], _architecture: Architecture) -> FollowedCode:
+        asked = what["model"]
+        parts = {
+            WEIGHTS: 300 if asked["keep_16_bits"] and asked["task"] != "train" else 460,
+            GRADIENTS: 30 if asked["optimizer_in_backward"] else 410,
+            OPTIMIZER_STATE: self.STATES[asked["optimizer"]],
+            ACTIVATIONS: self.LOGITS[asked["loss"]] + (self.KEPT[asked["keeps"]] if asked["checkpointing"] else 900),
+        }
+        if asked["offload"] == "activations":
+            parts[ACTIVATIONS] //= 3
+        trace = Trace(followed=2)
+        for number, (category, size) in enumerate(parts.items(), 1):
+            trace.sizes.append(size * MIB)
+            trace.categories.append(category)
+            trace.events.append(number)
+        return FollowedCode(trace, (), ModelFacts("Made", 8, GIB, "bfloat16", 1024, 8192, flops=FORWARD))
+
+
+FLAGS: tuple[dict[str, Any], ...] = (
+    {},
+    {"optimizer": "adamw8bit"},
+    {"optimizer": "adamw_fused", "loss": "fused"},
+    {"checkpointing": True, "keeps": "products"},
+    {"checkpointing": True, "keeps": "layers", "loss": "chunked", "optimizer": "sgd"},
+    {"task": "lora", "optimizer": "paged_adamw8bit"},
+    {"task": "qlora", "checkpointing": True, "keep_16_bits": True},
+    {"optimizer_in_backward": True, "offload": "activations"},
+)
+
+
+@pytest.mark.parametrize("flags", FLAGS)
+def test_each_saving_is_what_is_needed_without_its_flag_less_what_is_needed_with_it(flags: dict[str, Any]) -> None:
+    def asked(**more: Any) -> Estimate:
+        spec = ModelSpec.model_validate({"path": "/", **flags, **more})
+        return list(estimates(spec, DetailedFollower(), Target("sim:0", 8 * GIB, 8 * GIB)))[-1]  # type: ignore[arg-type]
+
+    found = asked()
+    assert found.savings and found.needed_bytes is not None
+    for saving in found.savings:
+        recipe = next((name for name in RECIPE_NAMES if RECIPE_NAMES[name] == saving.change), None)
+        changed = asked(**saving.fields) if recipe is None else asked(recipe=recipe)
+        assert changed.needed_bytes is not None
+        assert saving.saved_bytes == found.needed_bytes - changed.needed_bytes, saving.change
 
 
 def on_two(*, rooms: tuple[int, int] = (2 * GIB, 2 * GIB), **fields: Any) -> Estimate:

@@ -193,9 +193,14 @@ WAYS: dict[str, dict[str, Any]] = {
 RECIPES: dict[str, dict[str, Any]] = {
     "chunked loss": {"loss": "chunked", "batch": 4},
     "fused loss": {"loss": "fused", "batch": 4},
+    "every other product kept": {"checkpointing": True, "keeps": "products", "batch": 4},
+    "every other layer kept": {"checkpointing": True, "keeps": "layers", "batch": 4},
+    "packed rows": {"packing": True, "batch": 4},
+    "packed rows and products kept": {"packing": True, "checkpointing": True, "keeps": "products", "batch": 4},
     "updated in the backward pass": {"optimizer_in_backward": True},
 }
-"""Ways in which a Llama is trained too; behind all others, whose random numbers choose experts."""
+"""Ways in which a Llama is trained too; behind all others, whose random numbers choose experts. What updates in the
+backward pass is the last: hooks, parameters and optimizers hold each other until they are collected."""
 
 USUAL = ("train", "infer")
 ADAPTED = ("vit", "t5", "sdxl", "flux")

@@ -18,7 +18,7 @@ from gpudash.simulator.models.steps import WITHOUT_CACHE, RequestedModel
 from gpudash.simulator.refusal import CannotPredictError
 from gpudash.specs import ModelSpec
 from tests.programs import told_by
-from tests.unit.simulator.models import real_models
+from tests.unit.simulator.models import real_models, recipe_trainings
 from tests.unit.simulator.models.small_models import CONFIGS, REQUESTED, cases, written
 
 pytestmark = pytest.mark.timeout(600)  # the first one waits for all models to be followed and run
@@ -36,6 +36,12 @@ def peaks() -> dict[str, dict[str, int]]:
 @pytest.mark.parametrize("case", [f"{name}: {way}" for name, way in cases()])
 def test_a_model_takes_of_the_simulated_card_what_was_predicted(case: str, peaks: dict[str, dict[str, int]]) -> None:
     assert abs(peaks["predicted"][case] / peaks["taken"][case] - 1) <= 0.01
+
+
+@pytest.mark.process
+def test_what_is_predicted_of_recipes_is_what_their_programs_took_of_cudas_allocator() -> None:
+    predicted = told_by("unit.simulator.models.recipe_trainings", "predicted", patience_s=600)
+    assert predicted == pytest.approx(recipe_trainings.ALLOCATED, rel=0.001)
 
 
 def built(folder: Path, device: torch.device = META, **differs: Any) -> torch.nn.Module:

@@ -39,3 +39,8 @@ def test_weights_on_the_host_are_divided_among_the_ranks(found: dict[str, dict[s
 def test_packed_weights_can_be_copied_and_not_sharded(found: dict[str, dict[str, Any]]) -> None:
     assert found["two packed copies"]["weights"] == found["packed"]["weights"]
     assert found["two packed shards"] == {"refused": "Packed weights cannot be sharded by FSDP2."}
+
+
+def test_fsdp1_shards_packed_weights_and_leaves_their_scales_whole(found: dict[str, dict[str, Any]]) -> None:
+    shards = found["two flat packed shards"]["weights"]
+    assert found["packed"]["weights"] / 2 < shards < found["packed"]["weights"]
