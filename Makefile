@@ -4,6 +4,8 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# What is compiled is kept: by pytest for the next worker, by Python for the next process.
+unexport PYTHONDONTWRITEBYTECODE
 
 # torch's CUDA builds, from PyPI; the triple === takes that very build where an index has one for the CPU too.
 CUDA := .venv-cuda
@@ -20,7 +22,7 @@ MATRIX_SAMPLE := 12
 PYTEST_OPTIONS := pytest --numprocesses auto --maxprocesses 4 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
 PYTEST := $(BIN)/python -m $(PYTEST_OPTIONS)
 
-.PHONY: run test test-all cuda newest check wheel package bench bench-once figures lint clean
+.PHONY: run test test-all compiled cuda newest check wheel package bench bench-once figures lint clean
 .DEFAULT_GOAL := run
 
 $(VENV)/.ready: pyproject.toml constraints.txt
@@ -34,7 +36,13 @@ run: $(VENV)/.ready  ## Start gpudash; without a display it runs in the terminal
 test: $(VENV)/.ready  ## The tests that need no process of their own, one real window and one real run.
 	$(PYTEST) --quick
 
+# A program that a test starts keeps nothing that it compiled (tests/conftest.py), and pytest compiles in its own way.
+compiled: $(VENV)/.ready  ## Once for all workers and all programs that tests start, what each would compile anew.
+	$(BIN)/python -m compileall -q gpudash
+	$(BIN)/python -m pytest --collect-only --quiet --quiet >/dev/null
+
 test-all: $(VENV)/.ready  ## Every test that this machine can run.
+	$(BIN)/python -m compileall -q gpudash
 	$(PYTEST) $(TEST_OPTIONS)
 
 $(CUDA)/.ready: pyproject.toml constraints.txt Makefile
@@ -48,6 +56,7 @@ $(CUDA)/.ready: pyproject.toml constraints.txt Makefile
 	touch $@
 
 cuda: $(CUDA)/.ready  ## The tests that need a CUDA device, on a stand-in for CUDA: no GPU is needed.
+	$(CUDA)/bin/python -m compileall -q gpudash
 	$(CUDA)/bin/python -m tests.cuda_standin $(CUDA_TESTS)
 ifndef CUDA_TESTS
 	for version in $(CUDA_TORCH) $(CUDA_TORCH_NEWEST); do \
@@ -59,12 +68,12 @@ endif
 newest: $(CUDA)/.ready  ## The fast tests of what meets torch, with the newest: its CUDA build, as on a machine without a driver.
 	$(CUDA)/bin/python -m tests.cuda_standin --torch $(CUDA_TORCH_NEWEST) --gpus 0 --program -m $(PYTEST_OPTIONS) --quick $(MEETING_TORCH)
 
-# lint, the wheel and the CUDA builds leave a core idle each.
+# lint, the wheel and the CUDA builds leave a core idle each, on which the tests are compiled.
 # Of tests that start processes it runs one half at each commit and the other at the next, of tables of programs every
 # fourth row, and none of those that take a minute: `make test-all` runs all.
 check: SHARE = $(shell git rev-list --count HEAD)/2
 check:  ## Everything that CI has the time for.
-	$(MAKE) --jobs 3 --output-sync lint wheel $(CUDA)/.ready
+	$(MAKE) --jobs 4 --output-sync lint wheel $(CUDA)/.ready compiled
 	$(MAKE) test-all TEST_OPTIONS='--share $(SHARE) --table-sample 4 -m "not thorough"'
 	$(MAKE) bench-once
 	$(MAKE) cuda

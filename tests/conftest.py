@@ -22,6 +22,7 @@ settings.load_profile("repeatable")
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # no program that a test starts leaves a file beside its script
 
 LEFT_OUT = pytest.StashKey[Counter[str]]()
 PYTHONS = tiers.PythonsStarted()

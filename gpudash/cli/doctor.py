@@ -87,7 +87,7 @@ def _write_report(file: Path | None, checks: Sequence[Check]) -> Path:
     Raises:
         RequestError: when it cannot be written, or a file is there.
     """
-    from gpudash.session.bug_report import bug_report
+    from gpudash.session.live.bug_report import bug_report
 
     written = file or Path(f"gpudash-report-{time.strftime('%Y%m%d-%H%M%S')}.txt")
     signs = {"ok": "ok", "note": "note", "problem": "PROBLEM"}

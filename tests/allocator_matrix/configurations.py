@@ -117,7 +117,7 @@ def every_pair() -> list[Configuration]:
 
 def pairs(one: Configuration) -> Iterator[tuple[Any, ...]]:
     """Every two of its choices."""
-    return itertools.combinations(asdict(one).items(), 2)
+    return itertools.combinations(vars(one).items(), 2)
 
 
 def kept_back() -> list[Configuration]:

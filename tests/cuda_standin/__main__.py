@@ -37,6 +37,7 @@ class Run:
     Attributes:
         tests: files and folders.
         marks: pytest's expression over marks; tests that need a real GPU are left out anyway.
+        share: which part of them, and of how many: ``--share`` of the tests.
     """
 
     torch: str
@@ -44,10 +45,12 @@ class Run:
     capability: str
     tests: tuple[str, ...] = ALL
     marks: str = f"not {LEFT_OUT}"
+    share: str = "0/1"
 
     def __str__(self) -> str:
         gpus = "1 GPU" if self.devices == 1 else f"{self.devices} GPUs"
-        return f"torch {self.torch}, {gpus} of capability {self.capability}"
+        machine = f"torch {self.torch}, {gpus} of capability {self.capability}"
+        return machine if self.share == "0/1" else f"{machine}, share {self.share}"
 
 
 NEWEST, PINNED, OLDEST = "2.15.0", "2.13.0", "2.11.0"
@@ -67,14 +70,15 @@ BY_VERSION = (
 QUICKER = f"not {LEFT_OUT} and not long"
 
 RUNS = (
-    Run(PINNED, 2, "8.0"),
+    Run(PINNED, 2, "8.0", share="1/2"),
+    Run(PINNED, 2, "8.0", share="0/2"),
     Run(NEWEST, 2, "8.0", BY_VERSION, QUICKER),
     Run(OLDEST, 2, "9.0", BY_VERSION, QUICKER),
     Run(NEWEST, 1, "12.0", BY_CARD),
     Run(PINNED, 1, "9.0", BY_CARD),
 )
 """Everything with the pinned version; what depends on the version with the others, and on the card on every card. Not
-every version meets every card with every number of GPUs."""
+every version meets every card with every number of GPUs. The longest run is two, so that no processor waits for it."""
 
 DRIVER_LIBRARIES = ("libcuda.so", "libnvidia-ml.so")
 
@@ -138,6 +142,7 @@ def take(run: Run, folder: Path, extra: list[str]) -> Taken:
     report = folder / "report.xml"
     tests = () if any(word.startswith("tests/") for word in extra) else run.tests
     command = [sys.executable, "-m", "pytest", *tests, "-m", run.marks, "-q", "--no-header", f"--junitxml={report}"]
+    command += ["--share", run.share]
     command += ["-p", "no:cacheprovider", f"--basetemp={folder / 'pytest'}", *extra]
     done = subprocess.run(command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True)
     seconds = time.monotonic() - began

@@ -22,7 +22,7 @@ from tests.end_to_end.first_screen_scenario import begin_program
 from tests.end_to_end.guide_scenario import LEAK
 from tests.end_to_end.hand import hand, laid_out
 from tests.end_to_end.player import Player, Steps
-from tests.end_to_end.story_scenario import TRAINS, find_named, press, press_chip
+from tests.end_to_end.story_scenario import TRAINS, press, press_chip, press_explain
 from tests.nvml_stub.build import MIB, Scenario, StubGpu
 
 if TYPE_CHECKING:
@@ -158,13 +158,8 @@ def designed_explanation(player: Player) -> Steps:
     yield from press(panel.button)
     yield lambda: session.running
     yield player.run_ended
-    yield lambda: find_named(player, "Explain") is not None
-    explain = find_named(player, "Explain")
-    assert explain is not None
-    yield from press(explain)
-    yield lambda: dashboard.explanation.open
+    yield from press_explain(player)
     change = dashboard.explanation.page.program.change
-    yield change.run_button.isVisible
     yield player.frames(8)
     yield from press(change.run_button)
     yield lambda: session.running

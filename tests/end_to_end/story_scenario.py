@@ -112,12 +112,8 @@ def story(player: Player) -> Steps:
     player.seen["ended"] = session.store.run.status
     yield lambda: find_named(player, "Explain") is not None
     yield from player.pictures("07-out-of-memory")
-    explain = find_named(player, "Explain")
-    assert explain is not None
-    yield from press(explain)
-    yield lambda: dashboard.explanation.open
+    yield from press_explain(player)
     change = dashboard.explanation.page.program.change
-    yield change.run_button.isVisible
     player.seen["change"] = change.figure.text()
     yield from player.pictures("08-source")
     yield from press(change.run_button)
@@ -132,6 +128,17 @@ def story(player: Player) -> Steps:
 
 def press(widget: QWidget) -> Steps:
     yield from hand(middle(widget), ["click", "1"])
+
+
+def press_explain(player: Player) -> Steps:
+    """Press Explain beside what ran out of memory, once it is there, until its change can be run."""
+    yield lambda: find_named(player, "Explain") is not None
+    button = find_named(player, "Explain")
+    assert button is not None
+    yield from press(button)
+    explanation = player.window.workspace.dashboard.explanation
+    yield lambda: explanation.open
+    yield explanation.page.program.change.run_button.isVisible
 
 
 def press_chip(player: Player, name: str) -> Steps:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.session import bug_report as module
-from gpudash.session.bug_report import Anonymous, bug_report, newest_log
+from gpudash.session.live import bug_report as module
+from gpudash.session.live.bug_report import Anonymous, bug_report, newest_log
 from gpudash.system.folders import log_file
 from gpudash.system.log import MOST_BYTES, start_log
 from gpudash.system.settings import Settings, save_settings
