@@ -443,6 +443,9 @@ class FitFollower:
         wrong = self._panel.correction
         if self._panel.spec() is None and not wrong:
             self._ghost = None
+        elif self._ghost is not None and self._ghost.ghost is None:
+            # Why there was no answer to other values is no answer to these.
+            self._ghost = GhostView(None, wrong or PREDICTING, faded=True)
         elif self._ghost is not None:
             self._ghost = replace(self._ghost, faded=True, detail=wrong or self._asking(self._ghost.sized))
 
