@@ -180,7 +180,9 @@ def ribbons(
     age = np.concatenate((found.first_of_site[large], np.full(rest, len(found)), kept[alone]))
     order = np.argsort(age, kind="stable")
     row = np.argsort(order)
-    of = row[np.minimum(ribbon_of_line, max(0, len(row) - 1))][site]
+    of = np.zeros(0, np.int64)  # of a range in which nothing is held, such as one between two runs
+    if len(row):
+        of = row[np.minimum(ribbon_of_line, len(row) - 1)][site]
     of[alone] = row[len(large) + rest :]
     tops = _tops(of, first, end, size, len(order), len(shown))
     return Ribbons(low, high, moments, column_of, tops, allocation[order], sites[order])

@@ -261,6 +261,42 @@ class Need:
 
 
 @dataclass(frozen=True)
+class BlockMap:
+    """How the blocks of an allocator lay, its segments one behind the other; sizes and places in bytes.
+
+    Attributes:
+        segments: of each segment, shared ones before private ones, large before small.
+        begin, bytes: of each block, in the order of its place; blocks that are free are left out.
+        waits: whether a block is freed, but still in use by another stream.
+        label: of each block its place in `categories` and `lines`, which belong together.
+        categories, lines: what blocks are for, and the line that allocated them; "" for none.
+    """
+
+    segments: tuple[int, ...]
+    begin: tuple[int, ...]
+    bytes: tuple[int, ...]
+    waits: tuple[bool, ...]
+    label: tuple[int, ...]
+    categories: tuple[str, ...]
+    lines: tuple[str, ...]
+
+    @property
+    def consistent(self) -> bool:
+        """Whether its columns fit each other, as those of a file need not."""
+        count = len(self.begin)
+        if not len(self.bytes) == len(self.waits) == len(self.label) == count or not self.segments:
+            return False
+        if len(self.lines) != len(self.categories):
+            return False
+        last = 0
+        for begin, size, label in zip(self.begin, self.bytes, self.label, strict=True):
+            if begin < last or size <= 0 or not 0 <= label < len(self.categories):
+                return False
+            last = begin + size
+        return last <= sum(self.segments) < 2**62 and min(self.segments) > 0
+
+
+@dataclass(frozen=True)
 class Explanation:
     """Why memory ran out, or where it is; sizes in bytes.
 
@@ -285,6 +321,7 @@ class Explanation:
         cause: what in the program made it run out, in a sentence; "" where that is not known, or the verdict says it.
         need: what the whole run needs, ``None`` where that was not found.
         savings: changes that make room, of which one alone may be too little, the largest first.
+        blocks: how they lay, where the free memory was in too small pieces; ``None`` where that is not known.
     """
 
     device: str
@@ -315,6 +352,7 @@ class Explanation:
     cause: str = ""
     need: Need | None = None
     savings: tuple[Remedy, ...] = ()
+    blocks: BlockMap | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As mappings, lists, numbers and words; `from_json` is its way back."""

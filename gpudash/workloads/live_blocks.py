@@ -8,7 +8,7 @@ import threading
 import time
 from array import array
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import SimpleNamespace
@@ -17,11 +17,12 @@ from typing import Any, Literal
 import torch
 
 from gpudash.agent.memory import snapshots as cuda_snapshot
-from gpudash.memory.allocator import AllocationRefused, AllocatorSettings, Segment
+from gpudash.memory.allocator import AllocationRefused, AllocatorSettings, BlockView, Segment
 from gpudash.memory.allocator.blocks import Rounding, segment_size
 from gpudash.memory.allocator.device_memory import addresses_fall
 from gpudash.memory.allocator.settings import allocator_text
 from gpudash.memory.allocator.trace import ACTIVATIONS, TEMPORARY, WORKSPACE, Trace
+from gpudash.memory.explaining.block_map import block_map
 from gpudash.memory.explaining.memory_state import (
     OTHER_TENSORS,
     AllocationGroup,
@@ -36,7 +37,7 @@ from gpudash.simulator.device.backend import Backend
 from gpudash.simulator.device.simulated_gpu import ContextRefused, SimulatedGpu
 from gpudash.simulator.device.tracking import FORWARD, Tag, Tracker, line_of
 from gpudash.simulator.operations.operations import TORCH_VERSION
-from gpudash.telemetry.explanation import Evidence
+from gpudash.telemetry.explanation import BlockMap, Evidence, site_name
 
 MOST_REPLAYED = 2_000_000
 """Events of a run that are kept for a replay, 16 bytes each; a longer run is not replayed."""
@@ -167,6 +168,7 @@ class SimulatedBlocks:
             step=self._tracker.step,
             time_s=self._clock(),
             recorded=Evidence(events, events, self._began_s),
+            blocks=None if refused is None else self._map(card, segments),
         ).with_segments(segments, None if refused is None else refused.stream)
 
     def _request(self, card: SimulatedGpu, refused: AllocationRefused) -> RefusedRequest:
@@ -192,23 +194,45 @@ class SimulatedBlocks:
             tag = None
             if isinstance(block.owner, Tag):
                 tag = block.owner
-            # What is known of an address comes first: parameters and state live on beyond the phase that made them.
-            category = known.get((card.index, block.address)) or card.label_of(block.address)
+            category = _category(card, known, block, tag)
             if tag is None:
-                key: tuple[Any, ...] = (category or OTHER_TENSORS,)
+                key: tuple[Any, ...] = (category,)
             else:
-                category = category or OF_PHASES.get(tag.phase, TEMPORARY)
                 key = (category, tag.step, tag.phase, tag.stage, tag.module, self._lines.key(tag))
             tags[key] = tag
             found[key][0] += block.size
             found[key][1] += 1
         return tuple(self._group(key[0], tags[key], *tally) for key, tally in found.items())
 
+    def _map(self, card: SimulatedGpu, segments: Sequence[Segment]) -> BlockMap | None:
+        known = self._tracker.categories()
+
+        def label_of(block: BlockView) -> tuple[str, str]:
+            if not isinstance(block.owner, Tag):
+                return _category(card, known, block, None), ""
+            site = self._lines.site(block.owner)
+            line = ""
+            if site is not None:
+                line = site_name(site.file, site.line, site.name)
+            return _category(card, known, block, block.owner), line
+
+        return block_map(segments, label_of)
+
     def _group(self, category: str, tag: Tag | None, size: int, count: int) -> AllocationGroup:
         if tag is None:
             return AllocationGroup(size, count, category)
         stack = self._lines.stack(tag)
         return AllocationGroup(size, count, category, tag.step, tag.phase, tag.stage, tag.module, stack)
+
+
+def _category(card: SimulatedGpu, known: Mapping[tuple[int, int], str], block: BlockView, tag: Tag | None) -> str:
+    # What is known of an address comes first: parameters and state live on beyond the phase that made them.
+    category = known.get((card.index, block.address)) or card.label_of(block.address)
+    if category:
+        return category
+    if tag is None:
+        return OTHER_TENSORS
+    return OF_PHASES.get(tag.phase, TEMPORARY)
 
 
 class _Lines:

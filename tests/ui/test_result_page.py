@@ -164,6 +164,21 @@ def test_the_result_comes_in_front_at_the_end_and_goes_with_one_key(
     assert page.isVisible(), "R brings it back"
 
 
+@pytest.mark.parametrize("field", ["width", "model"])
+def test_the_key_takes_the_result_away_from_a_field_of_the_form_too(
+    open_window: OpenWindow, session: FakeSession, field: str
+) -> None:
+    window = open_window(session)
+    dashboard = window.workspace.dashboard
+    ended(session, "matmul", RESULTS["matmul"])
+    settle(window)
+    assert dashboard.result.isVisible()
+    control = dashboard.panel.form.control(field)
+    control.setFocus()
+    QTest.keyClick(control, Qt.Key.Key_Escape)
+    assert not dashboard.result.isVisible()
+
+
 @pytest.mark.parametrize("steps", [0, 5])
 def test_a_run_that_was_stopped_leaves_the_plots_in_front(
     open_window: OpenWindow, session: FakeSession, steps: int

@@ -138,6 +138,17 @@ def test_what_was_there_before_the_first_event_is_in_every_column() -> None:
     assert shown.tops[-1][shown.column_of].tolist() == [64, 64, 96, 96, 96, 32]
 
 
+@pytest.mark.parametrize("apart", [6000, 0])
+def test_a_range_in_which_nothing_is_held_has_no_ribbons(apart: int) -> None:
+    found = _allocations([(0, 1, 10, 0), (2, 3, 30, 1)], 4)
+    shown = ribbons(found, 3.5, 9.0, 5, apart=apart)
+    assert not len(shown.site)
+    assert shown.tops[:, shown.column_of].shape == (0, 5)
+    around = RibbonGround(np.full(5, 2.0), np.full(5, 3.0), 7)
+    pixels = painted(shown, np.zeros(0, np.uint32), 4, 1.0, around)
+    assert pixels[:, 0].tolist() == [0, 7, 0, 0]
+
+
 def test_nothing_allocated_is_no_ribbon() -> None:
     empty = np.zeros(0, np.int64)
     shown = ribbons(Allocations(empty, empty, empty, empty, np.arange(3.0)), 0.0, 3.0, 10)

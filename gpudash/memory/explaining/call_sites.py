@@ -43,6 +43,9 @@ SHARE_ALIKE = 0.75
 PATIENCE = 2
 """Looks in a row that must find lines growing before it is reported."""
 
+LEAST_KEPT = 2**20
+"""Bytes that a line must have kept before it is reported: a number of every step fills no card."""
+
 
 def no_source(_file: str, _line: int) -> str:
     """A `SourceLine` where no files are read."""
@@ -260,7 +263,7 @@ class GrowthNotice:
 
     def is_due(self, growing: Sequence[Growth]) -> bool:
         """Whether these lines, the fastest first, are to be told now."""
-        if growing:
+        if growing and growing[0].bytes >= LEAST_KEPT:
             self._lookups += 1
         else:
             self._lookups = 0

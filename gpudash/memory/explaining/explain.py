@@ -60,6 +60,7 @@ def explain(state: MemoryState, source: SourceLine = no_source, growing: Sequenc
         growing=growing,
         evidence=_evidence(state),
         allowed_bytes=state.allowed,
+        blocks=state.blocks if found == "fragmentation" else None,
     )
 
 

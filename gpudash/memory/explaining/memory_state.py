@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from gpudash.memory.allocator.blocks import LARGEST_SMALL
 from gpudash.memory.allocator.layout import SHARED, Segment
 from gpudash.memory.frames import Frame
-from gpudash.telemetry.explanation import Evidence, Part
+from gpudash.telemetry.explanation import BlockMap, Evidence, Part
 
 OTHER_TENSORS = "other tensors"
 """Category of what is allocated outside of modules, backward passes and optimizers, or of unknown origin."""
@@ -108,6 +108,7 @@ class MemoryState:
         product: what the device is called.
         simulated: whether the device is a simulated one.
         recorded: how much of what happened was seen; what is live of it is counted in `groups`.
+        blocks: how they lay when the request was refused; ``None`` where that was not kept.
     """
 
     device: str
@@ -131,6 +132,7 @@ class MemoryState:
     product: str = ""
     simulated: bool = False
     recorded: Evidence = field(default_factory=Evidence)
+    blocks: BlockMap | None = None
 
     @property
     def allocated(self) -> int:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from gpudash.memory.allocator.layout import BlockView, Segment
 from gpudash.memory.allocator.trace import WORKSPACE
+from gpudash.memory.explaining.block_map import block_map
 from gpudash.memory.explaining.memory_state import AllocationGroup, MemoryState, RefusedRequest
+from gpudash.memory.frames import Frame, site_of
 from gpudash.memory.snapshot.history.history import python_stack
 from gpudash.memory.snapshot.history.model import NONE, Stack
 from gpudash.memory.snapshot.history.phases import category_of_role, role_of
 from gpudash.memory.snapshot.reading.assembling import segments_of
 from gpudash.memory.snapshot.reading.stacks import StackTable
-from gpudash.telemetry.explanation import Evidence
+from gpudash.telemetry.explanation import Evidence, site_name
 
 
 @dataclass(frozen=True)
@@ -69,42 +71,82 @@ def held_in(
     if device < len(traces):
         trace = traces[device]
     born = {entry["addr"]: entry["time_us"] for entry in trace if entry["action"] == "alloc" and "time_us" in entry}
+    labels = _Labels.of(segments, table.stacks(), born, known)
+    blocks = None
+    if request is not None:
+        blocks = block_map(segments, lambda block: (labels.category(block), labels.line(block)))
     return MemoryState(
         device=f"cuda:{device}",
         product=known.product,
         capacity=known.capacity,
         device_free=known.device_free,
         reserved=sum(segment.total_size for segment in segments),
-        groups=_groups(segments, table.stacks(), born, known),
+        groups=_groups(segments, labels, born, known),
         allowed=known.allowed,
         request=request,
         step=known.steps[-1][1] if known.steps else 0,
         time_s=known.time_s,
         recorded=Evidence(len(trace), None, known.began_s),
+        blocks=blocks,
     ).with_segments(segments)
 
 
+@dataclass(frozen=True)
+class _Labels:
+    """What blocks are for, and which lines allocated them.
+
+    Attributes:
+        stacks: of Python, by number; the last one is empty.
+        of_stacks: what a block is for by its stack.
+        of_addresses: by its address, which comes first.
+    """
+
+    stacks: Sequence[tuple[Frame, ...]]
+    of_stacks: Sequence[str]
+    of_addresses: Mapping[int, str]
+
+    @classmethod
+    def of(cls, segments: Sequence[Segment], stacks: Sequence[Stack], born: Mapping[int, int], known: Known) -> _Labels:
+        lines = [python_stack(stack) for stack in (*stacks, ())]
+        categories = [category_of_role(role_of(stack)[0]) for stack in lines]
+        nameless = [
+            block for block in _live(segments) if block.address not in known.categories and not lines[_stack_of(block)]
+        ]
+        return cls(lines, categories, {**known.categories, **_workspace(nameless, born, known)})
+
+    def category(self, block: BlockView) -> str:
+        return self.of_addresses.get(block.address) or self.of_stacks[_stack_of(block)]
+
+    def line(self, block: BlockView) -> str:
+        """The program's line in words; "" where there is none."""
+        site = site_of(self.stacks[_stack_of(block)])
+        if site is None:
+            return ""
+        return site_name(site.file, site.line, site.name)
+
+
 def _groups(
-    segments: Sequence[Segment], stacks: Sequence[Stack], born: Mapping[int, int], known: Known
+    segments: Sequence[Segment], labels: _Labels, born: Mapping[int, int], known: Known
 ) -> tuple[AllocationGroup, ...]:
-    lines = [python_stack(stack) for stack in (*stacks, ())]
-    categories = [category_of_role(role_of(stack)[0]) for stack in lines]
     found: dict[tuple[str, int, int], list[int]] = defaultdict(lambda: [0, 0])
-    live = [block for segment in segments for block in segment.blocks if block.state == "active_allocated"]
-    nameless = [block for block in live if block.address not in known.categories and not lines[_stack_of(block)]]
-    of_addresses = {**known.categories, **_workspace(nameless, born, known)}
-    for block in live:
-        stack = _stack_of(block)
+    for block in _live(segments):
         step = 0
         if block.address in born:
             step = known.step_at(born[block.address])
-        tally = found[of_addresses.get(block.address) or categories[stack], step, stack]
+        tally = found[labels.category(block), step, _stack_of(block)]
         tally[0] += block.size
         tally[1] += 1
     return tuple(
-        AllocationGroup(size, count, category, step, stack=lines[stack])
+        AllocationGroup(size, count, category, step, stack=labels.stacks[stack])
         for (category, step, stack), (size, count) in found.items()
     )
+
+
+def _live(segments: Sequence[Segment]) -> Iterator[BlockView]:
+    for segment in segments:
+        for block in segment.blocks:
+            if block.state == "active_allocated":
+                yield block
 
 
 def _stack_of(block: BlockView) -> int:

@@ -12,8 +12,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import Signal
-from PySide6.QtGui import QGuiApplication, QResizeEvent
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QGuiApplication, QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import (
     QAbstractSpinBox,
     QComboBox,
@@ -420,6 +420,13 @@ class Dashboard(PlotsPage):
         self._frame = 1
         yield
         self._choose_plots()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Esc takes the result away, which says so, from the form and the cards too, which have no use for the key."""
+        if event.key() == Qt.Key.Key_Escape and self.result.isVisible():
+            self.plots.dismiss()
+            return
+        super().keyPressEvent(event)
 
     def refresh(self, *, front: bool = True) -> None:
         self._take_events()

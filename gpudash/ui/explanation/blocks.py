@@ -1,20 +1,23 @@
-"""The blocks of a fragmented memory as they lay when a request was refused, from the snapshot of the report."""
+"""The blocks of a fragmented memory as they lay when a request was refused: of a snapshot, or of the explanation."""
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from PySide6.QtWidgets import QFrame, QWidget
 
+from gpudash.memory.allocator.layout import SHARED
 from gpudash.memory.snapshot.explaining import chosen_moment
 from gpudash.memory.snapshot.history.history import History
+from gpudash.memory.snapshot.history.lives import Ints, Piece
 from gpudash.session.recordings.report_folder import sidecar_of
 from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
-from gpudash.telemetry.explanation import Explanation
+from gpudash.telemetry.explanation import BlockMap, Explanation
 from gpudash.ui.colours import Palette, category_curve
 from gpudash.ui.explanation.memory_map import IDLE, Map, MemoryMap, ScrolledMap, map_of
 from gpudash.ui.widgets.labels import title_label
@@ -30,21 +33,56 @@ LONGEST_S = 60.0
 
 @dataclass(frozen=True)
 class RefusedBlocks:
-    """The map of a device at the moment that is explained, and whose history it is of."""
+    """The map of a device at the moment that is explained, and what its blocks are.
 
-    history: History
+    Attributes:
+        found: the map.
+        categories: what blocks may be for.
+        category: of each block of the map its place among them.
+        label_of: what a block is, by its number: its bytes are those that were asked for where that is known.
+    """
+
     found: Map
+    categories: Sequence[str]
+    category: Ints
+    label_of: Callable[[int], str]
+
+    @classmethod
+    def of_history(cls, history: History, found: Map) -> RefusedBlocks:
+        """Those of a snapshot."""
+
+        def label_of(block: int) -> str:
+            lives = history.lives
+            life = int(found.life[block])
+            category = history.categories[int(lives.category[life])]
+            line = history.sites.name(int(history.sites.of_stack[lives.stack[life]]))
+            return f"{category}, {format_bytes(int(lives.bytes[life]))}\n{line}"
+
+        category = history.lives.category[found.life].astype(np.int64)
+        return cls(found, history.categories, category, label_of)
+
+    @classmethod
+    def of_map(cls, blocks: BlockMap) -> RefusedBlocks:
+        """Those that an explanation carries."""
+        labels = np.array(blocks.label, np.int64)
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(blocks.categories))}
+        of_label = np.array([numbers[name] for name in blocks.categories], np.int64)
+
+        def label_of(block: int) -> str:
+            label = blocks.label[block]
+            text = f"{blocks.categories[label]}, {format_bytes(blocks.bytes[block])}"
+            if blocks.lines[label]:
+                text += f"\n{blocks.lines[label]}"
+            return text
+
+        return cls(_map_of_blocks(blocks), tuple(numbers), of_label[labels], label_of)
 
     def text_of(self, block: int, place: int) -> str:
         """What a block is, or the free memory around a place."""
         if block == IDLE:
             low, high = self.found.idle_at(place)
             return f"free, {format_bytes(high - low)}"
-        lives = self.history.lives
-        life = int(self.found.life[block])
-        category = self.history.categories[int(lives.category[life])]
-        line = self.history.sites.name(int(self.history.sites.of_stack[lives.stack[life]]))
-        return f"{category}, {format_bytes(int(lives.bytes[life]))}\n{line}"
+        return self.label_of(block)
 
     def sums(self, requested: int) -> str:
         """How much is free, and in how large pieces, in a sentence."""
@@ -64,6 +102,17 @@ class RefusedBlocks:
         begins = np.sort(np.concatenate((self.found.begin, edges[1:])))
         gaps = begins - ends
         return gaps[gaps > 0]
+
+
+def _map_of_blocks(blocks: BlockMap) -> Map:
+    offset = np.concatenate(([0], np.cumsum(blocks.segments))).astype(np.int64)
+    segments = tuple(
+        Piece(int(place), size, stream=0, is_small=False, pool=SHARED, is_expandable=False, born=-1, freed=1)
+        for place, size in zip(offset, blocks.segments, strict=False)
+    )
+    begin = np.array(blocks.begin, np.int64)
+    end = begin + np.array(blocks.bytes, np.int64)
+    return Map(segments, offset, begin, end, np.arange(len(begin)), np.array(blocks.waits, np.bool_))
 
 
 class _Reading(threading.Thread):
@@ -86,7 +135,7 @@ class _Reading(threading.Thread):
             device = next((one for one in snapshot.devices if str(one.index) == number), snapshot.devices[0])
             history = sidecar_of(self.path).history(snapshot, device)
             history.prepare()
-            self.blocks = RefusedBlocks(history, map_of(history.layout(chosen_moment(history))))
+            self.blocks = RefusedBlocks.of_history(history, map_of(history.layout(chosen_moment(history))))
         except Exception:  # a file that may be anybody's by now: without it the page is as it was
             logger.exception("the blocks of a snapshot cannot be shown")
         finally:
@@ -108,19 +157,31 @@ class BlocksPanel(QFrame):
         self._palette = palette
         self._requested = 0
         self._reading: _Reading | None = None
-        self._blocks: RefusedBlocks | None = None
+        self._told: BlockMap | None = None
         head = in_row(title_label("3  BLOCKS, AS THEY LAY"), 1)
         in_column(head, self.sums, (ScrolledMap(self.view), 1), parent=self, margins=(10, 6, 10, 6), spacing=4)
         self.hide()
 
     def show_snapshot(self, found: Explanation, path: Path | None) -> None:
-        """Show the blocks of an explanation once its snapshot is read; of one that is not of fragments nothing."""
-        wanted = found.verdict == "fragmentation" and path is not None
-        if not wanted or path is None:
+        """Show the blocks of an explanation: those of its snapshot once it is read, else those that it carries.
+
+        Of one that is not of fragments nothing is shown.
+        """
+        told = found.blocks
+        wanted = found.verdict == "fragmentation" and (path is not None or told is not None)
+        if not wanted:
             self._reading = None
+            self._told = None
             self.hide()
             return
         self._requested = found.segment_bytes or found.requested_bytes or 0
+        if path is None:
+            self._reading = None
+            if told is not None and told is not self._told and told.consistent:
+                self._show(RefusedBlocks.of_map(told))
+            self._told = told
+            return
+        self._told = None
         if self._reading is None or self._reading.path != path:
             self.hide()
             self._reading = _Reading(path, found.device)
@@ -138,9 +199,8 @@ class BlocksPanel(QFrame):
         self.view.set_palette(palette)
 
     def _show(self, blocks: RefusedBlocks) -> None:
-        history, found = blocks.history, blocks.found
-        category = history.lives.category[found.life].astype(np.int64)
-        curves = [category_curve(name, self._palette) for name in history.categories]
-        self.view.show_map(found, category, np.ones(len(found.life), bool), curves, blocks.text_of)
+        found = blocks.found
+        curves = [category_curve(name, self._palette) for name in blocks.categories]
+        self.view.show_map(found, blocks.category, np.ones(len(found.life), bool), curves, blocks.text_of)
         self.sums.setText(blocks.sums(self._requested))
         self.show()

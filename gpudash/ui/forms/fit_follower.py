@@ -82,6 +82,7 @@ class FitFollower:
         self._refused: WatchRequest | None = None
         self.cards: Sequence[SimulatedCard] = ()
         self.on_cards = CardsAnswer()
+        self._workload_on_cards = ""
         panel.changed.connect(self.form_changed)
         panel.fit.applied.connect(self._apply)
         panel.prediction.requested.connect(self._predict_script)
@@ -427,13 +428,23 @@ class FitFollower:
         before = {**self.on_cards.before, **self.on_cards.known}
         requested = spec is not None or bool(self._panel.correction)
         # Where nothing can be asked (a script), nothing stays either.
-        self.on_cards = CardsAnswer({}, before if requested else {}, requested, awaited=spec is not None)
+        if not requested:
+            before = {}
+            self._workload_on_cards = ""
+        # What another workload needs, or a script did, is no earlier answer to the same question.
+        if spec is not None and spec.name != self._workload_on_cards:
+            before = {}
+            self._workload_on_cards = spec.name
+        self.on_cards = CardsAnswer({}, before, requested, awaited=spec is not None)
 
     def _fade(self) -> None:
         """Let the ghost of an earlier question stay, as one of that; it goes where nothing can be asked."""
         wrong = self._panel.correction
         if self._panel.spec() is None and not wrong:
             self._ghost = None
+        elif self._ghost is not None and self._ghost.ghost is None:
+            # Why there was no answer to other values is no answer to these.
+            self._ghost = GhostView(None, wrong or PREDICTING, faded=True)
         elif self._ghost is not None:
             self._ghost = replace(self._ghost, faded=True, detail=wrong or self._asking(self._ghost.sized))
 

@@ -1,5 +1,7 @@
 """The blocks of a fragmented memory on the page that explains it, and the plots of a change as scenes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from PySide6.QtGui import QColor, QImage, QPainter
@@ -7,8 +9,11 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from gpudash.drawing.scene import SceneFrame
+from gpudash.memory.explaining.explain import explain
+from gpudash.memory.explaining.memory_state import RefusedRequest
 from gpudash.memory.snapshot.explaining import chosen_moment
 from gpudash.memory.snapshot.history.history import History
+from gpudash.telemetry.explanation import BlockMap, Explanation
 from gpudash.telemetry.runs import Status
 from gpudash.ui.colours import Palette
 from gpudash.ui.explanation.blocks import BlocksPanel, RefusedBlocks
@@ -17,6 +22,7 @@ from gpudash.ui.explanation.memory_map import IDLE, map_of
 from gpudash.ui.plots.painting.scenes import paint_scene
 from gpudash.units import MIB
 from tests.unit.memory.snapshot.made import WEIGHTS, Made
+from tests.unit.memory.test_explain import state
 
 
 def _blocks() -> RefusedBlocks:
@@ -28,7 +34,7 @@ def _blocks() -> RefusedBlocks:
     snapshot = made.snapshot()
     history = History(snapshot.devices[0], snapshot.annotations)
     history.prepare()
-    return RefusedBlocks(
+    return RefusedBlocks.of_history(
         history, map_of(history.layout(history.count - 1 if chosen_moment(history) < 0 else history.last))
     )
 
@@ -49,6 +55,58 @@ def test_the_map_says_what_a_block_is_and_how_much_is_free(qtbot: QtBot, palette
     assert blocks.text_of(0, 0).startswith("weights, 20 MiB")
     gap = int(blocks.found.offset[0])
     assert blocks.text_of(IDLE, gap) == "free, 20 MiB"
+
+
+def _explained(blocks: BlockMap | None) -> Explanation:
+    found = explain(state(request=RefusedRequest(64 * MIB, 64 * MIB)))
+    return replace(found, verdict="fragmentation", blocks=blocks)
+
+
+BLOCKS = BlockMap(
+    segments=(40 * MIB, 40 * MIB),
+    begin=(0, 50 * MIB),
+    bytes=(10 * MIB, 30 * MIB),
+    waits=(False, True),
+    label=(0, 1),
+    categories=("weights", "gradients"),
+    lines=("train.py:4 <module>", ""),
+)
+
+
+def test_without_a_snapshot_the_blocks_are_those_that_the_explanation_carries(qtbot: QtBot, palette: Palette) -> None:
+    panel = BlocksPanel(palette)
+    qtbot.addWidget(panel)
+    panel.resize(500, 260)
+    panel.show_snapshot(_explained(BLOCKS), None)
+    assert panel.isVisible()
+    assert panel.sums.text() == "40 MiB are free in 2 pieces, the largest of 30 MiB; 64 MiB were asked for in one."
+    assert "2 segments of 80 MiB, 40 MiB of it in 2 blocks" in panel.view.accessibleDescription()
+    blocks = RefusedBlocks.of_map(BLOCKS)
+    assert blocks.text_of(0, 0) == "weights, 10 MiB\ntrain.py:4 <module>"
+    assert blocks.text_of(1, 50 * MIB) == "gradients, 30 MiB"
+    assert blocks.text_of(IDLE, 45 * MIB) == "free, 10 MiB"
+    panel.show_snapshot(replace(_explained(BLOCKS), verdict="leak"), None)
+    assert panel.isHidden()
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        replace(BLOCKS, label=(0, 2)),
+        replace(BLOCKS, begin=(0, 60 * MIB)),
+        replace(BLOCKS, begin=(50 * MIB, 0)),
+        replace(BLOCKS, bytes=(10 * MIB,)),
+        replace(BLOCKS, lines=()),
+        replace(BLOCKS, segments=()),
+    ],
+)
+def test_a_map_of_a_file_whose_columns_do_not_fit_is_not_drawn(
+    qtbot: QtBot, palette: Palette, damaged: BlockMap
+) -> None:
+    panel = BlocksPanel(palette)
+    qtbot.addWidget(panel)
+    panel.show_snapshot(_explained(damaged), None)
+    assert panel.isHidden()
 
 
 def _course(status: Status, highest: float, steps: int) -> MemoryCourse:

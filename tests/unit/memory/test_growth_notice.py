@@ -27,6 +27,13 @@ def test_a_look_without_growth_begins_anew_and_another_line_is_told_as_well() ->
     assert notice.is_due([growth(50), growth()])
 
 
+def test_a_number_kept_of_every_step_is_told_once_it_comes_to_a_mebibyte() -> None:
+    notice = GrowthNotice()
+    numbers = replace(growth(), bytes_per_step=512.0, bytes=68 * 512)
+    assert not any(notice.is_due([numbers]) for _ in range(4))
+    assert [notice.is_due([replace(numbers, bytes=MIB)]) for _ in range(2)] == [False, True]
+
+
 def test_the_warning_names_the_line_its_rate_and_since_when() -> None:
     warning = growth_warning([growth()], "GPU-1", 12.0, 3)
     assert warning.text == ("train.py:31 (losses.append(loss)) keeps 2 MiB of every step since step 3.")

@@ -93,6 +93,16 @@ def test_a_run_that_fills_the_memory_by_design_is_not_replayed_for_remedies(runs
     assert found.remedies == () and found.largest_free_block_bytes < (found.requested_bytes or 0)
 
 
+def test_only_of_a_fragmented_memory_it_is_told_how_the_blocks_lay(runs: dict[str, Any]) -> None:
+    found = explanation_from_json(runs["fragmentation"]["explanation"])
+    blocks = found.blocks
+    assert blocks is not None and blocks.consistent
+    assert sum(blocks.bytes) == sum(found.by_category.values())
+    assert sum(blocks.segments) - sum(blocks.bytes) == found.part_bytes("idle")
+    assert {blocks.lines[label].split(":")[0] for label in blocks.label} == {"pressure.py"}
+    assert explanation_from_json(runs["leak"]["explanation"]).blocks is None
+
+
 def test_fragments_are_mended_by_expandable_segments_in_a_replay(runs: dict[str, Any]) -> None:
     found = explanation_from_json(runs["fragments"]["explanation"])
     (remedy,) = found.remedies

@@ -128,3 +128,21 @@ def test_old_snapshots_without_addresses_frames_and_pools_are_understood() -> No
     found = held_in({"segments": [{**old, "blocks": bare}]}, 0, KNOWN)
     assert (found.allocated, found.idle, found.recorded.events) == (MIB, 2 * MIB, 0)
     assert found.groups[0].stack == ()
+
+
+def test_of_a_refused_request_it_is_known_how_the_blocks_lay() -> None:
+    small = segment(0, block("active_allocated", MIB), block("inactive", MIB), segment_type="small")
+    large = segment(
+        1 << 30,
+        block("inactive", 16 * MIB),
+        block("active_allocated", 4 * MIB, USER),
+        block("active_pending_free", MIB),
+    )
+    found = held_in(snapshot(small, large), 0, KNOWN, RefusedRequest(20 * MIB, 20 * MIB)).blocks
+    assert found is not None and found.consistent
+    assert found.segments == (21 * MIB, 2 * MIB), "the large ones first"
+    assert found.begin == (16 * MIB, 20 * MIB, 21 * MIB)
+    assert found.bytes == (4 * MIB, MIB, MIB)
+    assert found.waits == (False, True, False)
+    assert [found.lines[label] for label in found.label] == ["train.py:41 step", "", ""]
+    assert held_in(snapshot(small, large), 0, KNOWN).blocks is None
