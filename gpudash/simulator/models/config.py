@@ -239,8 +239,8 @@ def _headers(files: list[Path]) -> StoredWeights:
     dtypes: dict[str, str] = {}
     for file in files:
         try:
-            # the library takes names alone, and by this one it opens what was looked at
-            with open_regular(file) as looked_at, safe_open(f"/proc/self/fd/{looked_at.fileno()}", "pt") as opened:
+            # the library takes names alone, and by this one it opens the file that was checked
+            with open_regular(file) as opened_file, safe_open(f"/proc/self/fd/{opened_file.fileno()}", "pt") as opened:
                 for name in opened.keys():  # noqa: SIM118 - it is no mapping
                     part = opened.get_slice(name)
                     shapes[name], dtypes[name] = tuple(part.get_shape()), part.get_dtype()

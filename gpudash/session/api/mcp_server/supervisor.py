@@ -37,7 +37,7 @@ KILLED_S = 5.0
 MOST_NAMED = 10
 """Processes that a line names."""
 
-_LOOKED_EVERY_S = 0.05
+_POLL_S = 0.05
 
 
 def main() -> int:
@@ -85,14 +85,14 @@ def _end_left_over() -> None:
     _wait_for_all(ENDING_BY_ITSELF_S)
     if not _is_any_left():
         return
-    asked = _send(signal.SIGTERM)
+    signalled = _send(signal.SIGTERM)
     _wait_for_all(LEFT_OVER_S)
     deadline = time.monotonic() + KILLED_S
     # one that is killed can have started another just before
     while _is_any_left() and time.monotonic() < deadline:
-        asked |= _send(signal.SIGKILL)
-        _wait_for_all(_LOOKED_EVERY_S)
-    named = ", ".join(map(str, sorted(asked)[:MOST_NAMED]))
+        signalled |= _send(signal.SIGKILL)
+        _wait_for_all(_POLL_S)
+    named = ", ".join(map(str, sorted(signalled)[:MOST_NAMED]))
     sys.stderr.write(f"gpudash ended what the program left running, by process number: {named}.\n")
 
 
@@ -100,7 +100,7 @@ def _wait_for_all(longest_s: float) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     deadline = time.monotonic() + longest_s
     while _is_any_left() and time.monotonic() < deadline:
-        signal.sigtimedwait({signal.SIGCHLD}, _LOOKED_EVERY_S)
+        signal.sigtimedwait({signal.SIGCHLD}, _POLL_S)
 
 
 def _is_any_left() -> bool:
