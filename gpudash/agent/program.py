@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from .memory.gpus import Gpus
     from .stepping.distributed import Distributed
+    from .stepping.scalars import Scalars
     from .stepping.step_clock import StepClock
     from .wire import Message
 
@@ -93,6 +94,7 @@ class Agent:
         self._gpus: Gpus | None = None
         self._distributed: Distributed | None = None
         self._clock: StepClock | None = None
+        self._scalars: Scalars | None = None
         self._sampler: Sampler | None = None
         self._follows_imports = False
         self._postponed: list[Message] = []
@@ -126,6 +128,8 @@ class Agent:
             "transformers.trainer_callback": self._transformers_imported,
             "lightning.pytorch.trainer.call": self._lightning_imported,
             "pytorch_lightning.trainer.call": self._lightning_imported,
+            "torch.utils.tensorboard.writer": self._tensorboard_imported,
+            "tensorboardX.writer": self._tensorboard_imported,
         }
         if self._attached:
             self._sample()
@@ -294,6 +298,13 @@ class Agent:
 
         self._undo.append(follow_lightning(module, self._steps))
 
+    def _tensorboard_imported(self, module: Any) -> None:
+        from .stepping.scalars import Scalars, follow_writer
+
+        if self._scalars is None:
+            self._scalars = Scalars()
+        self._undo.append(follow_writer(module, self._scalars))
+
     def _poll(self) -> bool:
         """What the sampler's thread does each time; whether there was something to see."""
         messages = [*self._postponed, *self._channel.receive()]
@@ -305,6 +316,7 @@ class Agent:
             return False
         seen = self._gpus is not None and self._gpus.report()
         seen = self._report_steps() or seen
+        seen = self._report_scalars() or seen
         seen = self._report_rank() or seen
         self._report_faults()
         lost = self._channel.lost + self._steps.lost
@@ -330,6 +342,7 @@ class Agent:
                 self._gpus.write_traces()
         elif message["type"] == "detach" and self._attached:
             self._report_steps(last=True)
+            self._report_scalars()
             self._take_away()
             self._say_goodbye()
             self._leave()
@@ -342,7 +355,7 @@ class Agent:
             self._gone = True
             while self._undo:
                 guarded(self._undo.pop())()
-        self._gpus = self._distributed = self._clock = None
+        self._gpus = self._distributed = self._clock = self._scalars = None
 
     def _leave(self) -> None:
         """Undo everything, as if never attached. A program that was started to be watched keeps what it was given."""
@@ -377,6 +390,14 @@ class Agent:
             self.post({"type": "steps", "steps": steps, **facts})
         return bool(steps)
 
+    def _report_scalars(self) -> bool:
+        found = []
+        if self._scalars is not None:
+            found = self._scalars.take()
+        if found:
+            self.post({"type": "scalars", "scalars": found})
+        return bool(found)
+
     def _report_rank(self, *, last: bool = False) -> bool:
         if self._distributed is None:
             return False
@@ -399,6 +420,8 @@ class Agent:
             self._sampler.forget()
         self._channel.close(forked=True)
         self._steps.take(last=True)
+        if self._scalars is not None:
+            self._scalars.take()
         self._steps.lost = self._reported_lost = 0
         self._steps.began_us = None
         self._began_s = time.monotonic()
@@ -426,6 +449,7 @@ class Agent:
             self._gpus.report()
             self._gpus.write_traces()
         self._report_steps(last=True)
+        self._report_scalars()
         guarded(self._report_last_of_rank)()
         # Python leaves it here before it calls sys.excepthook, which so can stay the program's own
         error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from rich.padding import Padding
 from rich.text import Text
 
-from gpudash.cli.qt import has_display, require_qt
+from gpudash.cli.qt import has_display, is_seen, require_qt, why_unseen
 from gpudash.cli.terminal.flags import SimulateOptions
 from gpudash.cli.terminal.interruption import Interruption, interruptible
 from gpudash.cli.terminal.output import Exit, RequestError, leave, print_notice, stdout
@@ -57,8 +57,9 @@ def demo(
         raise RequestError(f"There is no scene {scene}.", f"There are scenes 1 to {len(SCENES)}.")
     simulated = simulated or SimulateOptions()
     simulation = simulated.simulation()
-    if not has_display():
-        print_notice("There is no display, so the demo runs in the terminal.")
+    # by itself it comes to its end also where nobody sees it
+    if not (is_seen() or (auto and has_display())):
+        print_notice(f"{why_unseen()}, so the demo runs in the terminal.")
         return _in_terminal(scene, simulated)
     require_qt()
     from gpudash.ui.app import run_demo

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from gpudash.cli.demo import Ask, print_scenes
-from gpudash.cli.qt import has_display, require_qt
+from gpudash.cli.qt import is_seen, require_qt, why_unseen
 from gpudash.cli.terminal.flags import SimulateOptions
 from gpudash.cli.terminal.interruption import Interruption
 from gpudash.cli.terminal.output import Exit, RequestError, leave, plain_table, print_notice, stdout
@@ -76,8 +76,8 @@ def lesson(
         _list(sheet)
         return Exit.FINISHED
     simulated = simulated or SimulateOptions()
-    if not has_display():
-        print_notice("There is no display, so the lesson is told in the terminal.")
+    if not is_seen():
+        print_notice(f"{why_unseen()}, so the lesson is told in the terminal.")
         return _in_terminal(chosen, sheet, simulated)
     require_qt()
     from gpudash.ui.app import run_lesson

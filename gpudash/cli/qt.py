@@ -22,6 +22,9 @@ from gpudash.cli.terminal.output import RequestError, leave
 if TYPE_CHECKING:
     from gpudash.devices.names import Simulation
 
+UNSEEN = ("offscreen", "minimal", "minimalegl")
+"""Platforms of Qt that draw for nobody, for tests and pictures."""
+
 OFFSCREEN_LIBRARIES = {
     "libGL.so.1": "libgl1",
     "libEGL.so.1": "libegl1",
@@ -57,6 +60,18 @@ def has_display() -> bool:
     if not sys.platform.startswith("linux"):
         return True
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def is_seen() -> bool:
+    """Whether somebody can see a window and press a key in it: there is a display, and Qt draws on it."""
+    return has_display() and platform_name() not in UNSEEN
+
+
+def why_unseen() -> str:
+    """Why `is_seen` says no, as the beginning of a sentence."""
+    if has_display():
+        return f"QT_QPA_PLATFORM is {platform_name()}, which nobody sees"
+    return "There is no display"
 
 
 def platform_name() -> str:

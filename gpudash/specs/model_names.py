@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gpudash.system.files import resource
-from gpudash.system.foreign_files import open_regular, read_regular_text
+from gpudash.system.foreign_files import open_regular, read_regular_text, reads_within
 
 CONFIGS = ("config.json", "unet/config.json", "transformer/config.json")
 """Where a folder has the config of its model; that of a diffusion pipeline is a folder deeper."""
@@ -130,7 +130,8 @@ def _adapted(text: str, path: Path) -> Path:
     if not isinstance(base, str) or not 0 < len(base) <= MOST_NAME:
         raise ValueError(f"{text} is an adapter that does not name its model. {NAME_IT}")
     found = Path(base).expanduser()
-    if has_config(found):
+    # whoever may name files of some folders alone may not name others by what lies in them
+    if has_config(found) and not reads_within():
         return found
     named = _by_name(base)
     if named is not None:

@@ -17,6 +17,7 @@ import pytest
 from mcp import Client
 from mcp_types import CallToolResult
 
+from gpudash.session.api.mcp_server.command import CallLimits
 from gpudash.session.api.mcp_server.server import make_server
 from gpudash.system.files import resource
 from tests.end_to_end.coding_agent import CHEAPEST, Agent, agent, fixed
@@ -108,27 +109,51 @@ def test_of_much_hostile_output_a_part_comes_cleaned_and_no_line_that_is_no_mess
 
 def test_a_call_whose_time_is_over_is_ended(root: Path) -> None:
     async def called() -> CallToolResult:
-        async with Client(make_server(root, limit_s=0.001)) as client:
+        async with Client(make_server(root, CallLimits(0.001, 2**40))) as client:
             return await client.call_tool("list_runs", {})
 
     late = anyio.run(called)
     assert late.is_error and "The time for a call was over before there was an answer" in texts(late)[0]
 
 
-def test_a_call_that_is_cancelled_ends_the_program_that_it_started(root: Path, home: Path) -> None:
-    (root / "waits.py").write_text("import signal\nwith open('pipe', 'w') as pipe:\n    signal.pause()\n")
+ENDLESS = """
+import os, signal
+if os.fork() == 0:
+    os.setsid()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    with open('pipe', 'w') as pipe:
+        signal.pause()
+while True:
+    print('on and on', flush=True)
+"""
+"""A program that prints without end, and leaves a process behind that is hard to find and does not go when asked."""
+
+
+def test_a_call_that_is_cancelled_ends_a_program_that_prints_without_end_and_all_that_it_started(
+    root: Path, home: Path
+) -> None:
+    (root / "waits.py").write_text(ENDLESS)
     os.mkfifo(root / "pipe")
 
     async def use(made: Agent) -> None:
         async with anyio.create_task_group() as calls:
             calls.start_soon(lambda: made.call("watch", command=[sys.executable, "waits.py"]))
-            # opened once the program has opened it too, and at its end once the program has ended
+            # opened once the process has opened it too, and at its end once the process has ended
             opened = await anyio.to_thread.run_sync((root / "pipe").open)
             calls.cancel_scope.cancel()
         with opened, anyio.CancelScope(shield=True):
             assert await anyio.to_thread.run_sync(opened.read) == ""
 
     with_agent(root, home, use)
+
+
+def test_a_call_that_holds_too_much_memory_is_ended(root: Path) -> None:
+    async def called() -> CallToolResult:
+        async with Client(make_server(root, CallLimits(60.0, memory_bytes=1))) as client:
+            return await client.call_tool("list_runs", {})
+
+    large = anyio.run(called)
+    assert large.is_error and "1 B is the most that a call may hold" in texts(large)[0]
 
 
 @pytest.mark.long

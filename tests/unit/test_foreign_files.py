@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 import gpudash
 from gpudash.session.api.mcp_server.root import Root
+from gpudash.simulator.models.config import read
+from gpudash.simulator.refusal import CannotPredictError
+from gpudash.specs.model_names import find_model
 from gpudash.system.foreign_files import (
     LARGEST_SOURCE,
     READS_WITHIN,
@@ -53,8 +59,6 @@ EXCEPTIONS = {
     "simulator/dry_run/programs/checkpoints.py find": INSIDE,
     "simulator/dry_run/own_code.py _of_file": INSIDE,
     "simulator/dry_run/own_code_process.py _prepare": SHIPPED,
-    "simulator/models/config.py _json": INSIDE,
-    "simulator/models/config.py _headers": INSIDE,
     "session/lessons/lesson_list.py listed_lessons": SHIPPED,
     "sources/host.py _since_last": KERNEL,
     "sources/host.py _is_package": KERNEL,
@@ -297,3 +301,26 @@ def test_links_within_the_folder_and_what_is_named_elsewhere_are_read_as_ever(bo
     assert read_regular(bounded / "link", 100) == b"mine" and read_regular(tmp_path / "mine", 100) == b"secret"
     with pytest.raises(OSError, match="leads out"):
         read_regular(bounded / ".." / "mine", 100)
+
+
+def test_a_model_s_config_and_weights_that_are_swapped_for_links_are_not_read(bounded: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    model = bounded / "model"
+    for folder in (secret, model):
+        folder.mkdir()
+        (folder / "config.json").write_text('{"model_type": "gpt2"}')
+        save_file({"weight": torch.zeros(2)}, folder / "model.safetensors")
+    root = Root(bounded)
+    assert read(root.model("model")).values == {"model_type": "gpt2"}
+    for name in ("model.safetensors", "config.json"):
+        (model / name).unlink()
+        (model / name).symlink_to(secret / name)
+        with pytest.raises(CannotPredictError, match="leads out of the folder that may be read"):
+            read(str(model))
+
+
+def test_an_adapter_within_the_folder_names_no_model_outside_of_it(bounded: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (bounded / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(tmp_path)}))
+    with pytest.raises(ValueError, match="whose config is not here"):
+        find_model(str(bounded))

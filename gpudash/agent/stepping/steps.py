@@ -79,7 +79,7 @@ class Steps:
         val_loss: Any = None,
     ) -> None:
         """A step ended; values that are no numbers are left out. No value is kept: it may hold a graph in memory."""
-        number = _whole(step)
+        number = whole_number(step)
         if number is None:
             return
         # the first step that the program tells itself: from here on nobody counts the optimizer's
@@ -182,7 +182,7 @@ class Steps:
         if value is None or isinstance(value, (bool, str, bytes)):
             return None
         if isinstance(value, (int, float)):
-            return _float(value.__float__)
+            return float_of(value.__float__)
         device = getattr(value, "device", None)
         # reading a value waits until the GPU has got so far, which the program would not have done
         if device is not None and str(device) != "cpu":
@@ -194,10 +194,10 @@ class Steps:
         item = getattr(value, "item", None)
         if item is None:
             return None
-        return _float(item)
+        return float_of(item)
 
 
-def _whole(value: Any) -> int | None:
+def whole_number(value: Any) -> int | None:
     if isinstance(value, bool):
         return None
     try:
@@ -209,7 +209,7 @@ def _whole(value: Any) -> int | None:
     return None
 
 
-def _float(item: Callable[[], Any]) -> float | None:
+def float_of(item: Callable[[], Any]) -> float | None:
     try:
         return float(item())
     except Exception:
@@ -410,7 +410,7 @@ def _listening(logging: Any, base: Any, on_step: OnStep) -> Any:
     return type(base.__name__, (base,), members)
 
 
-def _restoring(holder: Any, made: dict[str, Any]) -> Callable[[], None]:
+def restoring(holder: Any, made: dict[str, Any]) -> Callable[[], None]:
     """Replace functions; returns what restores them unless they have been replaced again."""
     before = {name: getattr(holder, name) for name in made}
     for name, function in made.items():
@@ -424,7 +424,7 @@ def _restoring(holder: Any, made: dict[str, Any]) -> Callable[[], None]:
     return undo
 
 
-def _nothing() -> None:
+def undo_nothing() -> None:
     """Undo what was not done."""
 
 
@@ -432,7 +432,7 @@ def follow_transformers(module: Any, steps: Steps) -> Callable[[], None]:
     """Hear what ``transformers.trainer_callback.CallbackHandler`` passes on; returns what undoes it."""
     handler: Any = getattr(module, "CallbackHandler", None)
     if not hasattr(handler, "on_step_end") or not hasattr(handler, "on_log"):
-        return _nothing
+        return undo_nothing
     report = guarded(_report)
     step_end = handler.on_step_end
     log = handler.on_log
@@ -450,14 +450,14 @@ def follow_transformers(module: Any, steps: Steps) -> Callable[[], None]:
 
     made = {"on_step_end": on_step_end, "on_log": on_log}
     if step_begin is None:
-        return _restoring(handler, made)
+        return restoring(handler, made)
 
     @wraps(step_begin)
     def on_step_begin(self: Any, args: Any, state: Any, control: Any) -> Any:
         steps.begins()
         return step_begin(self, args, state, control)
 
-    return _restoring(handler, {**made, "on_step_begin": on_step_begin})
+    return restoring(handler, {**made, "on_step_begin": on_step_begin})
 
 
 def _report(steps: Steps, state: Any, logs: Any) -> None:
@@ -475,7 +475,7 @@ def follow_lightning(module: Any, steps: Steps) -> Callable[[], None]:
     """Hear the hooks that ``lightning.pytorch.trainer.call`` passes on to callbacks; returns what undoes it."""
     call = getattr(module, "_call_callback_hooks", None)
     if call is None:
-        return _nothing
+        return undo_nothing
     report = guarded(_report_batch)
     report_validation = guarded(_report_validation)
 
@@ -492,7 +492,7 @@ def follow_lightning(module: Any, steps: Steps) -> Callable[[], None]:
             report_validation(steps, trainer)
         return call(trainer, hook_name, *args, **kwargs)
 
-    return _restoring(module, {"_call_callback_hooks": _call_callback_hooks})
+    return restoring(module, {"_call_callback_hooks": _call_callback_hooks})
 
 
 def _report_batch(steps: Steps, trainer: Any, outputs: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -13,6 +12,7 @@ from pathlib import Path
 from gpudash.session.recordings.loading import Progress
 from gpudash.session.recordings.replay import Replay
 from gpudash.session.trackers.event_files import EventFileError, EventReader, Scalar, find_event_files
+from gpudash.session.trackers.scalar_names import is_loss, is_validation
 from gpudash.telemetry.recording.recorder import Recorder, RecordingError
 from gpudash.telemetry.records import Event, RunEnd, RunStarted, StepFinished
 
@@ -27,8 +27,6 @@ MOST_LOSSES = 20
 
 _OTHERS = ("accuracy", "throughput")
 """Scalars that are shown beside losses, where they have these names."""
-
-_VALIDATION = re.compile(r"(?:^|[^a-z])(?:val|valid|validation|eval|test)(?:[^a-z]|$)")
 
 
 class TensorBoardReplay(Replay):
@@ -104,8 +102,8 @@ class _TrackedRun:
     @property
     def losses(self) -> list[str]:
         """The tags that are losses: the first is the training's."""
-        found = dict.fromkeys(point.tag for point in self.points if "loss" in point.tag.casefold())
-        return sorted(found, key=lambda tag: (_is_validation(tag), tag.casefold() != "loss"))
+        found = dict.fromkeys(point.tag for point in self.points if is_loss(point.tag))
+        return sorted(found, key=lambda tag: (is_validation(tag), tag.casefold() != "loss"))
 
     @property
     def shown(self) -> set[str]:
@@ -122,10 +120,6 @@ class _TrackedRun:
         if len(others) > 3:
             more = f" and {len(others) - 3} more"
         return f"{self.name}: losses are shown, and not {', '.join(others[:3])}{more}"
-
-
-def _is_validation(tag: str) -> bool:
-    return _VALIDATION.search(tag.casefold()) is not None
 
 
 def _runs(place: Path, reader: EventReader, progress: Progress) -> list[_TrackedRun]:
@@ -161,8 +155,8 @@ def _events(run: _TrackedRun, number: int, began_s: float) -> Iterator[Event]:
         if point.tag in shown:
             steps.setdefault(point.step, {})[point.tag] = point
     losses = run.losses
-    training = [tag for tag in losses if not _is_validation(tag)]
-    validation = [tag for tag in losses if _is_validation(tag)]
+    training = [tag for tag in losses if not is_validation(tag)]
+    validation = [tag for tag in losses if is_validation(tag)]
     several = [*training[1:], *validation[1:]][:MOST_LOSSES]
     last_step = max(steps)
     for step, at in steps.items():

@@ -469,7 +469,7 @@ class Watching:
                 self._news.note(Topic.PROGRAM, UNHEARD)
         elif ended and self._news.heard and self._news.torch is None:
             self._news.note(Topic.PROGRAM, "The program never imported PyTorch.")
-        elif ended and self._news.step_source == COUNTED and not self._news.reads_metrics:
+        elif ended and self._news.step_source == COUNTED and not self._news.knows_losses:
             self._news.note(Topic.PROGRAM, COUNTED_STEPS)
 
     def _started_request(self) -> WatchRequest:

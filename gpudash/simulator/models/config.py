@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gpudash.simulator.refusal import CannotPredictError
+from gpudash.system.foreign_files import open_regular, read_regular
 
 MOST_TEXT = 64 * 2**20
 """Bytes of a config or an index that are read; the index of a model of 671 billion parameters has 9 MB."""
@@ -166,11 +167,7 @@ def _file(path: Path) -> Path:
 
 def _json(file: Path) -> dict[str, Any]:
     try:
-        if not file.is_file():  # opening a FIFO would wait for ever
-            raise refused(f"{file} is no regular file.", "Give the config.json of a model.")
-        if file.stat().st_size > MOST_TEXT:
-            raise refused(f"{file} has {file.stat().st_size} bytes, more than any config.", "Give a config.json.")
-        values = json.loads(file.read_bytes())
+        values = json.loads(read_regular(file, MOST_TEXT))
     except OSError as error:
         raise refused(f"{file} cannot be read ({error.strerror}).", "Give a file that can be.") from error
     except (ValueError, RecursionError) as error:
@@ -242,7 +239,8 @@ def _headers(files: list[Path]) -> StoredWeights:
     dtypes: dict[str, str] = {}
     for file in files:
         try:
-            with safe_open(str(file), framework="pt") as opened:
+            # the library takes names alone, and by this one it opens the file that was checked
+            with open_regular(file) as opened_file, safe_open(f"/proc/self/fd/{opened_file.fileno()}", "pt") as opened:
                 for name in opened.keys():  # noqa: SIM118 - it is no mapping
                     part = opened.get_slice(name)
                     shapes[name], dtypes[name] = tuple(part.get_shape()), part.get_dtype()

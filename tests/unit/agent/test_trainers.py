@@ -70,6 +70,38 @@ print(call._call_callback_hooks.__name__)
 }
 
 
+TENSORBOARD = {
+    "tensorboardX/__init__.py": "from .writer import SummaryWriter",
+    "tensorboardX/writer.py": """
+class SummaryWriter:
+    def add_scalar(self, tag, scalar_value, global_step=None, walltime=None, display_name=""):
+        print(tag, scalar_value, global_step, walltime)
+    def add_scalars(self, main_tag, tag_scalar_dict, global_step=None, walltime=None):
+        print(main_tag, tag_scalar_dict, global_step)
+        return "written"
+""",
+    "script.py": """
+from tensorboardX import SummaryWriter
+class Tensor:
+    def item(self): return 0.5
+class Broken:
+    def item(self): raise RuntimeError("lost")
+writer = SummaryWriter()
+writer.add_scalar("Loss/train", Tensor(), 1)
+writer.add_scalar("lr", 0.1, 1)
+writer.add_scalar("loss", Broken(), 2)
+writer.add_scalar("loss", "text", global_step=2)
+writer.add_scalar(tag="train/Acc", scalar_value=0.25, walltime=5.0)
+assert writer.add_scalars("loss", {"val": 2}, 3) == "written"
+try:
+    writer.add_scalar()
+except TypeError as error:
+    print(error)
+print(SummaryWriter.add_scalar.__qualname__)
+""",
+}
+
+
 def written(folder: Path, files: dict[str, str], **names: str) -> str:
     for name, text in files.items():
         path = folder / (name.format(**names) if names else name)
@@ -127,3 +159,15 @@ def test_trainers_that_are_built_otherwise_are_left_alone(dashboard: Dashboard, 
     }
     done = dashboard.run(written(tmp_path / "a", files))
     assert (done.stdout, done.stderr) == ("fine\n", "") and dashboard.of("bye") and not dashboard.of("steps")
+
+
+def test_losses_that_are_written_for_tensorboard_are_heard_and_nothing_else(
+    dashboard: Dashboard, tmp_path: Path
+) -> None:
+    script = written(tmp_path / "a", TENSORBOARD)
+    done = dashboard.run(script)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "missing 2 required positional arguments" in done.stdout
+    assert done.stdout.splitlines()[0].endswith("1 None")
+    heard = [(tag, step, value) for m in dashboard.of("scalars") for tag, step, _time_us, value in m["scalars"]]
+    assert heard == [("Loss/train", 1, 0.5), ("train/Acc", None, 0.25), ("loss/val", 3, 2.0)]

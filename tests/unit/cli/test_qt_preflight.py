@@ -7,7 +7,7 @@ import tempfile
 
 import pytest
 
-from gpudash.cli.qt import OFFSCREEN_LIBRARIES, XCB_LIBRARIES, missing_packages, require_qt
+from gpudash.cli.qt import OFFSCREEN_LIBRARIES, XCB_LIBRARIES, is_seen, missing_packages, require_qt, why_unseen
 from gpudash.cli.terminal.output import RequestError
 
 
@@ -79,3 +79,25 @@ def test_a_platform_without_the_display_that_it_needs_is_told(monkeypatch: pytes
 def test_a_machine_with_everything_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QT_QPA_PLATFORM", "offscreen")
     require_qt(lacking())
+
+
+@pytest.mark.parametrize(
+    ("platform", "display", "why"),
+    [
+        (None, None, "There is no display"),
+        ("offscreen", ":1", "QT_QPA_PLATFORM is offscreen, which nobody sees"),
+        ("offscreen:configfile=screens.json", None, "QT_QPA_PLATFORM is offscreen, which nobody sees"),
+        (None, ":1", ""),
+        ("vnc", None, ""),
+    ],
+)
+def test_what_is_drawn_for_nobody_is_not_seen(
+    platform: str | None, display: str | None, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("QT_QPA_PLATFORM", platform), ("DISPLAY", display), ("WAYLAND_DISPLAY", None)):
+        monkeypatch.delenv(name, raising=False)
+        if value is not None:
+            monkeypatch.setenv(name, value)
+    assert is_seen() is (why == "")
+    if why:
+        assert why_unseen() == why

@@ -19,6 +19,7 @@ from gpudash.session.watching.messages.program_news import (
 from gpudash.session.watching.output.printed_metrics import Printed
 from gpudash.telemetry.records import Note, StageFinished, StepFinished, Topic
 from gpudash.telemetry.results.step_parts import FIRST_BATCH
+from gpudash.telemetry.runs import MOST_LOSSES
 from tests.unit.session.watched import Surrounded
 
 
@@ -402,3 +403,72 @@ def test_of_several_processes_the_parts_of_the_first_rank_count() -> None:
     news.take(peer(8, rank=0), parts(4, 0.25, input=0, first_batch=0))
     news.take(peer(9, rank=1), parts(4, 9.0, input=0, first_batch=0))
     assert {stage.seconds for stage in around.events(StageFinished)} == {1.0}
+
+
+def scalars(*rows: list[Any]) -> dict[str, Any]:
+    return {"type": "scalars", "scalars": list(rows)}
+
+
+def test_what_is_written_for_tensorboard_is_the_loss_of_the_step_that_the_optimizer_made() -> None:
+    around = Surrounded()
+    news = news_of(around)
+    around.now_s = 30.0
+    counted = [[number, us(20 + number), None, None] for number in (1, 2, 3)]
+    news.take(peer(), {"type": "steps", "steps": counted[:2], "source": "optimizer"})
+    epoch = 0
+    news.take(
+        peer(),
+        scalars(
+            ["Loss/train", epoch, us(22.4), 2.5],
+            ["Loss/val", epoch, us(22.5), 3.5],
+            ["val/acc", epoch, us(22.5), 0.5],
+            ["KL loss", epoch, us(22.6), 0.25],
+            ["Loss/train", epoch + 1, us(22.7), float("nan")],
+        ),
+    )
+    news.take(peer(), {"type": "steps", "steps": counted[2:], "source": "optimizer"})
+    found = [event for event in around.events(StepFinished) if event.time_s not in (21.0, 22.0, 23.0)]
+    first, second = found
+    assert (first.step, first.loss, first.val_loss, first.accuracy) == (2, 2.5, 3.5, 0.5)
+    assert first.losses == {"KL loss": 0.25} and first.time_s == pytest.approx(22.6)
+    assert second.loss != second.loss and second.step == 2
+    assert [event.step for event in around.events(StepFinished)] == [1, 2, 2, 2, 3]
+    (note,) = (note for note in around.events(Note) if note.topic == Topic.FROM_OUTPUT)
+    assert note.text == (
+        "What is plotted is what the program writes for TensorBoard: Loss/train, Loss/val, val/acc, KL loss."
+    )
+    assert news.knows_losses and not news.reads_metrics
+
+
+def test_the_output_is_not_read_beside_scalars_and_neither_beside_what_a_program_tells() -> None:
+    around = Surrounded()
+    news = news_of(around)
+    around.now_s = 30.0
+    news.take(peer(), scalars(["loss", 0, us(21), 1.0]))
+    news.printed([Printed(22.0, loss=9.0, fields=("loss",))], last=True)
+    news.take(peer(9), scalars(["loss", 0, us(23), 8.0]))  # another process
+    assert [event.loss for event in around.events(StepFinished)] == [1.0]
+    news.take(peer(), steps([0, us(24), 0.5, None]))
+    news.take(peer(), scalars(["loss", 1, us(25), 7.0]))
+    news.printed([], last=True)
+    assert [event.loss for event in around.events(StepFinished)] == [1.0, 0.5]
+
+
+@pytest.mark.parametrize("rows", [None, [["lr", 0, 1, 0.1]], [["loss", 0, 1, None]], [["loss", 0, 1, True]]])
+def test_scalars_that_are_no_losses_are_not_plotted(rows: Any) -> None:
+    around = Surrounded()
+    news = news_of(around)
+    news.take(peer(), {"type": "scalars", "scalars": rows})
+    news.printed([Printed(22.0, loss=9.0, fields=("loss",))], last=True)
+    assert [event.loss for event in around.events(StepFinished)] == [9.0]
+
+
+def test_of_many_losses_as_many_have_a_name_as_are_plotted() -> None:
+    around = Surrounded()
+    news = news_of(around)
+    around.now_s = 30.0
+    for start in range(0, 10_000, 500):
+        news.take(peer(), scalars(*([f"loss/{number}", 0, us(21), 1.0] for number in range(start, start + 500))))
+    news.printed([], last=True)
+    names = {name for event in around.events(StepFinished) for name in event.losses or ()}
+    assert names == {f"loss/{number}" for number in range(1, 1 + MOST_LOSSES)}

@@ -48,9 +48,11 @@ def result(outcome: CommandOutcome, sentence: Sentence, *, prints: bool = False)
         text = sentence(outcome.document)
     if outcome.timed_out:
         text = f"It was ended, because the time for a call was over. {text}"
+    elif outcome.over_memory:
+        text = f"It was ended, because {outcome.over_memory}. {text}"
     blocks = [_block(text), _block(json.dumps(document, ensure_ascii=False))]
     if prints and outcome.printed.strip():
-        blocks.append(_block(f"{AS_DATA}\n{outcome.printed}"))
+        blocks.append(_block(f"{AS_DATA}\n{outcome.printed}", keep="\n\t"))
     return CallToolResult(content=blocks, structured_content=document, is_error=failed)
 
 
@@ -59,6 +61,8 @@ def _without_document(outcome: CommandOutcome) -> CallToolResult:
     text = "gpudash ended without an answer."
     if outcome.timed_out:
         text = "The time for a call was over before there was an answer: ask for less, or give a larger time_limit_s."
+    elif outcome.over_memory:
+        text = f"It was ended before there was an answer, because {outcome.over_memory}."
     elif lines:
         text = f"gpudash ended without an answer. It printed last: {lines[-1]}"
     error = {"kind": "no_answer", "message": text, "remedy": ""}
@@ -67,8 +71,8 @@ def _without_document(outcome: CommandOutcome) -> CallToolResult:
     )
 
 
-def _block(text: str) -> TextContent:
-    return TextContent(type="text", text=visible(text))
+def _block(text: str, keep: str = "") -> TextContent:
+    return TextContent(type="text", text=visible(text, keep=keep))
 
 
 def fitting(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,16 +15,20 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 from anyio.abc import ByteReceiveStream, Process
 
-from gpudash.session.api.mcp_server import ending_with_parent
+from gpudash.session.api.mcp_server import supervisor
 from gpudash.system.foreign_files import READS_WITHIN
+from gpudash.units import format_bytes
 
 logger = logging.getLogger(__name__)
 
-ENDING_S = 20.0
-"""Longest wait for a command that was asked to end: of a watched program it waits 10 s after SIGINT, and 3 s after
-SIGTERM."""
+ENDING_S = supervisor.ENDING_S + supervisor.LEFT_OVER_S + supervisor.KILLED_S + 2.0
+"""Longest wait for a command that was asked to end, with all that it has started."""
+
+MEMORY_EVERY_S = 2.0
+"""Between two looks at the memory of a command and what it has started; a look walks through all processes."""
 
 CLOSING_S = 2.0
 """Longest wait for the end of what was printed, which a process that was left behind can hold open."""
@@ -37,6 +41,19 @@ LAST_PRINTED = 4_000
 
 
 @dataclass(frozen=True)
+class CallLimits:
+    """After what a command is ended.
+
+    Attributes:
+        seconds: that it takes.
+        memory_bytes: that it and all that it has started hold together, in the memory of the computer.
+    """
+
+    seconds: float
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
 class CommandOutcome:
     """What came of a command.
 
@@ -44,11 +61,13 @@ class CommandOutcome:
         document: that it printed; ``None`` where it printed none.
         printed: the last that it, or the program that it ran, printed beside it.
         timed_out: whether it was ended because its time was over.
+        over_memory: whether it was ended because it took more memory than it may; a sentence's end that says how much.
     """
 
     document: Mapping[str, Any] | None
     printed: str
     timed_out: bool
+    over_memory: str = ""
 
 
 class _Output:
@@ -68,7 +87,7 @@ class _Output:
 
 
 async def run_command(
-    arguments: Sequence[str], folder: Path, limit_s: float, *, runs_code: bool, within: Sequence[Path] = ()
+    arguments: Sequence[str], folder: Path, limits: CallLimits, *, runs_code: bool, within: Sequence[Path] = ()
 ) -> CommandOutcome:
     """Run ``gpudash`` with these arguments.
 
@@ -77,7 +96,7 @@ async def run_command(
     Args:
         arguments: of the command line, ``--json`` among them.
         folder: to run it in.
-        limit_s: after which it is ended.
+        limits: after which it is ended.
         runs_code: whether it is to run code of the user's. Else no Python that it starts looks for modules in its
             folder or beside a script, where anybody may have put a ``torch.py``.
         within: folders, of which no file that is named in them leads out (`READS_WITHIN`).
@@ -91,20 +110,24 @@ async def run_command(
     if within:
         environment[READS_WITHIN] = os.pathsep.join(map(str, within))
     python = [sys.executable, "-P"]
-    command = [*python, ending_with_parent.__file__, str(os.getpid()), *python, "-m", "gpudash", *arguments]
+    command = [*python, supervisor.__file__, str(os.getpid()), *python, "-m", "gpudash", *arguments]
     process = await anyio.open_process(
         command, stdin=subprocess.DEVNULL, cwd=folder, env=environment, start_new_session=True
     )
     logger.info("process %d began: gpudash %s", process.pid, arguments[0])
     assert process.stdout is not None and process.stderr is not None
     document, printed = _Output(MOST_DOCUMENT), _Output(LAST_PRINTED)
+    memory = _MemoryLimit(process, limits.memory_bytes)
     try:
         async with anyio.create_task_group() as readers:
             readers.start_soon(document.keep_last, process.stdout)
             readers.start_soon(printed.keep_last, process.stderr)
-            with anyio.move_on_after(limit_s) as limit:
-                await process.wait()
-            if limit.cancelled_caught:
+            with anyio.move_on_after(limits.seconds) as limit:
+                async with anyio.create_task_group() as waiting:
+                    waiting.start_soon(memory.wait, waiting.cancel_scope)
+                    await process.wait()
+                    waiting.cancel_scope.cancel()
+            if limit.cancelled_caught or memory.passed_bytes:
                 await _end(process)
             readers.cancel_scope.deadline = anyio.current_time() + CLOSING_S
     finally:
@@ -114,7 +137,68 @@ async def run_command(
     found = None
     if not document.overflowed:
         found = _decoded(document.kept)
-    return CommandOutcome(found, printed.kept.decode("utf-8", "replace"), limit.cancelled_caught)
+    over_memory = ""
+    if memory.passed_bytes:
+        over_memory = (
+            f"it held {format_bytes(memory.passed_bytes)} of this computer's memory with all that it started, and "
+            f"{format_bytes(limits.memory_bytes)} is the most that a call may hold"
+        )
+    return CommandOutcome(
+        found,
+        printed.kept.decode("utf-8", "replace"),
+        timed_out=limit.cancelled_caught and not memory.passed_bytes,
+        over_memory=over_memory,
+    )
+
+
+class _MemoryLimit:
+    """Looks now and then at what a process holds with all that it has started.
+
+    Attributes:
+        passed_bytes: what they held when it was too much; 0 as long as it was not.
+    """
+
+    def __init__(self, process: Process, most_bytes: int) -> None:
+        self._process = process
+        self._most_bytes = most_bytes
+        self.passed_bytes = 0
+
+    async def wait(self, scope: anyio.CancelScope) -> None:
+        """Cancel ``scope`` once they hold too much."""
+        while True:
+            held = await anyio.to_thread.run_sync(held_bytes, self._process.pid, self._most_bytes)
+            if held > self._most_bytes:
+                self.passed_bytes = held
+                scope.cancel()
+                return
+            await anyio.sleep(MEMORY_EVERY_S)
+
+
+def held_bytes(pid: int, enough: int) -> int:
+    """Memory that a process holds with all below it, in bytes.
+
+    Args:
+        pid: its id.
+        enough: if what is resident comes to no more, that is the answer. Else pages that several processes share are
+            counted once (PSS), which takes longer to ask for.
+    """
+    import psutil
+
+    family: list[psutil.Process] = []
+    resident = 0
+    held = 0
+    with suppress(psutil.Error):
+        first = psutil.Process(pid)
+        family = [first, *first.children(recursive=True)]
+    for one in family:
+        with suppress(psutil.Error):
+            resident += one.memory_info().rss
+    if resident <= enough:
+        return resident
+    for one in family:
+        with suppress(psutil.Error):
+            held += one.memory_full_info().pss
+    return held
 
 
 async def _end_read(process: Process, document: _Output, printed: _Output) -> None:

@@ -15,6 +15,7 @@ from mcp_types import CallToolResult, InputRequiredResult, ToolAnnotations
 from pydantic import ValidationError
 
 from gpudash import __version__
+from gpudash.session.api.mcp_server.command import CallLimits
 from gpudash.session.api.mcp_server.root import SHOWN, Root, shown
 from gpudash.session.api.mcp_server.tools import AT_ONCE, READING, RUNNING, CommandRunner
 from gpudash.specs.invalid import describe, did_you_mean
@@ -101,26 +102,26 @@ def _wrong_arguments(error: ValidationError) -> str:
     return f"{'; '.join(found[:3])}."
 
 
-def serve(root: Path, limit_s: float, *, read_only: bool = False) -> None:
+def serve(root: Path, limits: CallLimits, *, read_only: bool = False) -> None:
     """Answer over standard input and output until the client leaves.
 
     Args:
-        root, limit_s, read_only: as of `make_server`.
+        root, limits, read_only: as of `make_server`.
 
     Raises:
         ValueError: one sentence, when there is no such folder.
     """
     # else the SDK gives the root logger a handler that prints everything, also what gpudash.log has
     logging.getLogger().addHandler(logging.NullHandler())
-    make_server(root, limit_s, read_only=read_only).run("stdio")
+    make_server(root, limits, read_only=read_only).run("stdio")
 
 
-def make_server(root: Path, limit_s: float, *, read_only: bool = False) -> ToolServer:
+def make_server(root: Path, limits: CallLimits, *, read_only: bool = False) -> ToolServer:
     """A server that is bounded to a folder.
 
     Args:
         root: the folder.
-        limit_s: of a call, in seconds.
+        limits: of a call.
         read_only: without the tools that run code of the user's.
 
     Raises:
@@ -131,7 +132,7 @@ def make_server(root: Path, limit_s: float, *, read_only: bool = False) -> ToolS
     @asynccontextmanager
     async def lifespan(_server: MCPServer[CommandRunner]) -> AsyncIterator[CommandRunner]:
         make_private_folder(data_folder())
-        yield CommandRunner(bounded, limit_s, anyio.CapacityLimiter(AT_ONCE))
+        yield CommandRunner(bounded, limits, anyio.CapacityLimiter(AT_ONCE))
 
     server = ToolServer(
         "gpudash",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,7 +20,7 @@ from pydantic import Field
 from gpudash.memory.serving.llama_cpp import LlamaFlags
 from gpudash.memory.serving.plan import ServerFlags
 from gpudash.session.api.mcp_server import answers, consent
-from gpudash.session.api.mcp_server.command import CommandOutcome, run_command
+from gpudash.session.api.mcp_server.command import CallLimits, CommandOutcome, run_command
 from gpudash.session.api.mcp_server.consent import Consent
 from gpudash.session.api.mcp_server.root import Root, shown
 from gpudash.session.recordings.file_kinds import find_file
@@ -41,12 +41,12 @@ class CommandRunner:
 
     Attributes:
         root: which files may be named.
-        limit_s: of a call.
+        limits: of a call.
         turns: for the commands that run at a time.
     """
 
     root: Root
-    limit_s: float
+    limits: CallLimits
     turns: anyio.CapacityLimiter
 
     async def read(self, arguments: Sequence[str], limit_s: float | None = None) -> CommandOutcome:
@@ -64,9 +64,9 @@ class CommandRunner:
         within: tuple[Path, ...] = ()
         if not runs_code:
             within = (self.root.folder, *self.root.own)
-        limit_s = min(limit_s or self.limit_s, self.limit_s)
+        limits = replace(self.limits, seconds=min(limit_s or self.limits.seconds, self.limits.seconds))
         async with self.turns:
-            return await run_command(arguments, folder, limit_s, runs_code=runs_code, within=within)
+            return await run_command(arguments, folder, limits, runs_code=runs_code, within=within)
 
 
 Ctx = Context[CommandRunner, Any]

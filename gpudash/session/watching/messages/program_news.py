@@ -14,6 +14,7 @@ from gpudash.agent.server import Peer
 from gpudash.agent.wire import number_in
 from gpudash.session.watching.ending import Raised
 from gpudash.session.watching.messages.step_parts import HeardParts
+from gpudash.session.watching.messages.tracked_scalars import TrackedScalars
 from gpudash.session.watching.output.printed_metrics import Printed
 from gpudash.telemetry.records import Event, Note, StepFinished, Topic
 
@@ -97,6 +98,9 @@ class ProgramNews:
         self.reads_metrics = False
         self._reports_metrics = False
         self._printed: deque[Printed] = deque()
+        self._tracked = TrackedScalars()
+        self._tracked_fields: list[str] = []
+        self._tracking: int | None = None
         self._newest_step = 0
         self._newest_number = 0
         self._counts_steps = False
@@ -119,6 +123,11 @@ class ProgramNews:
         self._notes = 0
         self._allowed, self._allowed_s = float(STEPS_AT_ONCE), self._began_s
 
+    @property
+    def knows_losses(self) -> bool:
+        """Whether a loss is known that nobody but the output, or a tracker, tells of."""
+        return self.reads_metrics or bool(self._tracked_fields)
+
     def take(self, peer: Peer, message: Message) -> None:
         """Take in a message of the kinds handled here."""
         match message["type"]:
@@ -130,6 +139,8 @@ class ProgramNews:
                 self._said(peer, message)
             case "steps":
                 self._steps(peer, message)
+            case "scalars":
+                self._scalars(peer, message)
             case "raised":
                 self._raised(peer, message)
             case "lost":
@@ -270,14 +281,41 @@ class ProgramNews:
             last: whether nothing more comes.
         """
         if not self._reports_metrics:
-            self._printed.extend(found)
+            if self._tracking is None:
+                self._printed.extend(found)
             self._report_printed(math.inf if last else self._clock() - HOLD_S)
+
+    def _scalars(self, peer: Peer, message: Message) -> None:
+        """What one process writes for TensorBoard: of several ranks the first that does. Its output is not read then,
+        which as a rule has the same losses.
+        """
+        if self._reports_metrics or self._tracking not in (None, peer.pid):
+            return
+        found = self._tracked.take(message.get("scalars"), self.session_time)
+        if found and self._tracking is None:
+            self._tracking = peer.pid
+            self._printed.clear()
+        self._printed.extend(found)
+
+    def _report_tracked(self, found: Printed) -> None:
+        """Say what is plotted of the scalars, again where there are more of them."""
+        new = [field for field in found.fields if field not in self._tracked_fields]
+        if not new:
+            return
+        self._tracked_fields += new
+        named = ", ".join(self._tracked_fields)
+        text = f"What is plotted is what the program writes for TensorBoard: {named}."
+        self.reads_metrics = False
+        self.note(Topic.FROM_OUTPUT, text, reads=False)
 
     def _report_printed(self, until_s: float) -> None:
         """Tell what had been printed by then, at the step that was the newest."""
         while self._printed and self._printed[0].time_s <= until_s:
             found = self._printed.popleft()
-            self._report_fields(found)
+            if self._tracking is None:
+                self._report_fields(found)
+            else:
+                self._report_tracked(found)
             if not found.fields:
                 continue
             rate = None

@@ -12,6 +12,7 @@ from mcp import Client
 from mcp.client import ClientRequestContext
 from mcp_types import CallToolResult, ElicitRequestFormParams, ElicitRequestURLParams, ElicitResult
 
+from gpudash.session.api.mcp_server.command import CallLimits
 from gpudash.session.api.mcp_server.consent import DECLINED, REFUSED
 from gpudash.session.api.mcp_server.server import make_server
 from gpudash.session.api.mcp_server.tools import READING, RUNNING
@@ -46,7 +47,7 @@ def call(root: Path, tool: str, *, answer: ElicitResult | None = None, mode: Mod
         asking: Any = None
         if answer is not None:
             asking = ask
-        async with Client(make_server(root, 60.0), mode=mode, elicitation_callback=asking) as client:
+        async with Client(make_server(root, CallLimits(60.0, 2**40)), mode=mode, elicitation_callback=asking) as client:
             return await client.call_tool(tool, arguments)
 
     return Called(anyio.run(called), questions)
@@ -61,7 +62,7 @@ def refusal(root: Path, tool: str, **more: Any) -> str:
 
 def test_what_runs_code_is_marked_as_destructive_and_all_else_as_read_only(tmp_path: Path) -> None:
     async def marks(read_only: bool) -> dict[str, tuple[bool | None, bool | None]]:
-        async with Client(make_server(tmp_path, 60.0, read_only=read_only)) as client:
+        async with Client(make_server(tmp_path, CallLimits(60.0, 2**40), read_only=read_only)) as client:
             tools = (await client.list_tools()).tools
         hints = {tool.name: tool.annotations for tool in tools}
         return {name: (hint.read_only_hint, hint.destructive_hint) for name, hint in hints.items() if hint}
@@ -74,7 +75,7 @@ def test_what_runs_code_is_marked_as_destructive_and_all_else_as_read_only(tmp_p
 
 def test_every_tool_and_every_argument_is_described_and_the_guide_lists_the_tools(tmp_path: Path) -> None:
     async def listed() -> Any:
-        async with Client(make_server(tmp_path, 60.0)) as client:
+        async with Client(make_server(tmp_path, CallLimits(60.0, 2**40))) as client:
             assert str(tmp_path) in (client.instructions or "")
             return (await client.list_tools()).tools
 
