@@ -5,7 +5,7 @@
 A dry run asks that library (9.8 or newer; NVIDIA licenses it for use in systems with its GPUs) as gpudash does; on the
 stand-in torch's own code asks the same library, and its own allocator answers. Every model of
 `tests.gpu.image_models` that is not named otherwise, on every capability, in every type and layout: each in two
-processes of its own, some ten seconds.
+processes of its own, some ten seconds. With ``--libraries`` those of `tests.gpu.library_image_models`, too.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
     if not is_here():
         return _on_the_standin(arguments)
     # Only there torch's CUDA build can be imported.
-    from tests.gpu import image_models
+    from tests.gpu import image_models, library_image_models
 
     parser = argparse.ArgumentParser(
         prog="python -m tests.cuda_standin.convolutions",
@@ -61,11 +61,15 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--dtype", nargs="+", choices=list(image_models.DTYPES), default=("fp32", "bf16"))
     parser.add_argument("--layout", nargs="+", choices=LAYOUTS, default=LAYOUTS, help="channels first or last")
     parser.add_argument("--benchmark", action="store_true", help="with torch.backends.cudnn.benchmark")
+    parser.add_argument("--libraries", action="store_true", help=f"also {', '.join(library_image_models.MODELS)}")
     given = parser.parse_args(arguments)
+    known = [*image_models.MODELS, *library_image_models.MODELS]
     models = given.models or list(image_models.MODELS)
-    unknown = sorted(set(models) - set(image_models.MODELS))
+    if given.libraries:
+        models += list(library_image_models.MODELS)
+    unknown = sorted(set(models) - set(known))
     if unknown:
-        sys.stderr.write(f"There is no model {', '.join(unknown)}; there are {', '.join(image_models.MODELS)}.\n")
+        sys.stderr.write(f"There is no model {', '.join(unknown)}; there are {', '.join(known)}.\n")
         return 2
     choices = itertools.product(given.capability, given.dtype, given.layout, models)
     cases = [

@@ -1,7 +1,8 @@
 """Image models, small or of real size: what a dry run that asks cuDNN predicts of their training, and what it takes.
 
-Everything of an argument: ``model``, a name of `MODELS`; ``dtype``, of `DTYPES`; ``last``, whether channels lie last;
-``benchmark``, as of ``torch.backends.cudnn``; ``capability`` and ``multiprocessors`` of the card.
+Everything of an argument: ``model``, a name of `MODELS` or of `tests.gpu.library_image_models`; ``dtype``, of
+`DTYPES`; ``last``, whether channels lie last; ``benchmark``, as of ``torch.backends.cudnn``; ``capability`` and
+``multiprocessors`` of the card.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import torch
 from torch import nn
 
 from tests.allocator_matrix.models import Cnn, Unet
+from tests.gpu import library_image_models
 from tests.gpu.child import Report
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -158,7 +160,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 
 def _stepper(argument: Mapping[str, Any], device: torch.device) -> Callable[[], None]:
     """A training step, with momentum."""
-    make, size = MODELS[argument["model"]]
+    make, size = {**MODELS, **library_image_models.MODELS}[argument["model"]]
     dtype = DTYPES[argument["dtype"]]
     layout = torch.contiguous_format
     if argument["last"]:
@@ -182,7 +184,7 @@ def _stepper(argument: Mapping[str, Any], device: torch.device) -> Callable[[], 
 
 
 def follow(_device: None, argument: Mapping[str, Any], tell: Report) -> None:
-    """Peaks of a dry run for such a card, in bytes, and which cuDNN was asked."""
+    """Peaks of a dry run for such a card, in bytes, which cuDNN was asked, and how much more a convolution may take."""
     from gpudash.memory.predicting.architecture import Architecture
     from gpudash.memory.predicting.estimate import Target, judge
     from gpudash.simulator.dry_run.dry_run import DryRun
@@ -196,6 +198,7 @@ def follow(_device: None, argument: Mapping[str, Any], tell: Report) -> None:
     tell("allocated", found.peak_allocated_bytes)
     tell("reserved", found.peak_reserved_bytes)
     tell("cudnn", found.convolutions.cudnn)
+    tell("unknown", found.convolutions.unknown_bytes)
     if not found.convolutions.cudnn:
         tell("problem", found.convolutions.problem or "cuDNN was not asked")
 

@@ -42,13 +42,41 @@ enum {
 enum { ENGINE = 2, HEURISTICS = 4, GRAPH_HANDLE = 800, PLAN_HANDLE = 400 };
 enum { ENGINE_DEVICE = 1307, HEURISTICS_DEVICE = 204, PLAN_DEVICE = 407 };
 
-/* Which kind a descriptor of the real cuDNN is, by its address; the newest of a place counts. */
-static struct {
-    void *descriptor;
-    int kind;
-} kinds[1 << 16];
+/* Operations of the kinds from the one to the other convolve. */
+enum { CONVOLVING_FIRST = 10, CONVOLVING_LAST = 12 };
+enum { GRAPH_OPERATIONS = 801, HEURISTICS_GRAPH = 201, ENGINE_GRAPH = 1300, CONFIG_ENGINE = 300, PLAN_CONFIG = 401 };
 
-static size_t slot_of(void *descriptor) { return ((uintptr_t)descriptor >> 4) % (1 << 16); }
+/* Descriptors of the real cuDNN, by their addresses; the newest of a place counts. Those of a graph without a
+ * convolution are played: attention's engines are compiled by NVRTC, of which the stand-in has no more than torch asks. */
+typedef struct {
+    void *descriptor;
+    int kind, is_played;
+} known_t;
+
+static known_t known[1 << 16];
+
+static known_t *slot_of(void *descriptor) { return &known[((uintptr_t)descriptor >> 4) % (1 << 16)]; }
+
+static int kind_of(void *descriptor) {
+    known_t *found = slot_of(descriptor);
+    return found->descriptor == descriptor ? found->kind : 0;
+}
+
+static int is_played(void *descriptor) {
+    known_t *found = slot_of(descriptor);
+    return !real_cudnn() || (found->descriptor == descriptor && found->is_played);
+}
+
+static int convolves(int64_t count, void *const *operations) {
+    for (int64_t i = 0; i < count; i++) {
+        int kind = kind_of(operations[i]);
+        if (!kind) return 1; /* forgotten: better an error of the real one than a plan that nobody made */
+        if (kind >= CONVOLVING_FIRST && kind <= CONVOLVING_LAST) return 1;
+    }
+    return 0;
+}
+
+static void play(void *descriptor) { slot_of(descriptor)->is_played = 1; }
 
 int standin_cudnnBackendCreateDescriptor(int kind, void **descriptor) {
     if (!real_cudnn()) {
@@ -56,11 +84,8 @@ int standin_cudnnBackendCreateDescriptor(int kind, void **descriptor) {
         return 0;
     }
     int status = real_cudnn()->create(kind, descriptor);
-    if (status) return status;
-    size_t slot = slot_of(*descriptor);
-    kinds[slot].descriptor = *descriptor;
-    kinds[slot].kind = kind;
-    return 0;
+    if (!status) *slot_of(*descriptor) = (known_t){*descriptor, kind, 0};
+    return status;
 }
 int standin_cudnnBackendDestroyDescriptor(void *descriptor) {
     if (real_cudnn()) return real_cudnn()->destroy(descriptor);
@@ -70,21 +95,27 @@ int standin_cudnnBackendDestroyDescriptor(void *descriptor) {
 int standin_cudnnBackendSetAttribute(void *descriptor, int name, int type, int64_t count, const void *values) {
     const real_cudnn_t *real = real_cudnn();
     if (!real || name == GRAPH_HANDLE) return 0;
+    void *const *given = values;
+    if (name == GRAPH_OPERATIONS && !convolves(count, given)) play(descriptor);
+    int follows = name == HEURISTICS_GRAPH || name == ENGINE_GRAPH || name == CONFIG_ENGINE || name == PLAN_CONFIG;
+    if (follows && is_played(given[0])) play(descriptor);
+    if (is_played(descriptor)) return 0;
     if (name == PLAN_HANDLE) return real->set(descriptor, PLAN_DEVICE, TYPE_DESCRIPTOR, 1, &real->device);
     return real->set(descriptor, name, type, count, values);
 }
 int standin_cudnnBackendFinalize(void *descriptor) {
+    if (is_played(descriptor)) return 0;
     const real_cudnn_t *real = real_cudnn();
-    if (!real) return 0;
-    size_t slot = slot_of(descriptor);
-    int kind = kinds[slot].descriptor == descriptor ? kinds[slot].kind : 0;
+    int kind = kind_of(descriptor);
     if (kind == HEURISTICS) real->set(descriptor, HEURISTICS_DEVICE, TYPE_DESCRIPTOR, 1, &real->device);
     if (kind == ENGINE) real->set(descriptor, ENGINE_DEVICE, TYPE_DESCRIPTOR, 1, &real->device);
     return real->finalize(descriptor);
 }
 int standin_cudnnBackendExecute(void *handle, void *plan, void *pack) { return 0; }
 int standin_cudnnBackendGetAttribute(void *descriptor, int name, int type, int64_t wanted, int64_t *count, void *values) {
-    if (real_cudnn()) return real_cudnn()->get(descriptor, name, type, wanted, count, values);
+    if (!is_played(descriptor)) return real_cudnn()->get(descriptor, name, type, wanted, count, values);
+    if (real_cudnn() && type == TYPE_DESCRIPTOR && values)
+        for (int64_t i = 0; i < wanted; i++) play(((void **)values)[i]);
     int is_list = name == CONFIG_INTERMEDIATES || name == CONFIG_KNOBS || name == ENGINE_KNOBS;
     int is_number = type == TYPE_INT64 || type == TYPE_INT32;
     if (count) *count = !is_list && (is_number || type == TYPE_DESCRIPTOR); /* one engine, one configuration, no notes */
