@@ -324,8 +324,8 @@ class Store:
         return series.until(time_s, self._shown.newest(key) if time_s == self.position_s else None)
 
     def lay_over(self, guests: Mapping[Key, Series]) -> None:
-        """Answer `series` for curves of other runs too, in place of those before: they are drawn, and are no part of
-        what was read (`curves`). Called under the lock."""
+        """Add series of other runs to the results of `series`, replacing the previous ones. They are drawn, but do not
+        belong to the session (`curves`). Call it under the lock."""
         self._guests = guests
         self.version += 1
         self.sharpened += 1
