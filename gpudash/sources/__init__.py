@@ -1,1 +1,1 @@
-"""Reading the machine: NVML and psutil, each on lanes of their own."""
+"""Reads the machine through NVML and psutil, each on its own threads ("lanes")."""

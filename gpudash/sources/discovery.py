@@ -1,4 +1,4 @@
-"""One look at the machine: what there is, what each GPU answers, and why something is missing."""
+"""A single survey of the machine: its hardware, the readings of each GPU, and why something is missing."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from gpudash.units import format_duration
 
 @dataclass(frozen=True, slots=True)
 class GpuSurvey:
-    """One GPU's answers.
+    """The readings of one GPU.
 
     Attributes:
-        gpu: which one.
+        gpu: the GPU.
         readings: metric of the ``gpu`` table → value.
         states: metric → why it has no value; metrics that have one are ``OK``.
-        memory_version: of NVML's memory call; under 1 `used_bytes` includes the driver's reserved memory.
+        memory_version: version of NVML's memory call; with 1, `used_bytes` includes the driver's reserved memory.
         processes: rows of the ``process`` table.
     """
 
@@ -44,7 +44,7 @@ class GpuSurvey:
 
 @dataclass(frozen=True, slots=True)
 class HostSurvey:
-    """The machine itself: processor model, logical cores, memory capacity in bytes and what bounds it."""
+    """The host: processor model, logical cores, memory capacity in bytes and what limits it."""
 
     product: str
     cores: int
@@ -55,15 +55,15 @@ class HostSurvey:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What the machine has.
+    """The machine's hardware.
 
     Attributes:
         host: processor and memory.
-        gpus: each GPU with what it answered, in NVML's order.
-        problem: why there is no GPU, or which one does not answer, in one sentence; else ``None``.
+        gpus: each GPU with its readings, in NVML's order.
+        problem: why there is no GPU, or which one does not respond, in one sentence; else ``None``.
         driver_version: such as "580.65.06".
-        nvml_version: NVML's own.
-        cuda_driver_version: the newest CUDA the driver serves, such as "13.0".
+        nvml_version: version of NVML.
+        cuda_driver_version: the newest CUDA version that the driver supports, such as "13.0".
     """
 
     host: HostSurvey
@@ -75,12 +75,12 @@ class Survey:
 
 
 def survey(timeout_s: float = 3.0, root: Path = Path("/")) -> Survey:
-    """Looks at the machine once.
+    """Survey the machine once.
 
     Args:
-        timeout_s: how long the NVIDIA driver may take. A GPU that told who it is and then hangs is listed without
-            readings; one that did not tell, or a driver that hangs, gives a sentence in `Survey.problem`.
-        root: where ``proc`` and ``sys`` are found.
+        timeout_s: time limit for the NVIDIA driver. A GPU that identifies itself and then hangs is listed without
+            readings; a GPU that does not, or a driver that hangs, is reported in `Survey.problem`.
+        root: parent folder of ``proc`` and ``sys``.
     """
     deadline = time.monotonic() + timeout_s
     nvml = Nvml(root)
@@ -105,7 +105,7 @@ def survey(timeout_s: float = 3.0, root: Path = Path("/")) -> Survey:
 
 
 def survey_host(root: Path = Path("/")) -> HostSurvey:
-    """Processor and memory, without asking any driver."""
+    """Processor and memory, without calling any driver."""
     reader = HostReader(root)
     try:
         values = reader.read(0.0)[0].values
@@ -147,7 +147,7 @@ def _survey_gpu(gpu: Gpu, nvml: Nvml, root: Path) -> GpuSurvey:
     try:
         began_s = time.monotonic()
         records = [*reader.read_fast(0.0), *reader.read_slow(0.0)]
-        records += reader.read_fast(time.monotonic() - began_s)  # a counter's rate takes two readings
+        records += reader.read_fast(time.monotonic() - began_s)  # a counter's rate needs two readings
     finally:
         reader.close()
     samples = [record for record in records if isinstance(record, Sample)]
@@ -160,7 +160,7 @@ def _survey_gpu(gpu: Gpu, nvml: Nvml, root: Path) -> GpuSurvey:
 
 
 def _processor(root: Path) -> str:
-    """The processor's name as the kernel tells it, else the architecture."""
+    """The processor's name as the kernel reports it, else the architecture."""
     for line in text_of(root / "proc/cpuinfo").splitlines():
         key, _, value = line.partition(":")
         if key.strip() == "model name":

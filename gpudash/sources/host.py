@@ -1,4 +1,5 @@
-"""The host's memory and processor: from /proc and cgroups on Linux, from psutil elsewhere; and its package's energy."""
+"""The host's memory and processor: from /proc and cgroups on Linux, from psutil elsewhere; and the CPU package's
+energy."""
 
 from __future__ import annotations
 
@@ -19,11 +20,11 @@ from gpudash.telemetry.records import Sample, Value
 
 KIB = 1024
 SLOW_PERIOD_S = 0.5
-"""Swap and CPU are read twice a second; a group without a limit is asked as often whether it has one now."""
+"""Interval at which swap and CPU are read, and cgroups without a limit are checked for one."""
 
 RAM = "RAM"
 
-# Control groups: files and fields as in the kernel's Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst.
+# Cgroups: files and fields as in the kernel's Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst.
 _RECLAIMABLE = {
     2: (b"inactive_file", b"active_file", b"slab_reclaimable"),
     1: (b"total_inactive_file", b"total_active_file"),
@@ -35,10 +36,10 @@ _FILES = {
 }
 
 _NODE = re.compile(r"^Node:\s*(\d+)", re.MULTILINE)
-"""In a GPU's ``numa_status`` of NVIDIA's driver: the node that its memory is."""
+"""Finds the NUMA node of a GPU's memory in the ``numa_status`` file of NVIDIA's driver."""
 
 _NODE_AVAILABLE = (b"MemFree:", b"Active(file):", b"Inactive(file):", b"SReclaimable:")
-"""What of a node the kernel can give, for which it has no one figure as for the machine."""
+"""What the kernel can free on a node; unlike for the whole machine, it has no single figure."""
 
 POWERCAP = Path("/sys/class/powercap")
 
@@ -50,7 +51,7 @@ BROKEN = "the CPU package's energy counter cannot be read"
 
 
 class HostMemory(NamedTuple):
-    """Bytes of RAM as the whole machine sees them; `available` counts what the kernel can take back."""
+    """Bytes of RAM for the whole machine; `available` includes what the kernel can reclaim."""
 
     total: int
     free: int
@@ -60,17 +61,17 @@ class HostMemory(NamedTuple):
 class HostReader:
     """Reads the host: memory at every call, swap and CPU twice a second.
 
-    Capacity is the smallest of RAM and every control-group limit above us; available is what the tightest of them
-    still gives. ``used = total − available``, and ``file_cache = available − free``: memory the kernel takes back
-    on demand, in the machine or in the group that is tightest. So free, file cache and used add up to the capacity.
+    Capacity is the smallest of RAM and the limits of all cgroups above us; available is what the tightest of them has
+    left. ``used = total − available`` and ``file_cache = available − free``, the memory that the kernel reclaims on
+    demand from the machine or the tightest cgroup. Free, file cache and used therefore add up to the capacity.
 
     Args:
-        root: where ``proc`` and ``sys`` are found.
-        use_proc: read /proc and cgroups (default: on Linux); otherwise psutil.
+        root: parent folder of ``proc`` and ``sys``.
+        use_proc: whether to read /proc and cgroups (default: on Linux) or use psutil.
 
     Attributes:
-        hosted: the process of a run that has its own, which counts as ours; ``None`` for none.
-        program: resident bytes of a watched program's processes, shown in place of ours; ``None`` when none is watched.
+        hosted: PID of the child process of a run, which counts as ours; ``None`` for none.
+        program: resident bytes of a watched program's processes, shown instead of ours; ``None`` for none.
     """
 
     def __init__(self, root: Path = Path("/"), use_proc: bool | None = None) -> None:
@@ -96,26 +97,26 @@ class HostReader:
 
     @property
     def capacity_source(self) -> str:
-        """What bounds our memory: "RAM" or "cgroup limit of /system.slice/x"."""
+        """What limits our memory: "RAM" or "cgroup limit of /system.slice/x"."""
         return self._source
 
     @property
     def capacity_bytes(self) -> int:
-        """The capacity as last read."""
+        """The capacity, by the last reading."""
         return self._capacity
 
     def read(self, now_s: float) -> list[Sample]:
-        """The host's row of this tick.
+        """The host's row for this tick.
 
         Raises:
-            OSError: when the system does not answer.
+            OSError: if the system call fails.
         """
         slow = self._slow_due_s is None or now_s >= self._slow_due_s
         if slow:
-            # Groups without a limit are left out of the fast ticks until then, for one may be set at any time.
+            # In between, cgroups without a limit are not read; each may get a limit at any time.
             self._limited = self._groups
         values: dict[str, Value] = dict(self._choose(self._system.memory()))
-        # Read once a tick, since its memory and its CPU time are of one moment.
+        # Read once a tick, so that memory and CPU time are of the same moment.
         hosted = None if (pid := self.hosted) is None else read_process(pid)
         if self.program is not None:
             values["process_bytes"] = sum(self.program().values())
@@ -132,7 +133,7 @@ class HostReader:
             group.close()
 
     def _choose(self, host: HostMemory) -> dict[str, int]:
-        """The memory metrics of the tightest of machine and groups."""
+        """The memory metrics, by the tightest of machine and cgroups."""
         total, source = host.total, RAM
         available = min(host.available, total)
         free = host.free
@@ -142,14 +143,13 @@ class HostReader:
             if memory is None:
                 continue
             limited.append(group)
-            # Capacity and availability may come from different groups: the smallest limit bounds the one, the
-            # tightest group the other.
+            # Capacity and available memory may come from different cgroups: the smallest limit, and the least left.
             if memory.limit < total:
                 total, source = memory.limit, f"cgroup limit of {group.name}"
             if memory.available < available:
                 available, free = memory.available, memory.free
         self._limited = limited
-        # A group of others above us may have less left than its limit says.
+        # Another process of a cgroup above us may use what its limit leaves.
         available = min(available, total)
         free = min(free, available)
         self._capacity, self._source = total, source
@@ -164,7 +164,7 @@ class HostReader:
     def _read_slow(self, values: dict[str, Value], hosted: Process | None) -> None:
         values["swap_used_bytes"], values["swap_total_bytes"] = self._system.swap()
         busy, whole = self._system.cpu_seconds()
-        # The counters stand still between two looks that are too close.
+        # Two readings in quick succession may have the same counters.
         if self._previous_cpu is not None and whole > self._previous_cpu[1]:
             share = (busy - self._previous_cpu[0]) / (whole - self._previous_cpu[1])
             values["cpu_utilisation"] = min(1.0, max(0.0, share))
@@ -172,7 +172,7 @@ class HostReader:
         ours, clock, pid = time.process_time(), time.monotonic(), None
         if hosted is not None:
             ours, pid = ours + hosted.cpu_s, hosted.pid
-        # Another process than before began at another time: a difference would be of two of them.
+        # A different process started at another time, so the difference would mean nothing.
         if self._previous_process is not None and self._previous_process[0] == pid:
             _, before, since = self._previous_process
             if clock > since:
@@ -181,7 +181,7 @@ class HostReader:
 
 
 def _read_group(group: ControlGroup, below: int) -> GroupMemory | None:
-    # A group can go at any time, as when a container moves: then it bounds nothing any more.
+    # A cgroup can disappear at any time, as when a container moves; it then limits nothing.
     try:
         return group.read(below)
     except (OSError, ValueError):
@@ -189,7 +189,7 @@ def _read_group(group: ControlGroup, below: int) -> GroupMemory | None:
 
 
 class _Proc:
-    """Linux, through files that stay open."""
+    """Linux, through files that are kept open."""
 
     def __init__(self, root: Path) -> None:
         self._meminfo = KeptFile(root / "proc/meminfo")
@@ -200,12 +200,12 @@ class _Proc:
 
     def memory(self) -> HostMemory:
         # MemTotal, MemFree and MemAvailable are the first three lines since Linux 3.14.
-        # Only the first words are split: the file has fifty more lines, and is read at every tick.
+        # Only split the first words: the file has fifty more lines and is read at every tick.
         fields = self._meminfo.read().split(None, 9)
         total, free, available = (int(fields[at]) * KIB for at in (1, 4, 7))
         for node in self._gpu_nodes:
             text = node.read()
-            # The node's memory is the GPU's and is read there; counted here as well, it would look like RAM.
+            # This node is a GPU's memory, which is read there; counted here too, it would look like RAM.
             total -= _kib(text, b"MemTotal:")
             free -= _kib(text, b"MemFree:")
             available -= sum(_kib(text, field) for field in _NODE_AVAILABLE)
@@ -221,7 +221,7 @@ class _Proc:
 
     def cpu_seconds(self) -> tuple[float, float]:
         """(busy, whole) time of all cores in ticks: user, nice, system, idle, iowait, irq, softirq, steal (proc(5))."""
-        # guest and guest_nice, the last two, are contained in user and nice (proc(5)).
+        # guest and guest_nice, the last two, are included in user and nice (proc(5)).
         ticks = [int(word) for word in self._stat.read().split(b"\n", 1)[0].split()[1:9]]
         whole = sum(ticks)
         return whole - ticks[3] - ticks[4], whole
@@ -232,9 +232,9 @@ class _Proc:
 
 
 def nodes_of_gpus(root: Path = Path("/")) -> list[Path]:
-    """Folders of the NUMA nodes that are GPUs' memory, which the kernel counts as RAM (Grace Hopper, Grace Blackwell).
+    """Folders of NUMA nodes that are GPU memory, which the kernel counts as RAM (Grace Hopper, Grace Blackwell).
 
-    NVIDIA's driver names the node of each GPU; one that has processors is the computer's all the same.
+    NVIDIA's driver names the node of each GPU; a node with processors is host memory all the same.
     """
     matches = (_NODE.search(text_of(file)) for file in sorted(root.glob("proc/driver/nvidia/gpus/*/numa_status")))
     nodes = {root / f"sys/devices/system/node/node{match[1]}" for match in matches if match}
@@ -260,24 +260,24 @@ class _Psutil:
 
     def cpu_seconds(self) -> tuple[float, float]:
         times = psutil.cpu_times()
-        # psutil has guest time in user time as well, as the kernel.
+        # Like the kernel, psutil includes guest time in user time.
         whole = float(sum(times)) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
         return whole - times.idle - getattr(times, "iowait", 0.0), whole
 
     def close(self) -> None:
-        """psutil keeps nothing open."""
+        """Nothing to close with psutil."""
 
 
 def _kib(text: bytes, field: bytes) -> int:
     at = text.find(field)
-    # A field that is missing, as on a kernel built without it, adds nothing.
+    # A missing field, as on a kernel built without it, adds nothing.
     if at >= 0:
         return int(text[at + len(field) :].split(None, 1)[0]) * KIB
     return 0
 
 
 class GroupMemory(NamedTuple):
-    """Memory of one group in bytes: its limit, its usage and how much of that the kernel can take back."""
+    """Memory of one cgroup in bytes: its limit, its usage, and how much of that the kernel can reclaim."""
 
     limit: int
     usage: int
@@ -293,7 +293,7 @@ class GroupMemory(NamedTuple):
 
 
 class ControlGroup:
-    """A control group whose memory is limited. Files stay open: a reading is three `pread`s."""
+    """A cgroup with a memory limit. Its files are kept open: a reading is three `pread` calls."""
 
     def __init__(self, folder: Path, name: str, version: int) -> None:
         limit, usage = _FILES[version]
@@ -304,21 +304,21 @@ class ControlGroup:
         self._stat = KeptFile(folder / "memory.stat")
 
     def read(self, below: int) -> GroupMemory | None:
-        """The group's memory now; ``None`` when it has no limit below ``below`` bytes.
+        """The cgroup's memory; ``None`` if it has no limit below ``below`` bytes.
 
         Raises:
-            OSError: when the group is gone.
+            OSError: if the cgroup is gone.
         """
         text = self._limit.read()
         if text.startswith(b"max"):
             limit = below
         else:
-            # Version 1 states "no limit" as a huge number, version 2 as "max"; either way it bounds nothing.
+            # "No limit" is a huge number in version 1 and "max" in version 2.
             limit = int(text)
         if limit >= below:
             return None
         usage = int(self._usage.read())
-        # Counters of the statistics lag behind the usage: more than is used cannot be taken back.
+        # The statistics lag behind the usage: no more than the usage can be reclaimed.
         return GroupMemory(limit, usage, min(usage, self._reclaimable()))
 
     def close(self) -> None:
@@ -326,8 +326,7 @@ class ControlGroup:
             file.close()
 
     def _reclaimable(self) -> int:
-        # The newline in front makes the first field one like the others, and keeps inactive_file from matching in
-        # total_inactive_file.
+        # The newline makes the first field like the others, and keeps inactive_file from matching total_inactive_file.
         text = b"\n" + self._stat.read()
         total = 0
         for field in self._fields:
@@ -340,19 +339,19 @@ class ControlGroup:
 
 
 def groups_above_us(root: Path = Path("/")) -> list[ControlGroup]:
-    """Every memory control group from ours up to the root of what we can see; innermost first.
+    """Every memory cgroup from ours up to the visible root, innermost first.
 
     Args:
-        root: where ``proc`` and ``sys`` are found.
+        root: parent folder of ``proc`` and ``sys``.
     """
     found: list[ControlGroup] = []
     for version, mount, inside, name in _placements(root):
-        # From our own group outwards: each of them may have a limit of its own.
+        # From our own cgroup outwards: each may have a limit of its own.
         for steps in range(len(inside.parts) + 1):
             parts = inside.parts[: len(inside.parts) - steps]
             folder = mount.joinpath(*parts)
             if all(os.access(folder / file, os.R_OK) for file in (*_FILES[version], "memory.stat")):
-                # In a namespace the mount hides what is above; only what its name shows can be named.
+                # In a namespace the mount hides the parents; only those in the name can be named.
                 ended = PurePosixPath(name)
                 if 0 < steps <= len(ended.parents):
                     shown = ended.parents[steps - 1]
@@ -363,17 +362,17 @@ def groups_above_us(root: Path = Path("/")) -> list[ControlGroup]:
 
 
 def _placements(root: Path) -> Iterator[tuple[int, Path, PurePosixPath, str]]:
-    """(version, mount point, path below it, whole name) of our group in each hierarchy that accounts memory."""
+    """(version, mount point, path below it, full name) of our cgroup in each hierarchy with a memory controller."""
     ours: dict[int, str] = {}
     for line in text_of(root / "proc/self/cgroup").splitlines():
         number, _, rest = line.partition(":")
         controllers, _, name = rest.partition(":")
-        # Version 2 is the line with number 0 and no controller (cgroups(7)); both may be mounted at once.
+        # Version 2 is the line with number 0 and no controller (cgroups(7)); both versions may be mounted.
         if number == "0" and not controllers:
             ours[2] = name
         elif "memory" in controllers.split(","):
             ours[1] = name
-    # Fields as of proc(5): mount id, parent, device, root, mount point; behind the hyphen type, source and options.
+    # Fields by proc(5): mount id, parent, device, root, mount point; after the hyphen type, source and options.
     for line in text_of(root / "proc/self/mountinfo").splitlines():
         left, _, right = line.partition(" - ")
         fields, kind = left.split(), right.split()
@@ -391,7 +390,7 @@ def _placements(root: Path) -> Iterator[tuple[int, Path, PurePosixPath, str]]:
 
 
 def _below(name: str, mounted: str) -> PurePosixPath:
-    """The group's path below the mount; the mount itself where a namespace hides the way to it."""
+    """The cgroup's path below the mount; the mount itself if a namespace hides the path."""
     try:
         inside = PurePosixPath(name).relative_to(mounted)
     except ValueError:
@@ -402,11 +401,11 @@ def _below(name: str, mounted: str) -> PurePosixPath:
 
 
 class PackageEnergy:
-    """Adds up the packages' counters, which wrap around.
+    """Adds up the energy counters of the CPU packages, which wrap around.
 
-    Each zone ``intel-rapl:N`` (AMD's too) has ``energy_uj``, microjoules since an unknown moment, and
-    ``max_energy_range_uj``, where it begins anew (Linux, Documentation/power/powercap/powercap.rst). Since
-    CVE-2020-8694 only root may read the former, on most systems.
+    Each zone ``intel-rapl:N`` (on AMD too) has ``energy_uj``, microjoules since an unknown time, and
+    ``max_energy_range_uj``, at which it wraps (Linux, Documentation/power/powercap/powercap.rst). Since CVE-2020-8694
+    most systems let only root read the former.
     """
 
     def __init__(self, root: Path = POWERCAP) -> None:
@@ -416,7 +415,7 @@ class PackageEnergy:
         self._joules = 0.0
 
     def joules(self) -> float | str:
-        """Joules used by all packages since the first reading, or in words why they are not known."""
+        """Joules used by all packages since the first reading, or why that is unknown, in words."""
         with self._lock:
             try:
                 zones = [zone for zone in sorted(self._root.glob("*-rapl:*")) if _is_package(zone)]
@@ -431,15 +430,15 @@ class PackageEnergy:
 
     def _since_last(self, zone: Path) -> float:
         now = int((zone / "energy_uj").read_text())
-        # A zone seen for the first time adds nothing: what it counted before is not ours.
+        # A new zone adds nothing: its earlier energy is not ours.
         before = self._last.get(zone, now)
         self._last[zone] = now
         if now >= before:
             return (now - before) / 1e6
-        # One turn is counted: several between two readings could not be told from it.
+        # Assume a single wrap: several between two readings would look the same.
         return (now - before + int((zone / "max_energy_range_uj").read_text())) / 1e6
 
 
 def _is_package(zone: Path) -> bool:
-    """Whether a zone is a whole package: its parts (``intel-rapl:0:1``) are counted in it."""
+    """Whether a zone is a whole package: its subzones (``intel-rapl:0:1``) are included in it."""
     return zone.name.count(":") == 1 and (zone / "name").read_text().startswith("package")

@@ -1,4 +1,4 @@
-"""One daemon thread per source, reading on an absolute schedule, whatever the other sources do."""
+"""One daemon thread ("lane") for each source, reading on an absolute schedule, independently of the other sources."""
 
 from __future__ import annotations
 
@@ -16,26 +16,27 @@ from gpudash.units import format_duration
 logger = logging.getLogger(__name__)
 
 STALE_PERIODS = 3
-"""A lane whose call has not returned for so many periods is stale."""
+"""How many periods a call may take before its lane is stale."""
 
 SHORTEST_SILENCE_S = 0.15
-"""Silence below this is a busy machine's scheduling, whatever the period."""
+"""Shortest silence that counts: below it the scheduler of a busy machine may be the cause, whatever the period."""
 
 SHORT_WAIT_S = 0.1
-"""Up to this a lane sleeps, which costs half of a wait that can be cut short; stopping takes at most as long."""
+"""Up to this a lane uses `sleep`, at half the cost of a wait that can be interrupted; it delays stopping by no
+more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds between the readings that do not follow the memory rate, and of patience.
+    """Intervals of the readings that do not follow the memory rate, and time limits, all in seconds.
 
     Attributes:
-        slow: energy, processes and PCIe throughput of a GPU.
-        processes: host processes.
-        tend: how often the library is looked after, and a lost GPU is looked for.
-        longest_retry: between attempts to open a library that is not there; they begin at `tend` and double.
-        reopen: how long all GPUs must be lost before the library is initialised anew.
-        patience: silence after which a stuck call is told in words.
+        slow: interval for energy, processes and PCIe throughput of a GPU.
+        processes: interval for host processes.
+        tend: interval of the checks on the library and for lost GPUs.
+        longest_retry: longest interval between attempts to open a missing library; it starts at `tend` and doubles.
+        reopen: how long all GPUs must be lost before the library is initialised again.
+        patience: silence after which a stuck call is reported.
     """
 
     slow: float = 1.0
@@ -47,7 +48,8 @@ class Timing:
 
     @property
     def driver_patience(self) -> float:
-        """The driver may take longer to begin with a GPU than to answer for it: it starts the card up."""
+        """Time limit for the driver's first call for a GPU, which starts the card up and so takes longer than
+        others."""
         return 3 * self.patience
 
 
@@ -60,15 +62,15 @@ class LaneStatistics:
     """What a lane has done so far.
 
     Attributes:
-        name: the lane.
-        period_s: its present period.
-        readings: ticks read.
-        missed: ticks that never happened because the one before took too long, or is still taking.
+        name: name of the lane.
+        period_s: current period.
+        readings: number of completed ticks.
+        missed: ticks that were skipped because the one before took, or is taking, too long.
         late: ticks that began more than half a period after their time.
-        worst_lateness_s: the latest beginning of a tick.
+        worst_lateness_s: largest delay of a tick.
         busy_s: wall time spent reading.
         cpu_s: CPU time of the lane's thread.
-        stuck: whether a call has not returned for three periods.
+        stuck: whether a call has been running for three periods.
     """
 
     name: str
@@ -83,21 +85,21 @@ class LaneStatistics:
 
 
 class Lane:
-    """Calls ``read`` at once, then at each multiple of its period, and emits what it returns.
+    """Calls ``read`` immediately, then at each multiple of its period, and emits the records.
 
-    So the lanes of one clock wake together: a processor needs less time for two readings when it is woken once.
+    Lanes on the same clock thus wake together: a processor needs less time for two readings when woken once.
 
     Args:
-        name: of the thread and in statistics.
-        read: given the session time of the tick, returns its records. An exception becomes one `SourceFailed`,
-            and the first good tick after it a `SourceRecovered`.
-        emit: takes a record; called from this lane's thread, and from that of whoever calls `check`.
+        name: name of the thread, also in statistics.
+        read: callback that gets the tick's session time and returns its records. An exception becomes one
+            `SourceFailed`, the first good tick after it a `SourceRecovered`.
+        emit: callback for each record; called from this lane's thread and from the thread that calls `check`.
         clock: session time in seconds, monotonic.
         period_s: seconds between ticks; `set_period` changes it while running.
         source: `SourceFailed.source` of this lane.
         title: the subject of its sentences: "GPU 0 (NVIDIA H200)".
-        stale: given a time, the records that say this tick has no reading.
-        patience_s: silence after which a stuck call is told in words.
+        stale: callback that gets a time and returns the records for a tick without a reading.
+        patience_s: silence after which a stuck call is reported.
     """
 
     def __init__(
@@ -122,7 +124,7 @@ class Lane:
         self._period_s = period_s
         self._stale = stale or _nothing
         self._patience_s = patience_s
-        self._lock = threading.RLock()  # entered without a line of Python, as the condition would not be
+        self._lock = threading.RLock()  # faster than a Condition's, which is Python code
         self._wake = threading.Condition(self._lock)
         self._stopping = False
         self._due_s = 0.0
@@ -134,46 +136,46 @@ class Lane:
         self._thread = threading.Thread(target=self._run, name=f"gpudash {name}", daemon=True)
 
     def start(self) -> None:
-        # The first tick is due at once; `_account` brings the later ones onto the multiples of the period.
+        # The first tick is due now; `_account` moves the later ones to multiples of the period.
         self._due_s = self._clock()
         self._thread.start()
 
     def stop(self) -> None:
-        """Asks the lane to end; nothing is emitted after this returns."""
-        # With the lock held: a tick that is being emitted is through before this returns, and none begins after it.
+        """Ask the lane to end; nothing is emitted after this returns."""
+        # Under the lock: a tick that is being emitted completes before this returns, and none begins after it.
         with self._wake:
             self._stopping = True
             self._wake.notify_all()
 
     def join(self, timeout_s: float) -> bool:
-        """Whether the thread has ended within ``timeout_s``."""
+        """Wait for the thread; whether it ended within ``timeout_s``."""
         # A thread that was never started cannot be joined.
         if self._thread.ident is None:
             return True
         return joined(self._thread, max(0.0, timeout_s))
 
     def set_period(self, period_s: float) -> None:
-        """Reads every ``period_s`` from now on."""
+        """Read every ``period_s`` from now on."""
         with self._wake:
             self._period_s = period_s
-            # A slower period may leave the next tick where it is; a faster one must not wait for it.
+            # With a slower period the next tick may stay where it is; a faster one must not wait for it.
             self._due_s = min(self._due_s, self._clock() + period_s)
             self._wake.notify_all()
 
     @property
     def stuck(self) -> bool:
-        """Whether the present call has not returned for three periods."""
+        """Whether the current call has been running for three periods."""
         with self._wake:
             return self._silence_s(self._clock()) >= self._silence_limit_s()
 
     @property
     def failed(self) -> bool:
-        """Whether a failure was told and no recovery since."""
+        """Whether a failure was reported, and no recovery since."""
         return self._failed
 
     @property
     def busy(self) -> bool:
-        """Whether the lane is inside a call now."""
+        """Whether the lane is inside a call."""
         return self._busy_since is not None
 
     @property
@@ -185,7 +187,7 @@ class Lane:
                 name=self.name,
                 period_s=self._period_s,
                 readings=self._readings,
-                # Ticks that the present call has cost so far; they are counted for good once it returns.
+                # Include the ticks that the current call has cost so far; they become final when it returns.
                 missed=self._missed + (int(silence_s / self._period_s) if stuck else 0),
                 late=self._late,
                 worst_lateness_s=self._worst_lateness_s,
@@ -195,9 +197,9 @@ class Lane:
             )
 
     def check(self) -> None:
-        """Writes the gaps of a lane whose call does not return, at the lane's own pace, and says so once.
+        """Emit gaps for a lane whose call does not return, at the lane's own pace, and report it once.
 
-        Called by another thread, because the lane's own is inside the call.
+        Another thread calls this, because the lane's own is inside the call.
         """
         with self._wake:
             now_s = self._clock()
@@ -209,7 +211,7 @@ class Lane:
                 self._stale_reported_s = now_s
                 for record in self._stale(now_s):
                     self._emit(record)
-            # Later than the first gaps: a busy machine is no failure to tell in words.
+            # Later than the first gaps: a busy machine is not a failure to report.
             if silence_s >= self._patience_s:
                 self._fail(now_s, f"has not answered for {format_duration(silence_s)}")
 
@@ -226,9 +228,8 @@ class Lane:
             self._tick()
 
     def _wait(self) -> bool:
-        """Waits for the next tick; false when the lane is to end."""
-        # Read without the lock: a lane wakes up to 50 times a second, and a stop that is missed here is seen after
-        # the sleep.
+        """Wait for the next tick; false if the lane should end."""
+        # Read without the lock: a lane wakes up to 50 times a second, and a stop missed here is seen after the sleep.
         while not self._stopping:
             now_s = self._clock()
             remaining_s = self._due_s - now_s
@@ -240,24 +241,24 @@ class Lane:
                 continue
             with self._wake:
                 if not self._stopping:
-                    # Asked again under the lock, since `set_period` may have moved the tick.
+                    # Computed again under the lock, since `set_period` may have moved the tick.
                     self._wake.wait(self._due_s - self._clock())
         return False
 
     def _tick(self) -> None:
-        # Set by `_wait` in this thread.
+        # Set by `_wait` on this thread.
         began_s = self._busy_since or 0.0
         try:
-            # All of them before the lock: a generator would read the driver while `stop` waits.
+            # Read everything before taking the lock: a generator would call the driver while `stop` waits.
             records: Iterable[Record] = list(self._read(began_s))
             trouble = ""
         except Exception as error:  # a source's failure is a record, never the end of the lane
-            # With its traceback once; the lane may fail at every tick from now on.
+            # Log the traceback once; the lane may fail at every tick from now on.
             if not self._failed:
                 logger.warning("%s could not be read", self.source, exc_info=True)
             records = ()
             trouble = f"could not be read ({type(error).__name__}: {error})"
-        # One section with `check`, so that no gap is written behind the reading that ends the silence.
+        # One critical section with `check`, so that no gap is emitted after the reading that ends the silence.
         with self._lock:
             self._busy_since = None
             if not self._stopping:
@@ -267,13 +268,13 @@ class Lane:
         now_s = self._clock()
         if trouble:
             self._fail(now_s, trouble)
-            # A failed tick has gaps in place of values, so that curves end where the readings do.
+            # A failed tick emits gaps, so that curves end with the readings.
             records = self._stale(now_s)
         elif self._failed:
             self._failed = False
             self._emit(SourceRecovered(time_s=now_s, source=self.source, text=f"{self._title} answers again."))
         if self._stale_reported_s is not None:
-            # Gaps were written meanwhile: a reading stamped when it was asked for would lie before them.
+            # Gaps were emitted meanwhile; with its own time stamp the reading would precede them.
             records = [dataclasses.replace(record, time_s=now_s) for record in records]
             self._stale_reported_s = None
         for record in records:
@@ -286,12 +287,12 @@ class Lane:
         self._late += lateness_s > self._period_s / 2
         self._worst_lateness_s = max(self._worst_lateness_s, lateness_s)
         self._busy_s += now_s - began_s
-        # Of this thread alone, whatever others do meanwhile.
+        # CPU time of this thread alone.
         self._cpu_s = time.thread_time()
-        # The next multiple of the period from the tick that was due: the schedule does not drift with the time that
-        # reading takes.
+        # The multiple of the period that follows the tick that was due: the schedule does not drift by the reading
+        # time.
         self._due_s = (round(self._due_s / self._period_s) + 1) * self._period_s
-        # Ticks that are over are not made up for: readings in a burst would all be of now.
+        # Missed ticks are skipped: a burst of readings would all be of the same moment.
         if now_s > self._due_s:
             skipped = int((now_s - self._due_s) / self._period_s)
             self._missed += skipped

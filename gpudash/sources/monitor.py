@@ -1,4 +1,4 @@
-"""Watches the machine: the host, its processes, every GPU and the allocators of runs, each on lanes of its own."""
+"""Watches the machine: the host, its processes, every GPU and the allocators of runs, each on its own lanes."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ SLOWEST_HZ, FASTEST_HZ = 1.0, 50.0
 
 
 class Monitor:
-    """Reads the machine on lanes of its own and emits what it reads. No lane waits for another.
+    """Reads the machine on several lanes and emits the readings. No lane waits for another.
 
     Args:
-        emit: takes each record; called from several threads.
+        emit: callback for each record; called from several threads.
         clock: session time in seconds, monotonic.
-        rate_hz: memory readings a second, 1 to 50.
-        host: the host reader; by default a new one.
-        timing: of everything else.
-        root: where ``proc`` and ``sys`` are found.
+        rate_hz: memory readings per second, 1 to 50.
+        host: the host reader; a new one by default.
+        timing: intervals of all other readings.
+        root: parent folder of ``proc`` and ``sys``.
     """
 
     def __init__(
@@ -59,39 +59,39 @@ class Monitor:
         self._sources: tuple[GpuSource, ...] = (self._gpus, self._torch)
 
     def start(self) -> None:
-        """Begins to read, without waiting."""
+        """Start reading; returns immediately."""
         self._host_lane.start()
         self._process_lane.start()
         for source in self._sources:
             source.start()
 
     def stop(self, timeout_s: float = 2.0) -> bool:
-        """Ends all lanes and waits at most ``timeout_s`` for them.
+        """Stop all lanes, waiting at most ``timeout_s``.
 
         Returns:
-            Whether all have ended. A lane inside a driver call that does not return is left behind as a daemon.
+            Whether all have ended. A lane inside a driver call that does not return stays behind as a daemon thread.
         """
         deadline = time.monotonic() + timeout_s
-        # First the flag: no lane may be begun behind the ones that are stopped below.
+        # Set the flag first: no lane may start after those that are stopped below.
         with self._lock:
             self._stopping = True
         for source in self._sources:
             source.stop()
         lanes = self._lanes()
-        # All are asked to end before one is waited for, so that their last calls run at the same time.
+        # Ask all of them before waiting for the first, so that their last calls overlap.
         for lane in lanes:
             lane.stop()
         left = [lane for lane in lanes if not lane.join(deadline - time.monotonic())]
         if left or any(source.answers_owed for source in self._sources):
-            return False  # closing the library under a call that has not returned would crash it
-        # On a thread: closing the library is a driver's call too, and may hang like any other.
+            return False  # closing the library during a call would crash
+        # On a thread: closing the library is a driver call too, and may hang like any other.
         closing = threading.Thread(target=self._close, name="gpudash close nvml", daemon=True)
         closing.start()
         closing.join(max(0.0, deadline - time.monotonic()))
         return not closing.is_alive()
 
     def set_rate(self, rate_hz: float) -> None:
-        """Reads memory ``rate_hz`` times a second from now on (1 to 50)."""
+        """Read memory ``rate_hz`` times a second (1 to 50) from now on."""
         with self._lock:
             self._period_s = _period(rate_hz)
             lanes = [self._host_lane, *([] if self._card_lane is None else [self._card_lane])]
@@ -101,7 +101,7 @@ class Monitor:
             lane.set_period(self._period_s)
 
     def watch_cards(self, cards: Sequence[ShownCard]) -> None:
-        """Reads these simulated GPUs from now on, in place of those before, at the memory rate."""
+        """Read these simulated GPUs at the memory rate, replacing the previous ones."""
         self._cards.show(cards)
         with self._lock:
             if self._stopping or self._card_lane is not None:
@@ -109,60 +109,60 @@ class Monitor:
             read, stale, title = self._cards.read, self._cards.stale, "The simulated GPU"
             lane = Lane("simulated", read, self._emit, self._clock, self._period_s, title=title, stale=stale)
             self._card_lane = lane
-            # Begun under the lock, with which `stop` collects what it ends.
+            # Started under the lock that `stop` takes to collect the lanes.
             lane.start()
 
     def probe(self, device: str, read: Probe | None) -> None:
-        """Reads an allocator's statistics at the memory rate from now on, or with ``None`` no longer.
+        """Read an allocator's statistics at the memory rate from now on; ``None`` stops that.
 
         Args:
-            device: torch's name of the device.
-            read: gives metrics of the ``allocator`` table, ``None`` for a gap, and of a GPU that nobody else reads its
-                ``free_bytes`` and ``total_bytes``. After detaching it is not called again.
+            device: torch's name for the device.
+            read: callback that returns metrics of the ``allocator`` table, ``None`` for a gap; also ``free_bytes`` and
+                ``total_bytes`` of a GPU with no other source. It is not called after detaching.
         """
         if self._cards.attach(device, read):
             return
         self._torch.probe(device, read)
 
     def adopt(self, pid: int | None) -> None:
-        """Count a run's own process as ours from now on, in host memory and on GPUs; with ``None`` none any more."""
+        """Count a run's child process as ours from now on, in host and GPU memory; ``None`` for no process."""
         self._host.hosted = pid
 
     def follow(self, program: Callable[[], Mapping[int, int]] | None) -> None:
-        """Show a watched program's processes in place of ours from now on; with ``None`` no longer.
+        """Show a watched program's processes instead of ours from now on; ``None`` to undo.
 
         Args:
-            program: gives their resident bytes by PID.
+            program: callback that returns their resident bytes by PID.
         """
         self._host.program = self._processes.program = program
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
-        """The GPUs known now, in NVML's order; one that is lost stays."""
+        """The known GPUs in NVML's order, lost ones included."""
         return self._gpus.gpus
 
     @property
     def problem(self) -> str | None:
-        """Why there is no GPU, in one sentence; ``None`` when there is one and before it is known."""
+        """Why there is no GPU, in one sentence; ``None`` if there is one, or before that is known."""
         return self._gpus.problem
 
     @property
     def nvml_text(self) -> str:
-        """What NVML answered last, in its own words."""
+        """NVML's last error, in its own words."""
         return self._gpus.nvml_text
 
     def retry_now(self) -> None:
-        """Looks for GPUs at once where there were none."""
+        """Look for GPUs now, if there were none."""
         self._gpus.retry_now()
 
     @property
     def driver_version(self) -> str | None:
-        """Version of the NVIDIA driver, such as "580.65.06", once it was opened."""
+        """Version of the NVIDIA driver, such as "580.65.06", once it has been opened."""
         return self._gpus.driver_version
 
     @property
     def host_capacity_source(self) -> str:
-        """What bounds the host's memory: "RAM" or "cgroup limit of …"."""
+        """What limits the host's memory: "RAM" or "cgroup limit of …"."""
         return self._host.capacity_source
 
     def statistics(self) -> tuple[LaneStatistics, ...]:
@@ -179,17 +179,17 @@ class Monitor:
         return [self._host_lane, self._process_lane, *lanes, *others]
 
     def _read_host(self, now_s: float) -> Iterable[Record]:
-        # The host's lane comes round most reliably, for it waits for no driver; a busy lane alone can be stuck.
+        # The host's lane is the most punctual, as it waits for no driver; only a busy lane can be stuck.
         for lane in self._lanes():
             if lane.busy and lane is not self._host_lane:
                 lane.check()
         return self._host.read(now_s)
 
     def _family(self) -> frozenset[int]:
-        """PIDs of this process and its descendants; a run's own process counts at once."""
+        """PIDs of this process and its descendants; includes a run's child process immediately."""
         hosted, program = self._host.hosted, self._host.program
         watched = () if program is None else program()
-        # Without waiting for the next scan: a run's memory on a GPU must not be taken for a stranger's.
+        # Without waiting for the next scan: a run's GPU memory must not count as another user's.
         return self._processes.family.union(watched, () if hosted is None else (hosted,))
 
     def _close(self) -> None:

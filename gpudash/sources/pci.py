@@ -1,4 +1,4 @@
-"""The display cards on the PCI bus, from sysfs: seen without a driver and without waking a sleeping card."""
+"""The display cards on the PCI bus, from sysfs: without a driver, and without waking a card that is asleep."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class PciDisplay:
         address: "0000:41:00.0".
         vendor: PCI vendor id.
         asleep: whether the kernel has suspended it.
-        root: where ``proc`` is found.
+        root: parent folder of ``proc``.
     """
 
     address: str
@@ -33,7 +33,7 @@ class PciDisplay:
         return VENDORS.get(self.vendor) == "NVIDIA"
 
     def driver_facts(self) -> tuple[str | None, str | None]:
-        """(product, UUID) from NVIDIA's /proc file, which answers without waking the card."""
+        """(product, UUID) from NVIDIA's /proc file, which can be read without waking the card."""
         facts = {}
         for line in text_of(self.root / f"proc/driver/nvidia/gpus/{self.address}/information").splitlines():
             key, _, value = line.partition(":")
@@ -43,7 +43,7 @@ class PciDisplay:
 
 
 def displays(root: Path = Path("/")) -> list[PciDisplay]:
-    """All display cards, by address. Empty where there is no sysfs."""
+    """All display cards, by address; empty without sysfs."""
     found = []
     folder = root / "sys/bus/pci/devices"
     if not folder.is_dir():
@@ -57,7 +57,7 @@ def displays(root: Path = Path("/")) -> list[PciDisplay]:
 
 
 def runtime_status(root: Path, address: str) -> Path:
-    """The file that says whether the kernel has suspended the card at ``address`` ("0000:41:00.0")."""
+    """The file with the suspension state of the card at ``address`` ("0000:41:00.0")."""
     return root / "sys/bus/pci/devices" / address / "power/runtime_status"
 
 

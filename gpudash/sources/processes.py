@@ -18,12 +18,12 @@ from gpudash.telemetry.records import Sample, Value
 
 LARGEST = 5
 SCAN_PERIOD_S = 5.0
-"""All processes are looked through this seldom; those chosen are read at every call."""
+"""Interval at which all processes are scanned; the selected ones are read at every call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process: resident memory in bytes, CPU time in seconds since it began."""
+    """One process: resident memory in bytes, and CPU time in seconds since its start."""
 
     pid: int
     parent: int
@@ -37,11 +37,11 @@ class ProcessReader:
     """Reads our own process, its descendants and the few largest by resident memory.
 
     Args:
-        pid: the process to begin from; ours by default.
-        use_proc: read /proc (default: on Linux); otherwise psutil.
+        pid: PID of the root process; ours by default.
+        use_proc: whether to read /proc (default: on Linux) or use psutil.
 
     Attributes:
-        program: resident bytes of a watched program's processes by PID, which are read too; ``None`` for none.
+        program: resident bytes by PID of a watched program's processes, which are read too; ``None`` for none.
     """
 
     def __init__(self, pid: int | None = None, use_proc: bool | None = None) -> None:
@@ -65,12 +65,12 @@ class ProcessReader:
 
     @property
     def family(self) -> frozenset[int]:
-        """PIDs of our process and its descendants as last seen."""
+        """PIDs of our process and its descendants, by the last scan."""
         return self._family
 
     def read(self, now_s: float) -> list[Sample]:
         """One row for each process that matters."""
-        # In between only those that were chosen are read, and a program's processes, which come and go.
+        # Between scans, read only the selected processes and a program's own, which come and go.
         if self._scan_due_s is None or now_s >= self._scan_due_s:
             self._scan_due_s = now_s + SCAN_PERIOD_S
             found = self._scan()
@@ -78,14 +78,14 @@ class ProcessReader:
             watched = () if self.program is None else self.program()
             pids = dict.fromkeys([*self._chosen, *watched])
             found = [process for pid in pids if (process := self._read_one(pid)) is not None]
-        # Those that have gone are forgotten with the table.
+        # A new table drops the processes that have gone.
         before, self._before = self._before, {}
         return [self._sample(now_s, process, before) for process in found]
 
     def _scan(self) -> list[Process]:
         everything = {pid: process for pid in psutil.pids() if (process := self._read_one(pid)) is not None}
         self._family = _descendants(self._pid, everything.values())
-        # All of our family, however small, and the largest of all others.
+        # All of our family, however small, and the largest of the others.
         largest = heapq.nlargest(LARGEST, everything.values(), key=lambda process: process.resident)
         pids = dict.fromkeys([*sorted(self._family), *(process.pid for process in largest)])
         self._chosen = tuple(pid for pid in pids if pid in everything)
@@ -99,7 +99,7 @@ class ProcessReader:
             "memory_bytes": process.resident,
             "container": container_of(process.pid, process.began),
         }
-        # A number may be used again by another process; with the time of its beginning it is one process.
+        # A PID may be reused; together with the start time it identifies the process.
         identity = process.pid, process.began
         previous = before.get(identity)
         if previous is not None and now_s > previous[0]:
@@ -109,7 +109,7 @@ class ProcessReader:
 
 
 def read_process(pid: int) -> Process | None:
-    """A process as it is now; ``None`` when it is gone."""
+    """A process's present figures; ``None`` if it is gone."""
     if sys.platform.startswith("linux"):
         return _read_proc(pid)
     return _read_psutil(pid)
@@ -117,9 +117,9 @@ def read_process(pid: int) -> Process | None:
 
 @functools.lru_cache(maxsize=256)
 def user_of(pid: int, _began: float = 0.0) -> str | None:
-    """Who runs process ``pid``; ``None`` when it is gone or may not be asked.
+    """User who runs process ``pid``; ``None`` if it is gone or access is denied.
 
-    ``_began`` keeps a PID that is used again from answering with its former owner.
+    ``_began`` keeps a reused PID from returning its former owner from the cache.
     """
     try:
         return str(psutil.Process(pid).username())
@@ -129,7 +129,7 @@ def user_of(pid: int, _began: float = 0.0) -> str | None:
 
 @functools.lru_cache(maxsize=256)
 def container_of(pid: int, _began: float = 0.0) -> str | None:
-    """What `container_in` says of process ``pid``; ``None`` for a process that is gone. ``_began`` as of `user_of`."""
+    """`container_in` for process ``pid``; ``None`` if it is gone. ``_began`` as in `user_of`."""
     return container_in(text_of(Path(f"/proc/{pid}/cgroup")))
 
 
@@ -141,11 +141,11 @@ _ID = re.compile(r"(?:/|docker-|libpod-|crio-|containerd-)([0-9a-f]{12})[0-9a-f]
 def container_in(cgroup: str) -> str | None:
     """Container and job of a process in words, "docker 3f2a9c1b4d5e" or "slurm job 12 step 0"; ``None`` for none.
 
-    Docker, Podman, Kubernetes and Slurm name the groups that they make after a container's id (64 digits, of which the
-    first twelve are its short form), a pod's UID, and a job's number.
+    Docker, Podman, Kubernetes and Slurm name their cgroups after a container's id (64 digits, of which the first
+    twelve are the short form), a pod's UID, and a job's number.
 
     Args:
-        cgroup: of ``/proc/PID/cgroup``: a line a hierarchy, the path behind its second colon.
+        cgroup: content of ``/proc/PID/cgroup``: a line for each hierarchy, with the path after its second colon.
     """
     # The last id in a path is the innermost container's.
     found, job = _ID.findall(cgroup), _JOB.search(cgroup) if "slurm" in cgroup else None
@@ -172,7 +172,7 @@ def _descendants(root: int, processes: Iterable[Process]) -> frozenset[int]:
     for process in processes:
         children.setdefault(process.parent, []).append(process.pid)
     family, waiting = {root}, [root]
-    # A process may become its own ancestor in the list, where numbers were used again while it was read.
+    # A process may seem its own ancestor, if PIDs were reused while the list was read.
     while waiting:
         for pid in children.get(waiting.pop(), ()):
             if pid not in family:
@@ -186,10 +186,10 @@ _TICK = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
 
 def _read_proc(pid: int) -> Process | None:
-    """/proc/PID/stat in one read (proc(5)); the name may hold spaces and brackets, so it ends at the last one.
+    """/proc/PID/stat in one read (proc(5)). The name may contain spaces and parentheses: it ends at the last one.
 
-    Not by pathlib: it interns every part of a path, and Python's table of interned strings, which is rebuilt after so
-    many new ones however few are alive, then costs 2 MiB after half an hour.
+    Without pathlib, which interns every part of a path: Python's table of interned strings is rebuilt after enough new
+    ones, however few are alive, and then costs 2 MiB after half an hour.
     """
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as stat:  # noqa: PTH123

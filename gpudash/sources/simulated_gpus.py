@@ -1,5 +1,5 @@
-"""The readings of simulated GPUs, under the names of NVML's: cards of this process, and those whose allocator
-lives in another.
+"""The readings of simulated GPUs, with the names of NVML's: cards of this process, and cards whose allocator is in
+another process.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.records import Record, Sample, State, Value
 
 SENSOR_PERIOD_S = 0.25
-"""Utilisation, as often as a GPU's sensors are read."""
+"""Interval for utilisation, the same as for a real GPU's sensors."""
 
 PROCESS_PERIOD_S = 1.0
 
 AHEAD_S = 1e-6
-"""By this the allocator's reading is stamped before its card's, so that a recording gives them back in their order."""
+"""An allocator's reading is dated this much before its card's, so that a recording returns them in order."""
 
 MEMORY = ("used_bytes", "free_bytes", "total_bytes", "process_bytes")
 UTILISATION = "gpu_utilisation"
@@ -32,25 +32,25 @@ UTILISATION = "gpu_utilisation"
 NOT_SIMULATED = {
     metric.name: State.NOT_SUPPORTED for metric in METRICS["gpu"] if metric.name not in (*MEMORY, UTILISATION)
 }
-"""What a GPU has and a simulation does not: temperature, power, clocks, a link."""
+"""Metrics of a GPU that a simulation lacks: temperature, power, clocks, PCIe link."""
 
 Probe = Callable[[], Mapping[str, int | None]]
-"""Reads an allocator; a metric that could not be had is ``None``."""
+"""Reads an allocator; ``None`` for a metric that is not available."""
 
 
 def allocator_sample(now_s: float, device: str, probe: Probe) -> Sample:
-    """The reading of an allocator; where a process no longer pushes its own, it is a gap."""
+    """The reading of an allocator; a gap if its process no longer sends figures."""
     values = dict(probe())
     return Sample(now_s, "allocator", device, values, {name: State.STALE for name in values if values[name] is None})
 
 
 class CardReader:
-    """Reads simulated GPUs: their memory at every tick, how busy they are and who uses them less often.
+    """Reads simulated GPUs: memory at every tick, utilisation and users less often.
 
-    Card and allocator are read in one tick, right after each other, so that the bands made of both fit together.
+    Reads card and allocator in one tick, right after each other, so that the bands drawn from both agree.
 
     Args:
-        cards: read in place; the programs that run on them need not be asked.
+        cards: the cards; reading them involves no call to the programs that use them.
     """
 
     def __init__(self, cards: Sequence[SimulatedGpu | ShownCard]) -> None:
@@ -62,11 +62,11 @@ class CardReader:
         self._sensors_due_s = self._processes_due_s = -math.inf
 
     def show(self, cards: Sequence[ShownCard]) -> None:
-        """Read these from now on. One that is not among them any more is read once more, as empty: its program has
-        ended. Any thread may call.
+        """Read these cards from now on. One that is no longer among them is read once more, as empty: its program has
+        ended. Any thread may call this.
         """
         there = {card.uuid for card in cards}
-        # Replaced as a whole: the lane's thread iterates over one tuple or the other, without a lock.
+        # Replaced as a whole: the lane's thread iterates over the old or the new tuple, without a lock.
         before, self._cards = self._cards, tuple(cards)
         for card in before:
             if card.uuid not in there:
@@ -74,10 +74,10 @@ class CardReader:
                 self._left.append(card)
 
     def attach(self, device: str, probe: Probe | None) -> bool:
-        """Read the allocator of ``device`` ("sim:0") by ``probe`` from now on, or with ``None`` no longer.
+        """Read the allocator of ``device`` ("sim:0") with ``probe`` from now on; ``None`` stops that.
 
         Returns:
-            Whether it is one of these cards.
+            Whether the device is one of these cards.
         """
         if device not in (card.name for card in self._cards):
             return False
@@ -88,31 +88,31 @@ class CardReader:
         return True
 
     def read(self, now_s: float) -> list[Record]:
-        """The rows of one tick."""
+        """The rows for one tick."""
         sensors = now_s >= self._sensors_due_s
         if sensors:
             self._sensors_due_s = now_s + SENSOR_PERIOD_S
         found: list[Record] = [
-            # A copy, for `attach` may come from another thread in between.
+            # A copy, since another thread may call `attach` meanwhile.
             allocator_sample(now_s - AHEAD_S, device, probe)
             for device, probe in tuple(self._probes.items())
         ]
-        # Each card is read once a tick, so that its rows are of one moment.
+        # Read each card once a tick, so that its rows are of the same moment.
         cards = [(shown.uuid, shown.now()) for shown in self._cards]
         found += [self._sample(uuid, card, now_s, sensors=sensors) for uuid, card in cards]
-        # Rows of processes are many and change rarely.
+        # Process rows are many and change rarely.
         if now_s >= self._processes_due_s:
             self._processes_due_s = now_s + PROCESS_PERIOD_S
             for uuid, card in cards:
                 found += _processes(uuid, card, now_s)
-        # popleft by one thread and append by others need no lock.
+        # popleft on one thread and append on others need no lock.
         while self._left:
             left = self._left.popleft()
             found.append(self._sample(left.uuid, empty(left.index, left.capacity), now_s, sensors=True))
         return found
 
     def stale(self, now_s: float) -> Iterable[Record]:
-        """The rows of a tick in which `read` does not return."""
+        """The rows for a tick in which `read` does not return."""
         return [_gap(card.uuid, now_s) for card in self._cards]
 
     def _sample(self, uuid: str, card: CardFigures, now_s: float, *, sensors: bool) -> Sample:
@@ -128,7 +128,7 @@ class CardReader:
             return Sample(now_s, "gpu", uuid, values)
         values.update(dict.fromkeys(NOT_SIMULATED))
         before, self._busy[uuid] = self._busy.get(uuid), (card.pid, now_s, card.busy_s)
-        # The counter of another program begins anew: no share can be told between two of them.
+        # Another program's counter starts at 0: no share can be computed across the two.
         if before is not None and before[0] == card.pid and now_s > before[1]:
             values[UTILISATION] = min(1.0, max(0.0, (card.busy_s - before[2]) / (now_s - before[1])))
         return Sample(now_s, "gpu", uuid, values, NOT_SIMULATED)
@@ -139,7 +139,7 @@ def _gap(uuid: str, now_s: float) -> Sample:
 
 
 def _processes(uuid: str, card: CardFigures, now_s: float) -> Iterator[Sample]:
-    """One row for each process that holds memory of ``card``."""
+    """One row for each process that holds memory on ``card``."""
     for pid, (name, held) in card.users.items():
         yield _row(uuid, now_s, pid, name, held)
     for pid, held in card.others.items():
@@ -151,7 +151,7 @@ def _row(uuid: str, now_s: float, pid: int, name: str, held: int) -> Sample:
 
 
 STALE_S = 1.0
-"""Silence of the other process after which its card's newest figures are no longer taken for the present."""
+"""Silence of the other process after which its card's figures no longer count as current."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,17 +159,17 @@ class CardFigures:
     """A card at one moment; sizes in bytes.
 
     Attributes:
-        index: of ``sim:index``.
-        capacity: of the card.
-        free: of it.
-        reserved: by the allocator; by those of all processes that share it.
-        context: that the context takes; that all of theirs take.
-        others: that simulated other processes hold, by their number.
+        index: index in ``sim:index``.
+        capacity: memory of the card.
+        free: free memory of the card.
+        reserved: memory reserved by the allocator, or by those of all processes that share the card.
+        context: size of the context, or of those of all processes.
+        others: memory of simulated other processes, by their number.
         busy_s: seconds spent in operations so far.
-        pid, name: of the process whose allocator it is.
-        fresh: whether these are figures of now; not once the process has gone silent.
-        sharing: name of each process that shares it, and what it holds in all, by number; empty where ``pid`` has it
-            alone.
+        pid, name: the process with the allocator.
+        fresh: whether the figures are current; false once the process has gone silent.
+        sharing: for each process that shares the card, by PID, its name and all its memory; empty if ``pid`` is the
+            only one.
     """
 
     index: int
@@ -186,26 +186,26 @@ class CardFigures:
 
     @property
     def users(self) -> Mapping[int, tuple[str, int]]:
-        """Name of each process that uses it, simulated ones apart, and what it holds in all, by number."""
+        """For each process that uses the card, by PID, its name and all its memory; without simulated processes."""
         if self.sharing or not self.held:
             return self.sharing
         return {self.pid: (self.name, self.held)}
 
     @property
     def held(self) -> int:
-        """What the process holds in all, or all that share it: contexts, and what allocators have reserved."""
+        """All memory of the process, or of all that share the card: contexts, and what allocators have reserved."""
         return self.context + self.reserved
 
 
 class MirroredCard:
-    """A simulated card whose allocator lives in another process, which pushes its figures. Any thread may do anything.
+    """A simulated card whose allocator is in another process, which sends its figures. Thread-safe.
 
     Args:
-        index: of ``sim:index``.
-        capacity: bytes, until a `put` says otherwise.
+        index: index in ``sim:index``.
+        capacity: memory in bytes, until a `put` changes it.
         clock: seconds, monotonic.
         pid, name: of the other process.
-        stale_s: after so long without figures there are none.
+        stale_s: age in seconds after which figures are stale.
 
     Attributes:
         index, pid, name: as given.
@@ -239,13 +239,13 @@ class MirroredCard:
         capacity_bytes: int | None = None,
         sharing: Mapping[int, tuple[str, int]] | None = None,
     ) -> None:
-        """Take in figures of now.
+        """Store current figures.
 
         Args:
-            reserved_bytes, context_bytes: of all processes that share it.
-            others_bytes: what simulated other processes hold: of all together, or by their number.
+            reserved_bytes, context_bytes: sums over all processes that share the card.
+            others_bytes: memory of simulated other processes: the sum, or by their number.
             busy_s: seconds spent in operations so far.
-            sharing: of `CardFigures`.
+            sharing: as in `CardFigures`.
         """
         if isinstance(others_bytes, int):
             if others_bytes:
@@ -262,7 +262,7 @@ class MirroredCard:
             self._newest = CardFigures(
                 self.index,
                 capacity,
-                # Pushed figures of several processes are not of one moment and may add up to more than there is.
+                # Figures of several processes are not simultaneous, and may add up to more than the capacity.
                 max(0, capacity - used),
                 reserved_bytes,
                 context_bytes,
@@ -274,7 +274,7 @@ class MirroredCard:
             )
 
     def now(self) -> CardFigures:
-        """The newest figures; not `fresh` before the first and once they are stale."""
+        """The newest figures; not `fresh` before the first, and once they are stale."""
         with self._lock:
             found, put_s = self._newest, self._put_s
             stale = put_s is None or self._clock() - put_s > self._stale_s
@@ -284,7 +284,7 @@ class MirroredCard:
 
     @property
     def newest(self) -> CardFigures:
-        """The figures that were put last, however long ago."""
+        """The figures of the last `put`, whatever their age."""
         return self._newest
 
     @property
@@ -294,17 +294,17 @@ class MirroredCard:
 
 
 class ShownCard:
-    """What is read of one simulated card: the card of this process, or another process's that is mirrored in its place.
+    """A simulated card as it is shown: this process's own card, or another process's that is mirrored in its place.
 
     Args:
-        name: torch's name of it, or the one it has here beside another of that name.
-        gpu: what it is.
-        own: the card of this process; ``None`` of one that programs alone use.
+        name: torch's name for it, or a unique one if there are two of that name.
+        gpu: description of the card.
+        own: this process's card; ``None`` for a card that only programs use.
 
     Attributes:
         name, gpu, own: as given.
-        uuid: the identity of the card.
-        mirror: what is shown in place of the own one; ``None`` for nothing.
+        uuid: UUID of the card.
+        mirror: card shown instead of the own one; ``None`` for none.
     """
 
     def __init__(self, name: str, gpu: Gpu, own: SimulatedGpu | None = None) -> None:
@@ -316,13 +316,13 @@ class ShownCard:
 
     @classmethod
     def of(cls, own: SimulatedGpu) -> ShownCard:
-        """A card of this process."""
+        """For a card of this process."""
         card = card_called(own.product, own.capacity)
         return cls(f"sim:{own.index}", simulated_gpu(own.index, card), own)
 
     @property
     def index(self) -> int:
-        """What the program that uses it calls it: ``sim:index``."""
+        """Its index in the program that uses it: ``sim:index``."""
         return self.gpu.nvml_index
 
     @property
@@ -331,8 +331,8 @@ class ShownCard:
         return self.gpu.total_bytes or 0
 
     def now(self) -> CardFigures:
-        """The figures to show; of a card that no program uses now, that it is empty."""
-        # Read once: the mirror may be taken away by another thread between two looks.
+        """The figures to show; an empty card if no program uses it now."""
+        # Read once: another thread may remove the mirror meanwhile.
         mirror = self.mirror
         if mirror is not None:
             return mirror.now()
@@ -347,7 +347,7 @@ def empty(index: int, capacity: int) -> CardFigures:
 
 
 def figures(card: SimulatedGpu) -> CardFigures:
-    """What a card of this process holds now."""
+    """The present figures of a card of this process."""
     free, capacity = card.free_and_total()
     reserved, context = card.reserved_bytes(), card.context_bytes
     return CardFigures(

@@ -1,4 +1,4 @@
-"""What any source of GPUs is asked for; and torch's figures of one, which only the process has that runs something."""
+"""The interface of GPU sources; and torch's figures for a GPU, which only the process that runs something has."""
 
 from __future__ import annotations
 
@@ -13,51 +13,51 @@ from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.records import Record, Sample, State
 
 CARD = ("free_bytes", "total_bytes")
-"""What a probe reads of a whole GPU, beside its allocator, where no other source does."""
+"""Metrics of a whole GPU that a probe reads, beside the allocator's, if no other source does."""
 
 NOT_REPORTED = {
     metric.name: State.NOT_SUPPORTED for metric in METRICS["gpu"] if metric.name not in (*CARD, "used_bytes")
 }
-"""What a driver tells of a GPU and torch does not: load, temperature, power, clocks, a link, processes."""
+"""Metrics that a driver reports and torch does not: utilisation, temperature, power, clocks, link, processes."""
 
 NOT_REPORTED_PERIOD_S = 1.0
 
 
 class GpuSource(Protocol):
-    """Reads GPUs on lanes of its own, which emit samples of the tables ``gpu`` and ``process`` or ``allocator``.
+    """Reads GPUs on its own lanes, which emit samples of the tables ``gpu`` and ``process`` or ``allocator``.
 
-    NVML's is `GpuWatch`. Another maker's library would be one more: `Monitor` asks a source for nothing else.
+    NVML's is `GpuWatch`; another vendor's library would be one more. `Monitor` uses nothing else of a source.
     """
 
     @property
     def lanes(self) -> Sequence[Lane]:
-        """Those that read now."""
+        """The current lanes."""
 
     def start(self) -> None:
-        """Begins to read, without waiting."""
+        """Start reading; returns immediately."""
 
     def stop(self) -> None:
-        """Asks all lanes to end; none is added any more."""
+        """Ask all lanes to end; no more are added."""
 
     def set_period(self, period_s: float) -> None:
-        """Seconds between memory readings from now on."""
+        """Set the interval of memory readings, in seconds."""
 
     @property
     def answers_owed(self) -> bool:
-        """Whether closing has to wait for a driver."""
+        """Whether a driver call must return before closing."""
 
     def close(self) -> None:
-        """Gives everything back. Only when all lanes have ended and `answers_owed` is false."""
+        """Release everything. Call it only when all lanes have ended and `answers_owed` is false."""
 
 
 class TorchGpus:
-    """A `GpuSource` of what torch tells where a run is on, one lane a device: its allocator, and the whole GPU's memory
-    where the probe has that too.
+    """A `GpuSource` for torch's own figures during a run, with one lane for each device: its allocator, and the whole
+    GPU's memory if the probe has it.
 
     Args:
-        emit: takes each record; called from several threads.
+        emit: callback for each record; called from several threads.
         clock: session time in seconds, monotonic.
-        period_s: between readings.
+        period_s: interval of readings.
     """
 
     answers_owed = False
@@ -76,7 +76,7 @@ class TorchGpus:
             return tuple(self._probes.values())
 
     def start(self) -> None:
-        """There is nothing to read before the first run."""
+        """Nothing to read before the first run."""
 
     def stop(self) -> None:
         with self._lock:
@@ -91,10 +91,10 @@ class TorchGpus:
             lane.set_period(period_s)
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Nothing to close."""
 
     def probe(self, device: str, read: Probe | None) -> None:
-        """Reads the statistics of ``device`` from now on, or with ``None`` no longer; as `Monitor.probe`."""
+        """Read the statistics of ``device`` from now on; ``None`` stops that. Like `Monitor.probe`."""
         with self._lock:
             former = self._probes.pop(device, None)
             if read is not None and not self._stopping:
@@ -109,7 +109,7 @@ class TorchGpus:
 
 
 class _Readings:
-    """The rows of one tick of a device: of its allocator, and of the GPU once its memory was told."""
+    """The rows for one tick of a device: of its allocator, and of the GPU once its memory has been reported."""
 
     def __init__(self, device: str, read: Probe) -> None:
         self._device = device

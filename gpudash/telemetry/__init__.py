@@ -1,1 +1,1 @@
-"""Records of what was read and what happened, and their history. No torch, NVML or Qt."""
+"""Records of readings and events, and their history. No torch, NVML or Qt."""

@@ -1,4 +1,4 @@
-"""What an explanation of a device's memory says: a record, made by `gpudash.memory.explaining`, and its way to JSON."""
+"""The record that explains a device's memory, created by `gpudash.memory.explaining`, and its JSON."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ Verdict = Literal[
     "headroom",
     "no failure",
 ]
-"""Why memory ran out; when it did not "headroom", or "no failure" where it is not known how much the device has."""
+"""Why memory ran out; if it did not, "headroom", or "no failure" if the device's capacity is unknown."""
 
 NO_STACK = "no stack recorded"
-"""Stands for the call site or category of memory whose allocator is unknown."""
+"""Name of the call site or category of memory with an unknown origin."""
 
 SHOWN_TEXT = 60
-"""Characters of a line of source that are shown within a sentence."""
+"""Longest excerpt of a source line within a sentence, in characters."""
 
 PartKind = Literal["process", "context", "category", "idle", "pending", "private", "free", "barred", "unattributed"]
 
 
 @dataclass(frozen=True)
 class Part:
-    """A share of the device's memory.
+    """A part of the device's memory.
 
     Attributes:
-        kind: what holds it; a category is one of live tensors. What is "barred" is free, and beyond what the process
+        kind: kind of holder; a category is one of live tensors. "barred" memory is free, but beyond what the process
             may reserve.
-        name: of the category or process, else the glossary's word.
-        pid, user: of another process.
-        command: with which this program started that process; "" where it did not.
+        name: name of the category or process, else the glossary's term.
+        pid, user: PID and user of another process.
+        command: command with which this program started that process; "" if it did not.
     """
 
     kind: PartKind
@@ -55,7 +55,7 @@ class Part:
 
 @dataclass(frozen=True)
 class StackLine:
-    """A line of a stack; `is_library` when it is torch's, the standard library's or gpudash's machinery."""
+    """A line of a stack; `is_library` if it belongs to torch, the standard library or gpudash's internals."""
 
     file: str
     line: int
@@ -65,7 +65,7 @@ class StackLine:
 
 @dataclass(frozen=True)
 class Where:
-    """The place in the program that asked, with what was known of the moment; ``None`` and "" where it was not."""
+    """The place in the program that made the request, and the state at that moment; ``None`` and "" if unknown."""
 
     stage: str = ""
     phase: str = ""
@@ -79,20 +79,20 @@ class Where:
 
 @dataclass(frozen=True)
 class Owner:
-    """A call site, and what of the live memory it allocated.
+    """A call site, and the live memory that it allocated.
 
     Attributes:
-        file, line, name: innermost line of the program's own code, of a library where there is none; ``None`` when no
-            stack was recorded.
-        library: short name of the innermost line of a library that line called; "" when it called torch itself.
-        text: that line of the source, where it could be read.
-        module: innermost module that was running.
-        category: what the blocks are for.
-        bytes, count: of the blocks.
-        total_bytes: of all blocks that have this line anywhere in their stack.
-        growth_per_step: bytes that stay behind at every step; ``None`` when it does not grow.
-        first_step, last_step: in which the oldest and the newest of the blocks were allocated; 0 is before the first.
-        stack: of the most of it, innermost line first.
+        file, line, name: innermost line of the program's own code, else of a library; ``None`` if no stack was
+            recorded.
+        library: short name of the innermost library line that it called; "" if it called torch directly.
+        text: source of that line, if readable.
+        module: innermost running module.
+        category: category of the blocks.
+        bytes, count: size and number of the blocks.
+        total_bytes: size of all blocks with this line anywhere in their stack.
+        growth_per_step: bytes left by every step; ``None`` if it does not grow.
+        first_step, last_step: steps that allocated the oldest and the newest block; 0 means before the first step.
+        stack: most frequent stack by bytes, innermost line first.
     """
 
     file: str | None
@@ -113,12 +113,12 @@ class Owner:
 
 @dataclass(frozen=True)
 class Growth:
-    """A line of which every step leaves about as much behind.
+    """A line that leaves about the same amount of memory in every step.
 
     Attributes:
-        bytes_per_step: that stay.
-        bytes: that have stayed so far.
-        steps: in which.
+        bytes_per_step: bytes left by each step.
+        bytes: bytes left so far.
+        steps: number of steps.
     """
 
     file: str
@@ -142,20 +142,19 @@ class Growth:
 
 @dataclass(frozen=True)
 class RunChange:
-    """A change of a run with which it takes less memory, or has more; and what that costs.
+    """A change with which a run needs less memory, or has more; and its cost.
 
     Attributes:
         change: in words: "batch 24".
-        fields: fields of the spec and their new values; empty when the change is none of the spec.
-        device: another device, ``None`` for the same one.
-        allocator: a setting of torch's allocator, as ``PYTORCH_CUDA_ALLOC_CONF`` takes it; "" for none.
-        fits: whether the run would then fit; ``None`` when that is not sure.
-        releases_cache: whether it fits only because the allocator releases its cache on the way.
-        slowdown: expected time per item over that of the unchanged run; ``None`` when nothing can be said.
-        slowdown_from: what `slowdown` rests on: "FLOPs of the dry run", "the same products in smaller batches", ""
-            when there is none.
-        changes_training: whether convergence may differ.
-        note: what else is different, in words: "weights rounded to 4 bits"; "" for nothing.
+        fields: fields of the spec and their new values; empty if the change is not in the spec.
+        device: another device; ``None`` for the same one.
+        allocator: a setting of torch's allocator, in the syntax of ``PYTORCH_CUDA_ALLOC_CONF``; "" for none.
+        fits: whether the run would then fit; ``None`` if uncertain.
+        releases_cache: whether it only fits because the allocator frees its cache meanwhile.
+        slowdown: expected time per item, relative to the unchanged run; ``None`` if unknown.
+        slowdown_from: basis of `slowdown`: "FLOPs of the dry run", "the same products in smaller batches", or "".
+        changes_training: whether it may affect convergence.
+        note: other differences, in words: "weights rounded to 4 bits"; "" for none.
     """
 
     change: str
@@ -172,11 +171,11 @@ class RunChange:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """An expression of a program, and what to write in its place.
+    """An expression of a program, and its replacement.
 
     Attributes:
-        line, column, end_line, end_column: its place in the file: lines from 1 on, columns in bytes from 0 on.
-        before, after: both in one line.
+        line, column, end_line, end_column: position in the file: lines from 1, columns in bytes from 0.
+        before, after: old and new text, each on one line.
     """
 
     file: str
@@ -190,19 +189,19 @@ class Rewrite:
 
 @dataclass(frozen=True)
 class Remedy(RunChange):
-    """A change with which a run that failed would have fitted, or one that takes less.
+    """A change with which a failed run would have fitted, or needs less.
 
     Attributes:
-        fits: ``None`` when it is likely but within the margin, when it is only known to get past the request that
-            failed, and when it was not tried.
-        flags: the change as ``gpudash run`` takes it.
-        predicted_peak_bytes: reserved, with the change.
-        verified_by: "dry run", "replay" of what the run had asked for, "rerun" of the whole program, or "rerun without
-            numbers"; "" when it was not tried.
-        rewrites: what it changes in the program, where that is known to the character.
-        patch: the change as a unified diff, with paths relative to the program's folder, or to the root where that is
-            not known; "" where there is none.
-        command: of the program, with the change; empty where it is another change.
+        fits: ``None`` if it is likely but within the margin, if only the failed request is known to succeed, or if it
+            was not tried.
+        flags: the change as options of ``gpudash run``.
+        predicted_peak_bytes: peak of reserved memory with the change.
+        verified_by: "dry run", "replay" of the run's requests, "rerun" of the whole program, or "rerun without
+            numbers"; "" if it was not tried.
+        rewrites: edits of the program, if known exactly.
+        patch: the change as a unified diff, with paths relative to the program's folder, or to the root if that is
+            unknown; "" for none.
+        command: command of the program with the change; empty for other changes.
     """
 
     flags: str = ""
@@ -215,14 +214,14 @@ class Remedy(RunChange):
 
 @dataclass(frozen=True)
 class Evidence:
-    """What an explanation rests on.
+    """What an explanation is based on.
 
     Attributes:
-        events: allocations and frees that were recorded.
-        of_events: that there were; ``None`` when it is not known.
-        began_s: session time at which recording began; ``None`` when nothing was recorded.
-        live_bytes: allocated at the moment.
-        without_stack_bytes: the part of it whose stack was not recorded.
+        events: number of recorded allocations and frees.
+        of_events: number of all that occurred; ``None`` if unknown.
+        began_s: session time at which recording began; ``None`` if nothing was recorded.
+        live_bytes: bytes allocated at the moment of the explanation.
+        without_stack_bytes: bytes of that without a recorded stack.
     """
 
     events: int = 0
@@ -234,19 +233,19 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Need:
-    """What the whole run needs, found by running the program again, or what its steps until now do; sizes in bytes.
+    """Memory that the whole run needs, found by running the program again, or its steps so far; sizes in bytes.
 
     Attributes:
-        capacity_bytes: the smallest card on which everything that was asked for is served; of a part of a run one on
-            which that takes no release of the cache.
-        pytorch_bytes: that of it PyTorch has.
-        peak_allocated_bytes, peak_reserved_bytes: the highest of each on a card with room to spare.
-        steps: that were complete when it was found.
+        capacity_bytes: smallest card on which every request succeeds; for part of a run, one on which that needs no
+            release of the cache.
+        pytorch_bytes: PyTorch's part of it.
+        peak_allocated_bytes, peak_reserved_bytes: peaks on a card with room to spare.
+        steps: number of steps completed when it was found.
         is_whole: whether the program ran to its end.
-        seconds: that it took.
-        found_by: "rerun" on a larger simulated card, "rerun without numbers" on one that is not there, or "replay" of
-            what it had asked for, which goes on with the rest of an earlier step.
-        remark: what was not run, in words; "" where there is nothing to be said.
+        seconds: time that the search took.
+        found_by: "rerun" on a larger simulated card, "rerun without numbers" on a card that does not exist, or
+            "replay" of its requests, continued with the rest of an earlier step.
+        remark: what was not run, in words; "" for nothing.
     """
 
     capacity_bytes: int
@@ -298,29 +297,29 @@ class BlockMap:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why memory ran out, or where it is; sizes in bytes.
+    """Why memory ran out, or what uses it; sizes in bytes.
 
     Attributes:
         headline: the cause in a sentence.
-        request_words: what was asked and what was missing, in a sentence; without a request the headroom.
+        request_words: what was requested and what was missing, in a sentence; without a request, the headroom.
         verdict: the cause in one word.
-        requested_bytes: of the allocator; ``None`` when nothing was refused.
-        segment_bytes: asked of the device for it.
-        missing_bytes: how much of that could not be had.
-        where: who asked; empty when nothing was refused.
-        allowed_bytes: what the process may reserve, ``None`` without a limit.
-        parts: what the device held; adds up to `capacity_bytes` and `beyond_bytes`.
-        beyond_bytes: by how much the parts exceed the capacity, where a driver lends host memory.
-        largest_free_block_bytes: of what is idle inside PyTorch.
+        requested_bytes: size of the request to the allocator; ``None`` if none failed.
+        segment_bytes: size of the allocator's request to the device.
+        missing_bytes: by how much that was too large.
+        where: origin of the request; empty if none failed.
+        allowed_bytes: limit on what the process may reserve; ``None`` without a limit.
+        parts: contents of the device's memory; they add up to `capacity_bytes` plus `beyond_bytes`.
+        beyond_bytes: by how much the parts exceed the capacity, on a driver that adds host memory.
+        largest_free_block_bytes: largest free block in PyTorch's cache.
         by_category: live bytes by category, the largest first.
         owners: call sites, the largest first.
-        rest_owners, rest_bytes: call sites that are not among them, and their bytes.
-        growing: lines of which every step leaves something behind, the largest first.
+        rest_owners, rest_bytes: number and bytes of the remaining call sites.
+        growing: lines that leave memory in every step, the largest first.
         remedies: changes with which it would have fitted.
-        remedies_note: why there are none, or what they rest on.
-        cause: what in the program made it run out, in a sentence; "" where that is not known, or the verdict says it.
-        need: what the whole run needs, ``None`` where that was not found.
-        savings: changes that make room, of which one alone may be too little, the largest first.
+        remedies_note: why there are none, or what they are based on.
+        cause: what in the program caused it, in a sentence; "" if unknown, or if the verdict says it.
+        need: memory that the whole run needs; ``None`` if unknown.
+        savings: changes that free memory, though one alone may not be enough, the largest first.
         blocks: how they lay, where the free memory was in too small pieces; ``None`` where that is not known.
     """
 
@@ -355,33 +354,33 @@ class Explanation:
     blocks: BlockMap | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As mappings, lists, numbers and words; `from_json` is its way back."""
+        """As mappings, lists, numbers and strings; read by `from_json`."""
         return asdict(self)
 
     def with_remedies(self, remedies: tuple[Remedy, ...], note: str = "") -> Explanation:
-        """The same with other remedies."""
+        """A copy with other remedies."""
         return replace(self, remedies=remedies, remedies_note=note)
 
     @property
     def findings(self) -> Findings:
-        """What a search for remedies may change."""
+        """The parts that a search for remedies may change."""
         return Findings(self.verdict, self.headline, self.remedies, self.remedies_note)
 
     def with_findings(self, found: Findings) -> Explanation:
-        """The same in the light of what a search for remedies found."""
+        """A copy updated with the results of a search for remedies."""
         return replace(self, **vars(found))
 
     def part_bytes(self, *kinds: PartKind) -> int:
-        """Bytes of all parts of these kinds."""
+        """Bytes of all parts of the given kinds."""
         return sum(part.bytes for part in self.parts if part.kind in kinds)
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What a search for remedies found after a failure; the cause in the light of what the whole run takes.
+    """Results of the search for remedies after a failure, which may revise the cause.
 
     Attributes:
-        verdict, headline, remedies, remedies_note: as of `Explanation`.
+        verdict, headline, remedies, remedies_note: as in `Explanation`.
     """
 
     verdict: Verdict
@@ -391,19 +390,19 @@ class Findings:
 
 
 def explanation_from_json(data: Mapping[str, Any]) -> Explanation:
-    """The explanation that `Explanation.to_json` wrote; unknown keys are ignored.
+    """Read the output of `Explanation.to_json`; ignores unknown keys.
 
     Raises:
-        ValueError: one sentence, when something is missing or of another kind.
+        ValueError: one sentence, if something is missing or of another type.
     """
     return cast(Explanation, _read(Explanation, "explanation of memory", data))
 
 
 def findings_from_json(data: Mapping[str, Any]) -> Findings:
-    """The findings whose fields ``data`` holds; unknown keys are ignored.
+    """Read findings from ``data``; ignores unknown keys.
 
     Raises:
-        ValueError: one sentence, when something is missing or of another kind.
+        ValueError: one sentence, if something is missing or of another type.
     """
     return cast(Findings, _read(Findings, "list of remedies", data))
 
@@ -414,7 +413,7 @@ def short(file: str) -> str:
 
 
 def site_name(file: str | None, line: int | None, name: str) -> str:
-    """A call site's short name: "train.py:41 step"; without a file, that there is no stack."""
+    """A call site's short name: "train.py:41 step"; without a file, a note that there is no stack."""
     if file:
         return f"{short(file)}:{line} {name}"
     return NO_STACK
@@ -433,7 +432,7 @@ def _read(kind: type, name: str, data: Mapping[str, Any]) -> object:
 
 @cache
 def _reader(kind: type) -> TypeAdapter[object]:
-    """Made when it is first asked for: most processes only write explanations."""
+    """Created on first use: most processes only write explanations."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)

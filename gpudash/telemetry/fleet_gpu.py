@@ -1,4 +1,4 @@
-"""One GPU of a fleet, whoever reports it: an exporter to a Prometheus server, or its machine over ssh."""
+"""A GPU of a fleet, reported by an exporter to a Prometheus server, or by its machine over ssh."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ from typing import Literal
 from gpudash.telemetry.metrics import SPOKEN, Exporter
 
 Reporter = Exporter | Literal["ssh"]
-"""Who tells of a GPU: an exporter, or the machine itself over ssh."""
+"""Source of a GPU's readings: an exporter, or the machine itself over ssh."""
 
 HOLDERS = ("pod", "namespace", "container", "hpc_job")
-"""Labels by which dcgm-exporter says who holds a GPU, of Kubernetes and of a batch system
+"""dcgm-exporter's labels for the user of a GPU, in Kubernetes and in a batch system
 (https://github.com/NVIDIA/dcgm-exporter)."""
 
 
 @dataclass(slots=True)
 class FleetGpu:
-    """One GPU. Nothing of it changes once its reader has handed it out.
+    """A GPU of a fleet. Immutable once its reader has published it.
 
     Attributes:
-        key: what identifies it in the fleet: its UUID, with the MIG part; machine and index where there is no UUID, or
-            one that every machine has (a simulated GPU's).
-        host: the machine, as its exporter or the server calls it.
-        index: the driver's index on that machine.
-        uuid: "GPU-…"; empty where it is not told.
-        product: marketing name; empty where it is not told.
-        exporter: whose names the figures have; of several exporters for one GPU, the one that is shown.
-        seen_s: when its memory was read last, in seconds since the epoch; 0 where that is not known.
-        values: its newest readings by the names of `metrics.METRICS`; what is not told is not there, and never 0.
-        stale: whether they are too old to go on with.
-        simulated: whether nothing of it is there but its memory's bookkeeping.
-        shared_memory: whether its memory is its machine's.
-        run: the workload that runs on it; empty for none, or where that is not told.
-        labels: the server's labels of its series ("job", "instance", "namespace", "pod" ...), to group by.
-        where: where the server has it from: what is scraped, and its identity there.
-        also: other exporters that tell of the same GPU, and are not shown.
-        torch_name: what torch calls it on its machine, where gpudash tells.
-        drawn_j: energy that it has drawn since the fleet was opened; ``None`` where it does not tell.
-        is_host: whether it is no GPU but the memory of a machine without one.
-        instance: number of a MIG instance on its GPU; ``None`` of a whole one.
-        profile: size of a MIG instance, such as "1g.10gb"; "" of a whole GPU, or where its product says it.
-        impossible: figures that cannot be, which are left out: what is wrong with each, in words.
-        warnings: levels of the warnings of a gpudash there that stand.
-        forecast_s: time until its memory is full, as a gpudash there foretells it.
+        key: identity in the fleet: the UUID, with the MIG part; machine and index if there is no UUID, or every
+            machine has the same one (a simulated GPU's).
+        host: name of the machine, by its exporter or the server.
+        index: index in the machine's driver.
+        uuid: "GPU-…"; "" if unknown.
+        product: marketing name; "" if unknown.
+        exporter: exporter whose figures are shown, of several for one GPU.
+        seen_s: time of the last reading of its memory, in seconds since the epoch; 0 if unknown.
+        values: newest readings by the names of `metrics.METRICS`; unknown ones are absent, never 0.
+        stale: whether the readings are too old to use.
+        simulated: whether only its memory is modelled, without a real GPU.
+        shared_memory: whether it uses its machine's memory.
+        run: workload that runs on it; "" for none or unknown.
+        labels: the server's labels for its series ("job", "instance", "namespace", "pod" ...), for grouping.
+        where: its source on the server: the scraped instance, and its identity there.
+        also: other exporters that report the same GPU, and are not shown.
+        torch_name: torch's name for it on its machine, if gpudash reports it.
+        drawn_j: energy used since the fleet was opened; ``None`` if not reported.
+        is_host: whether it is the memory of a machine without a GPU.
+        instance: number of a MIG instance; ``None`` for a whole GPU.
+        profile: profile of a MIG instance, such as "1g.10gb"; "" for a whole GPU, or if the product includes it.
+        impossible: figures that were dropped as impossible, with the reason in words.
+        warnings: levels of current warnings from a gpudash on its machine.
+        forecast_s: time until its memory is full, by a forecast of that gpudash.
     """
 
     key: str
@@ -73,22 +73,22 @@ class FleetGpu:
 
     @property
     def holders(self) -> tuple[str, ...]:
-        """Who holds it by its labels: "pod train-0", "namespace ml", "container main"; none where they do not say.
+        """Its users by the labels: "pod train-0", "namespace ml", "container main"; empty if there are none.
 
-        Where the server has labels of its own by these names, those of the exporter begin with "exported_".
+        If the server has its own labels of these names, the exporter's begin with "exported_".
         """
         named = ((name, self.labels.get(f"exported_{name}") or self.labels.get(name)) for name in HOLDERS)
         return tuple(f"{name.removeprefix('hpc_')} {value}" for name, value in named if value)
 
     @property
     def number(self) -> str:
-        """The driver's numbering on its machine: "0", of a MIG instance "0:1"; "" where that is not told."""
+        """The driver's number on its machine: "0", or "0:1" for a MIG instance; "" if unknown."""
         parts = (self.index, self.instance)
         return ":".join(str(part) for part in parts if part is not None)
 
     @property
     def used_bytes(self) -> float | None:
-        """As its exporter counts it, without the driver's own share where that is told apart."""
+        """Used memory by its exporter, without the driver's own part if that is known."""
         return self.values.get("used_bytes")
 
     @property
@@ -98,19 +98,19 @@ class FleetGpu:
 
     @property
     def utilisation(self) -> float | None:
-        """Share of time in which a kernel ran, or a machine's processor, 0 to 1."""
+        """Share of time in which a kernel ran (or a machine's processor was busy), 0 to 1."""
         return self.values.get("cpu_utilisation" if self.is_host else "gpu_utilisation")
 
     @property
     def taken_bytes(self) -> float | None:
-        """Bytes that are not free, the driver's own share with them; ``None`` where they are not known."""
+        """Bytes that are not free, including the driver's own; ``None`` if unknown."""
         if self.used_bytes is None:
             return None
         return self.used_bytes + self.values.get("driver_reserved_bytes", 0)
 
     @property
     def fullness(self) -> float | None:
-        """How full its memory is, 0 to 1; ``None`` where it is not known."""
+        """How full its memory is, 0 to 1; ``None`` if unknown."""
         taken = self.taken_bytes
         if taken is None or not self.total_bytes:
             return None
@@ -118,7 +118,8 @@ class FleetGpu:
 
     @property
     def reported_by(self) -> str:
-        """Whose figures are shown, and who else knows the GPU: "gpudash (dcgm-exporter knows it too)"."""
+        """The exporter whose figures are shown, and others that know the GPU: "gpudash (dcgm-exporter knows it
+        too)"."""
         others = " and ".join(SPOKEN[exporter] for exporter in self.also)
         if not others:
             return SPOKEN[self.exporter]
@@ -129,7 +130,7 @@ class FleetGpu:
 
     @property
     def name(self) -> str:
-        """Machine and index, as a person speaks of it."""
+        """Machine and index, in words."""
         if self.is_host:
             return f"{self.host}'s memory"
         number = f"{self.number} {self.profile}".rstrip()

@@ -1,7 +1,7 @@
-"""The metrics of each reading table, and all that the rest of the program knows of one: its words, unit and names.
+"""The metrics of each reading table, with everything that the program knows about one: its title, unit and names.
 
-Recording columns follow the order of this table. A metric that is added here, and read by a source, is recorded,
-exported, listed and served; a sensor of a GPU is also on its card, in the fleet and in the plots of a GPU's past.
+Recording columns follow the order of this table. A metric added here, and read by a source, is recorded, exported,
+listed and served; a GPU sensor also appears on its card, in the fleet and in the plots of a GPU's history.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ SPOKEN = {
     "nvidia_gpu_exporter": "nvidia_gpu_exporter",
     "ssh": "the machine itself, over ssh",
 }
-"""What they are called in a sentence."""
+"""Names of the devices in a sentence."""
 
 Type = Literal["INTEGER", "REAL", "TEXT"]
 
 
 Scale = Literal["bytes", "rate", "ratio", "number"]
-"""What the axis of a plot writes: sizes, bytes a second, per cent, or numbers of a unit."""
+"""What a plot's axis shows: sizes, bytes per second, per cent, or numbers with a unit."""
 
 
 class ExporterName(NamedTuple):
-    """What another exporter for Prometheus calls a metric; its value times `scale` is ours, or a `part` of it, which is
-    the sum of its parts."""
+    """Another Prometheus exporter's name for a metric; its value times `scale` is ours, or one `part` of ours, which
+    is the sum of its parts."""
 
     exporter: Exporter
     name: str
@@ -45,19 +45,18 @@ class Metric:
     """One column of a reading table.
 
     Attributes:
-        name: column name; the unit is its ending, or it is a ratio from 0 to 1.
+        name: column name; ends with the unit, unless it is a ratio from 0 to 1.
         type: SQLite type. Bytes and counts are INTEGER, other numbers REAL.
-        title: what a person reads, in lower case.
-        served: its name in a scrape, by Prometheus' conventions; "" where it is not served.
-        help: what it is, in a sentence for Prometheus.
-        kind: its type there.
-        elsewhere: what other exporters call it.
-        fetched: whether its past is read back from a Prometheus server.
-        falls: whether it is low when memory is full: its lowest belongs to the highest of the others.
-        colour: of a sensor of a GPU, the name of its colour in plots (`Palette.curves`); "" where it is no sensor.
-        before: of a sensor, the word before its value on a card, where another has the same unit.
-        health: whether it is no sensor, and the overview of a fleet looks at it: there it is shown where it has
-            something to say.
+        title: name in words, in lower case.
+        served: name in a scrape, by Prometheus's conventions; "" if it is not served.
+        help: description in a sentence, for Prometheus.
+        kind: Prometheus's type.
+        elsewhere: names in other exporters.
+        fetched: whether its history is read from a Prometheus server.
+        falls: whether it is low when memory is full: its minimum belongs to the others' maximum.
+        colour: for a GPU sensor, name of its colour in plots (`Palette.curves`); "" for other metrics.
+        before: for a sensor, word in front of its value on a card, to distinguish sensors with the same unit.
+        health: whether it is a health metric, not a sensor: the fleet's overview shows it when it is remarkable.
     """
 
     name: str
@@ -75,12 +74,12 @@ class Metric:
 
     @property
     def scale(self) -> Scale:
-        """How the axis of a plot writes it."""
+        """How a plot's axis shows it."""
         return self._writing.scale
 
     @property
     def unit(self) -> str:
-        """What a "number" counts, such as "°C"; "" of every other scale."""
+        """The unit of a "number", such as "°C"; "" for other scales."""
         return self._writing.unit
 
     def label(self, value: float) -> str:
@@ -88,14 +87,14 @@ class Metric:
         return self._writing.label(value)
 
     def brief(self, value: float) -> str:
-        """A value as a card has room for: to the whole unit, which is as far as one can read."""
+        """A short value for a card, rounded to whole units."""
         writing = self._writing
         if writing.brief is None:
             return writing.label(value)
         return writing.brief(value)
 
     def distinguished(self, value: float) -> str:
-        """A value in brief, behind the word that tells it from another of the same unit."""
+        """A short value after the word that distinguishes it from others with the same unit."""
         return f"{self.before} {self.brief(value)}".lstrip()
 
     @property
@@ -104,7 +103,7 @@ class Metric:
 
 
 class _Writing(NamedTuple):
-    """How values are written: on an axis, in words, and in brief where that is otherwise."""
+    """How values are written: on an axis, in words, and in short if that differs."""
 
     scale: Scale
     unit: str
@@ -124,7 +123,7 @@ _WRITINGS = (
     ("_j", _Writing("number", "J", lambda value: format_scaled(value, "J"))),
     ("_s", _Writing("number", "s", format_duration)),
 )
-"""Ending of a column, and how it is written; a column of another is a count."""
+"""Endings of column names, and how they are written; other columns are counts."""
 
 
 def _dcgm(name: str, scale: float = 1.0, *, part: bool = False) -> ExporterName:
@@ -531,7 +530,7 @@ METRICS: dict[Table, tuple[Metric, ...]] = {
 GPU_METRICS = {metric.name: metric for metric in _GPU}
 
 SENSORS = tuple(metric for metric in _GPU if metric.colour)
-"""What a GPU tells of itself beside memory and utilisation: on its card, in the fleet, in the plots of its past."""
+"""What a GPU reports beside memory and utilisation: for its card, the fleet, and the plots of its history."""
 
 HEALTH = tuple(metric for metric in _GPU if metric.health)
-"""What the overview of a fleet looks at besides, and shows where it has something to say."""
+"""What the overview of a fleet also checks, and shows when it is remarkable."""

@@ -1,7 +1,7 @@
-"""What is to be drawn, said without drawing it: curves, lines across a plot, and the plots that a session calls for.
+"""Descriptions of what is drawn: curves, lines across a plot, and the plots that a session needs.
 
-The window (`plots_for`) and a run's report read the same descriptions, a pure function of what the
-store holds. A run with ranks has a curve a rank, and from `LEAST_RANKS` on what lies between all of them.
+The window (`plots_for`) and a run's report use the same descriptions, a pure function of the store's content. A run
+with ranks has one curve for each rank, and from `LEAST_RANKS` on an envelope of all of them.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from gpudash.telemetry.runs import WATCH, RunView, item_of
 from gpudash.telemetry.store import Store
 
 THIS_PROCESS = "this process"
-"""What gpudash with its run is called, where no program of the user's is watched in its place."""
+"""Name of gpudash with its run, unless a user's program is watched instead."""
 
 
 LAID_OVER = "laid over"
-"""Table of the series that other runs are in the store as."""
+"""Table in the store for the series of other runs laid over the plots."""
 
 
 @dataclass(frozen=True, slots=True)
 class CurveSpec:
-    """One curve of a plot.
+    """A curve of a plot.
 
     Attributes:
-        key: the series drawn.
-        name: what the legend says.
-        unit: how values are written; bytes, bytes per second, a ratio from 0 to 1, a number, nats, or a
-            loss of unknown unit.
+        key: the series that is drawn.
+        name: text of the legend.
+        unit: how values are written: bytes, bytes per second, a ratio from 0 to 1, a number, nats, or a loss of
+            unknown unit.
         colour: name of a colour in `Palette.curves`.
-        style: the second channel beside colour.
-        width: pen width in pixels; above 1 only for curves of few points.
-        stack: the curve is a band on top of the bands before it.
-        axis: which axis it is read on; the right one goes from 0 to 100 %.
+        style: line style, which distinguishes curves in addition to the colour.
+        width: pen width in pixels; above 1 only for curves with few points.
+        stack: whether it is a band stacked on the bands before it.
+        axis: axis of its values; the right one goes from 0 to 100 %.
         smoothed: whether the smoothing slider applies (loss, accuracy).
-        unit_name: what a "number" counts, such as "items/s".
-        faint: drawn as a faint fill or a faint line, for what is not in use.
+        unit_name: unit of a "number", such as "items/s".
+        faint: whether it is drawn as a faint fill or line, for memory not in use.
         note: tooltip of the legend entry.
-        down_to: name of another curve of the plot; what lies between both is filled faintly.
-        aside: the legend names it last where it has little room.
+        down_to: name of another curve of the plot; the area between both is filled faintly.
+        aside: whether the legend lists it last when space is short.
     """
 
     key: Key
@@ -67,24 +67,24 @@ class CurveSpec:
 
     @property
     def pulses(self) -> bool:
-        """Whether these are short bursts with gaps between them: drawn with edges down to 0, narrow gaps bridged."""
+        """Whether it consists of short bursts with gaps: drawn with edges down to 0, narrow gaps bridged."""
         return self.key[0] == "transfer"
 
 
 @dataclass(frozen=True, slots=True)
 class LineSpec:
-    """A level drawn across a plot: capacity, warning level, link limit, unigram entropy.
+    """A horizontal line across a plot: capacity, warning level, link limit, unigram entropy.
 
     Attributes:
-        name: label at the line.
+        name: label of the line.
         colour: name of a colour in `Palette.curves`.
-        value: the level, where it is fixed.
-        key: else the series whose newest value is the level, or
-        until_s: its newest at this session time.
-        factor: multiplies the level (0.85 of the capacity).
-        style: how the line is drawn.
-        scales: whether the axis always reaches to the line.
-        shows_value: whether the label says the level behind the name.
+        value: the level, if it is fixed.
+        key: otherwise the series whose newest value is the level, or
+        until_s: its newest value at this session time.
+        factor: factor of the level (0.85 of the capacity).
+        style: line style.
+        scales: whether the axis always includes the line.
+        shows_value: whether the label includes the level.
     """
 
     name: str
@@ -103,17 +103,17 @@ class PlotSpec:
     """One plot.
 
     Attributes:
-        id: name that stays the same while the plot is wanted; its widget is kept under it.
+        id: name that stays the same as long as the plot is shown; identifies its widget.
         title: heading, such as "MEMORY cuda:0".
-        curves: bottom band first.
+        curves: the curves, bottom band first.
         unit: unit of the left axis.
-        lines: levels across the plot.
-        stretch: share of the height.
-        may_log: whether the axis may be logarithmic (only where 0 cannot occur).
-        unit_name: what a "number" counts.
-        extra: whether it is left out by default.
-        nested: whether each curve is part of the one after it, so that all can be filled from zero.
-        least_share: of the height of all plots, what it has at least until heights are dragged.
+        lines: horizontal lines across the plot.
+        stretch: relative height.
+        may_log: whether a logarithmic axis is allowed (only where 0 cannot occur).
+        unit_name: unit of a "number".
+        extra: whether it is hidden by default.
+        nested: whether each curve is part of the next one, so that all can be filled down to zero.
+        least_share: smallest share of the total height, until the user drags the heights.
     """
 
     id: str
@@ -143,22 +143,21 @@ def plots_for(
     warned: bool = False,
     own: str = THIS_PROCESS,
 ) -> tuple[PlotSpec, ...]:
-    """The plots of the device that is selected and of the run; called under the store's lock.
+    """The plots for the selected device and the run. Call it under the store's lock.
 
-    Where a range of time is shown they come by relevance: what the run in view is about first, and what it
-    does not fill as an extra.
+    For a range of time they are sorted by relevance: the run in view first; plots without data for it become extras.
 
     Args:
-        store: what there is to draw.
+        store: source of the data.
         selected: "host", or a GPU's UUID.
-        device_name: what the device is called.
-        allocator: torch's name of the device, where torch can use it.
-        warn_ratio: memory level of a warning.
-        to_capacity: whether the memory axis reaches to the capacity, or only as far as memory is used.
-        gpu: the device that is selected, where it is a GPU: its link's limit crosses the transfer plot.
-        rank: of a run with ranks, the one whose step is divided into its parts; ``None`` for the mean of all.
-        span: session time that is shown; ``None`` for plots of everything there is, in the usual order.
-        warned: whether a warning of a memory stands.
+        device_name: name of the device.
+        allocator: torch's name for the device, if torch can use it.
+        warn_ratio: memory level of the warning.
+        to_capacity: whether the memory axis goes up to the capacity, or only as far as memory is used.
+        gpu: the selected device, if it is a GPU: its link's limit is drawn in the transfer plot.
+        rank: for a run with ranks, the rank whose step is divided into parts; ``None`` for the mean of all.
+        span: visible range of session time; ``None`` for all, in the usual order.
+        warned: whether there is a current memory warning.
         own: name of the process whose own memory and CPU time are shown.
     """
     host = selected == "host"
@@ -204,26 +203,27 @@ def plots_for(
 
 
 def with_room_for_memory(plots: Sequence[PlotSpec]) -> list[PlotSpec]:
-    """The plots of a run with ranks under a warning: the device's memory has its share, or else that by rank."""
+    """The plots of a run with ranks during a warning: guarantees the height of the device's memory, or else that by
+    rank."""
     shown = [plot.id for plot in plots if not plot.extra]
     large = next((name for name in ("memory", "rank_memory") if name in shown), "")
     return [replace(plot, least_share=MEMORY_SHARE) if plot.id == large else plot for plot in plots]
 
 
 MOST_ABOUT = {"training": "loss", "transfer": "transfer", "matmul": "throughput"}
-"""Workload → the plot that it is about, where that is not the memory."""
+"""Workload → its main plot, unless that is memory."""
 
 ABOUT_MEMORY = frozenset({"pressure", WATCH})
-"""Workloads whose memory has `MEMORY_SHARE` of the plots' height, as it has under a warning."""
+"""Workloads whose memory plot gets `MEMORY_SHARE` of the height, as during a warning."""
 
 MEMORY_SHARE = 0.4
 
 CROWDED = 4
-"""Plots from which the memory has that share of any run: among so many its part of the height would tell little."""
+"""Number of plots from which the memory plot gets that share for any run: among so many it would be too small."""
 
 
 def run_in_view(store: Store, span: tuple[float, float]) -> RunView | None:
-    """The newest run of which something lies in the range; called under the store's lock."""
+    """The newest run within the range. Call it under the store's lock."""
     for run in reversed(store.runs):
         if run.began_s <= span[1] and (run.ended_s is None or run.ended_s >= span[0]):
             return run
@@ -231,9 +231,9 @@ def run_in_view(store: Store, span: tuple[float, float]) -> RunView | None:
 
 
 def by_relevance(plots: Sequence[PlotSpec], store: Store, span: tuple[float, float], *, warned: bool) -> list[PlotSpec]:
-    """The plots with what the run in view is about first and highest, and what it does not fill as extras.
+    """The plots for the run in view, the most relevant first and highest; those without data for it become extras.
 
-    Without a run in view those are memory and utilisation; readings of the link alone are no reason for a plot.
+    Without a run in view these are memory and utilisation; readings of the link alone do not justify a plot.
     """
     run = run_in_view(store, span)
     if run is None:
@@ -275,12 +275,12 @@ def memory_plot(
     until_s: float | None = None,
     own: str = THIS_PROCESS,
 ) -> PlotSpec:
-    """The memory of one device; called under the store's lock. See `plots_for`.
+    """The memory of one device. Call it under the store's lock. See `plots_for`.
 
     Args:
-        until_s: when the run that is shown ended; its capacity is drawn, for the card of a program of one's own may be
-            of another size than the session's.
-        own: as of `plots_for`.
+        until_s: when the displayed run ended; draws the capacity at that time, because a user's program may have
+            simulated a card of another size than the session's.
+        own: as in `plots_for`.
     """
     if selected == "host":
         return _host_memory(store, _capacity(("host", "total_bytes", None), warn_ratio, to_capacity), own)
@@ -295,7 +295,7 @@ def memory_plot(
 
 
 def _host_memory(store: Store, lines: tuple[LineSpec, ...], own: str) -> PlotSpec:
-    """Used memory as one band, where no process's own share is known, as over ssh."""
+    """Used memory as one band, where no process's own part is known, as over ssh."""
     whole = _has_value(store, ("host", "used_bytes", None)) and not _has_value(store, ("host", "process_bytes", None))
     if whole:
         used: tuple[CurveSpec, ...] = (CurveSpec(("host", "used_bytes", None), "used", "bytes", "used", stack=True),)
@@ -337,7 +337,7 @@ def _gpu_memory(
 
 
 def devices_of_halves(run: RunView | None) -> tuple[str, ...]:
-    """torch's names of the devices over which the model of ``run`` is split; none of any other run."""
+    """torch's names for the devices over which the model of ``run`` is split; empty for other runs."""
     devices = "" if run is None or run.spec.get("parallel") != "split" else run.spec.get("devices")
     if isinstance(devices, str) and devices:
         return tuple(devices.split(","))
@@ -345,7 +345,7 @@ def devices_of_halves(run: RunView | None) -> tuple[str, ...]:
 
 
 def memory_by_device(devices: Sequence[str]) -> PlotSpec:
-    """What torch's allocators hold on the devices over which a model is split."""
+    """Memory reserved by torch's allocators on the devices over which a model is split."""
     curves: list[CurveSpec] = []
     for device, (colour, style) in zip(devices, STYLES, strict=False):
         name = badged_name(device)
@@ -359,12 +359,12 @@ def memory_by_device(devices: Sequence[str]) -> PlotSpec:
 
 
 def memory_levels(device: str, uuid: str | None, own: str = THIS_PROCESS) -> PlotSpec:
-    """Memory as levels, each of which holds the one before it, under the capacity.
+    """Memory as levels, each containing the one before it, under the capacity.
 
     Args:
-        device: torch's name of the device.
-        uuid: of the GPU, ``None`` for the CPU.
-        own: as of `plots_for`.
+        device: torch's name for the device.
+        uuid: UUID of the GPU; ``None`` for the CPU.
+        own: as in `plots_for`.
     """
     if uuid is None:
         table = "host"
@@ -386,9 +386,9 @@ def memory_levels(device: str, uuid: str | None, own: str = THIS_PROCESS) -> Plo
 
 
 def _not_ours(store: Store, uuid: str, name: str) -> tuple[CurveSpec, ...]:
-    """The bands below the allocator's: one in all where the driver never says what our process uses.
+    """The bands below the allocator's: a single one if the driver never reports our process's memory.
 
-    Once it has, each has its band, also after a gap: what was drawn of the context would vanish with its band.
+    Once it has, each part keeps its band, even after a gap: otherwise the past of the context would disappear too.
     """
     context, other = (_has_value(store, ("gpu", f"{name}_bytes", uuid)) for name in ("context", "other"))
     if other and not context:
@@ -401,7 +401,7 @@ def _not_ours(store: Store, uuid: str, name: str) -> tuple[CurveSpec, ...]:
 
 
 def _has_value(store: Store, key: Key) -> bool:
-    """Whether a series has a number at all."""
+    """Whether a series has any number."""
     series = store.series(*key)
     return series is not None and series.statistics(-math.inf, math.inf) is not None
 
@@ -423,16 +423,16 @@ def _capacity(
 
 
 NEAR_RATIO, FAR_RATIO = 0.4, 0.25
-"""How full a memory must be for its axis to reach to the capacity, and how empty for it to follow the use again."""
+"""How full memory must be for its axis to go up to the capacity, and how empty for it to follow the usage again."""
 
 
 def reaches_to_capacity(store: Store, selected: str, reached: bool) -> bool:
-    """Whether the memory axis of a device should reach to its capacity; called under the store's lock.
+    """Whether the memory axis of a device should go up to its capacity. Call it under the store's lock.
 
     Args:
-        store: what is known.
+        store: source of the data.
         selected: "host", or a GPU's UUID.
-        reached: what was answered before, which stays in force between the two ratios.
+        reached: the previous answer, which stays valid between the two ratios.
     """
     if selected == "host":
         table, device = ("host", None)
@@ -454,7 +454,7 @@ _DIRECTIONS = (
 
 
 def transfers(store: Store, uuid: str | None, gpu: Gpu | None) -> PlotSpec | None:
-    """Copies of the run by direction, and what crosses the link of a GPU; ``None`` where nothing was copied."""
+    """Copies of the run by direction, and traffic on a GPU's link; ``None`` if nothing was copied."""
     curves = [
         CurveSpec(("transfer", metric, None), name, "rate", colour, style=style)  # type: ignore[arg-type]  # a Style
         for metric, name, colour, style in _DIRECTIONS
@@ -472,7 +472,7 @@ def transfers(store: Store, uuid: str | None, gpu: Gpu | None) -> PlotSpec | Non
 
 
 def _link(gpu: Gpu | None) -> tuple[LineSpec, ...]:
-    """What the link can carry at most; an idle one reports a lower generation, so its present one says little."""
+    """The link's maximum; its present rate means little, since an idle link reports a lower generation."""
     if gpu is None or gpu.link_bytes_per_second is None:
         return ()
     name = f"link Gen{gpu.pcie_generation} x{gpu.pcie_width}"
@@ -480,7 +480,7 @@ def _link(gpu: Gpu | None) -> tuple[LineSpec, ...]:
 
 
 def utilisation(uuid: str | None, gpu: Gpu | None) -> PlotSpec:
-    """How busy the GPU, its memory controller and the CPU are; a simulated GPU computes nothing, so has no curve."""
+    """Utilisation of GPU, memory controller and CPU; none for a simulated GPU, which computes nothing."""
     curves = []
     if uuid is not None and not (gpu is not None and gpu.simulated):
         curves = [
@@ -494,7 +494,7 @@ def utilisation(uuid: str | None, gpu: Gpu | None) -> PlotSpec:
 
 
 def throughput(run: RunView | None) -> PlotSpec:
-    """Items a second, of a program that is watched steps."""
+    """Items per second; steps for a watched program."""
     item = item_of("" if run is None else run.workload)
     key = ("run", "throughput", None)
     curve = CurveSpec(key, f"{item} a second", "number", "throughput", unit_name=f"{item}/s")
@@ -502,7 +502,7 @@ def throughput(run: RunView | None) -> PlotSpec:
 
 
 def _several_losses(run: RunView) -> list[str]:
-    """Names of the metrics that are losses of a run with several."""
+    """Names of the metrics that are losses, for a run with several."""
     return [name for name in run.metrics if name.startswith(OF_LOSS)]
 
 
@@ -514,11 +514,11 @@ _STYLES_OF_LOSSES: tuple[tuple[str, Style], ...] = (
     ("d2h", "dash"),
     ("d2d", "dash"),
 )
-"""Colour and line style of each of several losses."""
+"""Colour and line style for each of several losses."""
 
 
 def loss(run: RunView | None) -> PlotSpec:
-    """Loss of the training, of the validation and each of several, as far as told; and accuracy on the right axis."""
+    """Training loss, validation loss and each of several losses, as reported; accuracy on the right axis."""
     entropy = None
     if run is not None:
         entropy = run.result.get("unigram_entropy")
@@ -527,7 +527,7 @@ def loss(run: RunView | None) -> PlotSpec:
     lines: tuple[LineSpec, ...] = ()
     if isinstance(entropy, (int, float)):
         lines = (LineSpec("unigram entropy", "reference", value=float(entropy)),)
-    own = run is None or run.workload != WATCH  # a program of the user's does not tell what its loss counts
+    own = run is None or run.workload != WATCH  # the unit of a user's loss is unknown
     unit: Unit = "loss"
     if own:
         unit = "nats"
@@ -577,13 +577,13 @@ def loss(run: RunView | None) -> PlotSpec:
 
 
 def _is_from_output(run: RunView) -> bool:
-    """Whether loss and accuracy are read from what a program prints."""
+    """Whether loss and accuracy are parsed from a program's output."""
     newest = next((note for note in reversed(run.notes) if note.topic == Topic.FROM_OUTPUT), None)
     return newest is not None and bool(newest.details.get("reads"))
 
 
 STYLES: tuple[tuple[str, Style], ...] = (("gpu", "solid"), ("d2h", "dash"), ("d2d", "dot"), ("link", "dashdot"))
-"""Colour and line style of each rank, as far as ranks have curves of their own; loss and accuracy have others."""
+"""Colour and line style for each rank, as long as ranks have their own curves; loss and accuracy use others."""
 
 SHARES = (
     ("compute_share", "computing", "gpu"),
@@ -596,47 +596,47 @@ SHARES = (
 REST = "What is missing to 100 % is time in which the rank waited for a processor core"
 
 EXTRA = frozenset({"transfer", "utilisation", "throughput"})
-"""Plots that a run with ranks leaves out until they are asked for: they tell of one device, or of the joined run."""
+"""Plots that are hidden by default for a run with ranks: they are about one device, or about the joined run."""
 
 
 ORDER = ("memory", "rank_memory", "rank_step", "loss", "rank_share", "transfer", "utilisation", "throughput")
-"""Plots of a run with ranks, from top to bottom; others stand below them."""
+"""Plots of a run with ranks, from top to bottom; others follow below."""
 
 
 def with_ranks(
     plots: Sequence[PlotSpec], store: Store, places: Sequence[RankPlace], shown_rank: int | None
 ) -> list[PlotSpec]:
-    """The plots of a run with ranks: those by rank among ``plots``, of which some become extras.
+    """The plots of a run with ranks: adds those by rank to ``plots``, some of which become extras.
 
     Args:
-        plots: of the device and of the run as a whole.
-        store: what there is to draw; the caller holds its lock.
+        plots: plots of the device and of the run as a whole.
+        store: source of the data; the caller holds its lock.
         places: the run's ranks.
-        shown_rank: see `rank_plots`.
+        shown_rank: as in `rank_plots`.
     """
     there = {plot.id: replace(plot, extra=True) if plot.id in EXTRA else plot for plot in plots}
     if "loss" in there:
         there["loss"] = with_loss(there["loss"], store, places)
     there |= {plot.id: plot for plot in rank_plots(store, places, shown_rank)}
     if "rank_memory" in there and all(kind_of(place.device) == "cpu" for place in places):
-        there["memory"] = replace(there["memory"], extra=True)  # there is one memory, and its card says how full it is
+        there["memory"] = replace(there["memory"], extra=True)  # a single memory, whose card shows how full it is
     return sorted(there.values(), key=lambda plot: ORDER.index(plot.id) if plot.id in ORDER else len(ORDER))
 
 
 def rank_plots(store: Store, places: Sequence[RankPlace], shown_rank: int | None) -> list[PlotSpec]:
-    """Memory, step time and shares by rank, as far as something is known; called under the store's lock.
+    """Memory, step time and shares by rank, as far as known. Call it under the store's lock.
 
     Args:
-        store: what there is to draw.
+        store: source of the data.
         places: the run's ranks.
-        shown_rank: whose step is divided into its parts; ``None`` for the mean of all.
+        shown_rank: rank whose step is divided into parts; ``None`` for the mean of all.
     """
     plots = [_rank_memory(places), _rank_step_time(places), _rank_shares(store, places, shown_rank)]
     return [plot for plot in plots if any(store.series(*curve.key) is not None for curve in plot.curves)]
 
 
 def with_loss(run_loss: PlotSpec, store: Store, places: Sequence[RankPlace]) -> PlotSpec:
-    """The plot of the run's loss with that of each rank's part of the batch, where the ranks tell it."""
+    """The plot of the run's loss, with the losses of the ranks' parts of the batch if they report them."""
     curves = rank_curves(places, "loss", run_loss.unit)
     if all(store.series(*curve.key) is None for curve in curves):
         return run_loss
@@ -648,7 +648,7 @@ def with_loss(run_loss: PlotSpec, store: Store, places: Sequence[RankPlace]) -> 
 
 
 def rank_curves(places: Sequence[RankPlace], metric: str, unit: Unit, unit_name: str = "") -> tuple[CurveSpec, ...]:
-    """A curve a rank, or the envelope of many."""
+    """A curve for each rank, or the envelope of many."""
     if len(places) >= LEAST_RANKS:
         return _envelope(metric, unit, unit_name)
     return tuple(
@@ -688,7 +688,7 @@ def _where(place: RankPlace) -> str:
 
 
 def count_text(places: Sequence[RankPlace]) -> str:
-    """How many ranks the curves are of, for a title; "" where each rank has its own."""
+    """Number of ranks behind an envelope, for a title; "" if each rank has its own curve."""
     if len(places) >= LEAST_RANKS:
         return f" · {len(places)} ranks"
     return ""
@@ -703,7 +703,7 @@ def _rank_memory(places: Sequence[RankPlace]) -> PlotSpec:
 
 
 def _rank_reserved(places: Sequence[RankPlace]) -> Iterator[CurveSpec]:
-    """What the allocators hold, used or not."""
+    """Memory reserved by the allocators."""
     if len(places) >= LEAST_RANKS:
         yield CurveSpec(("rank", "reserved_bytes", ENVELOPE[-1]), "highest reserved", "bytes", "link", style="dash")
         return
@@ -714,7 +714,7 @@ def _rank_reserved(places: Sequence[RankPlace]) -> Iterator[CurveSpec]:
 
 
 def _rank_capacity(places: Sequence[RankPlace]) -> tuple[LineSpec, ...]:
-    """The capacity of the ranks' devices; of unlike ones the smallest, which decides what fits."""
+    """The capacity of the ranks' devices; if they differ, the smallest, which decides what fits."""
     known = {place.capacity_bytes for place in places if place.capacity_bytes}
     if not known:
         return ()

@@ -1,4 +1,4 @@
-"""What is known at one moment, apart from series: readings, runs, events, and the bands that readings add up to."""
+"""The state at one moment, apart from series: readings, runs, events, and the bands computed from readings."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from gpudash.telemetry.series import Point
 MAX_EVENTS = 10_000
 
 JOIN_S = 2.0
-"""Oldest reading of another source that is still joined with a new one to make a band."""
+"""Largest age of another source's reading that is combined with a new one into a band."""
 
 PROCESSES_S = 10.0
-"""Age at which a list of processes is no longer shown."""
+"""Age from which a list of processes is no longer shown."""
 
 MOST_SCANNED = 1024
-"""Readings of a table before a moment that are scanned at most."""
+"""Most readings of a table before a moment that are scanned."""
 
 ALL_KNOWN = 64
-"""Readings in a row that bring no metric that was not known: then the slowest have been seen."""
+"""Number of consecutive readings without a new metric after which all are assumed to be known."""
 
 Key = tuple[str, str, str | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The newest reading of a metric: a value and `State.OK`, or ``None`` and why.
+    """The newest reading of a metric: a value with `State.OK`, or ``None`` with the reason.
 
     Attributes:
-        time_s: when it was read; ``None`` when it was never asked for.
+        time_s: session time of the reading; ``None`` if the metric was never read.
     """
 
     value: Value
@@ -42,22 +42,22 @@ class Reading:
 
 
 NEVER_READ = Reading(None, State.NOT_SUPPORTED, None)
-"""What `Store.latest` answers for a metric that was never asked for."""
+"""Result of `Store.latest` for a metric that was never read."""
 
 
 @dataclass(slots=True)
 class Instant:
-    """What is known at one moment, apart from series.
+    """The state at one moment, apart from series.
 
     Attributes:
-        newest_s: time of the newest record, or the moment.
-        runs: at most 200, oldest first.
-        events: what a person may look for, at most 10 000; steps, stages and transfers are in series and runs.
-        event_count: how many events ever went into `events`.
-        markers: markers, and one for each warning and each beginning and end of a run; at most 10 000.
-        readings: the newest of every metric.
-        processes: when the processes of a GPU (by UUID) or of the host were listed last, and the rows of the list.
-        bands: time and value, NaN for a gap, of what is made of readings of several sources.
+        newest_s: time of the newest record, or the moment itself.
+        runs: at most 200 runs, oldest first.
+        events: events a person may look for, at most 10 000; steps, stages and transfers are in series and runs.
+        event_count: number of events ever added to `events`.
+        markers: markers, including one for each warning and each beginning and end of a run; at most 10 000.
+        readings: newest reading of every metric.
+        processes: for each GPU (by UUID) and the host, the time of the last process list, and its rows.
+        bands: time and value, NaN for a gap, of quantities computed from several sources' readings.
     """
 
     newest_s: float = 0.0
@@ -71,13 +71,13 @@ class Instant:
 
     @property
     def run(self) -> RunView | None:
-        """The run that is on, else the last one."""
+        """The current run, else the last one."""
         if self.runs:
             return self.runs[-1]
         return None
 
     def newest(self, key: Key) -> Point | None:
-        """Time and value, NaN for a gap, of a metric or a band that is a number; ``None`` when it is not known."""
+        """Time and value (NaN for a gap) of a numeric metric or a band; ``None`` if unknown."""
         if key in self.bands:
             return self.bands[key]
         reading = self.readings.get(key, NEVER_READ)
@@ -86,7 +86,7 @@ class Instant:
         return reading.time_s, math.nan if reading.value is None else reading.value
 
     def scan_back(self, samples: Iterable[Sample]) -> None:
-        """Take in readings, the newest first, from `newest_s` back to where they bring nothing that was not known."""
+        """Add readings, newest first, from `newest_s` back to where they contain no new metric."""
         taken = known = 0
         for sample in samples:
             if sample.time_s > self.newest_s:
@@ -101,7 +101,7 @@ class Instant:
                 return
 
     def _take_older(self, sample: Sample) -> bool:
-        """Take in a reading that is older than all before; whether it brought anything new."""
+        """Add a reading that is older than all others; returns whether it contained anything new."""
         if sample.table == "process":
             time_s, rows = self.processes.setdefault(sample.device, (sample.time_s, []))
             if time_s == sample.time_s and sample.values.get("pid") is not None:
@@ -117,7 +117,7 @@ class Instant:
         return len(self.readings) > before
 
     def add_bands(self, allocators: Mapping[str, str]) -> None:
-        """Work out the bands of every memory from its newest readings; ``allocators`` are torch's names by UUID."""
+        """Compute the bands of all memories from the newest readings; ``allocators`` are torch's names by UUID."""
         for table, metric, device in list(self.readings):
             time_s = self.readings[table, metric, device].time_s
             if metric == "used_bytes" and table in ("host", "gpu") and time_s is not None:
@@ -127,7 +127,7 @@ class Instant:
     def bands_of(
         self, table: str, device: str | None, allocator: str | None, time_s: float
     ) -> Iterator[tuple[Key, float | None]]:
-        """The bands of a memory whose use was read at ``time_s``; ``allocator`` is what torch calls the device."""
+        """The bands of a memory whose usage was read at ``time_s``; ``allocator`` is torch's name for the device."""
         used = self.recent((table, "used_bytes", device), time_s)
         process = self.recent((table, "process_bytes", device), time_s)
         if table == "host":
@@ -141,7 +141,7 @@ class Instant:
             yield ("gpu", f"{name}_bytes", device), getattr(bands, name)
 
     def recent(self, key: Key, time_s: float) -> float | None:
-        """The newest value, unless it is a gap or too old to be joined with a reading at ``time_s``."""
+        """The newest value, unless it is a gap or too old to combine with a reading at ``time_s``."""
         reading = self.readings.get(key, NEVER_READ)
         if isinstance(reading.value, str) or reading.time_s is None or time_s - reading.time_s > JOIN_S:
             return None
@@ -150,13 +150,13 @@ class Instant:
 
 @dataclass(frozen=True, slots=True)
 class GpuBands:
-    """The parts of a GPU's used memory, in bytes; ``None`` is a gap. Those that are had add up to `used`.
+    """The parts of a GPU's used memory, in bytes; ``None`` is a gap. The others add up to `used`.
 
     Attributes:
-        allocated: tensors.
-        idle: idle inside PyTorch: reserved − allocated.
-        context: CUDA context: the driver's figure for our process − reserved; part of `other` where there is none.
-        other: other processes.
+        allocated: memory of tensors.
+        idle: free memory in PyTorch's cache: reserved − allocated.
+        context: CUDA context: our process's memory by the driver − reserved; part of `other` if that is unknown.
+        other: memory of other processes.
     """
 
     allocated: float | None
@@ -168,14 +168,14 @@ class GpuBands:
 def gpu_bands(
     used: float | None, process: float | None, allocated: float | None, reserved: float | None, *, linked: bool
 ) -> GpuBands:
-    """The bands of one tick.
+    """The bands for one tick.
 
     Args:
-        used: the driver's figure for the whole GPU.
-        process: the driver's figure for our own process; ``None`` where it gives none.
-        allocated: of torch's allocator.
-        reserved: of torch's allocator.
-        linked: whether an allocator of ours is known on this GPU; when none is, it holds nothing.
+        used: used memory of the whole GPU, by the driver.
+        process: memory of our own process, by the driver; ``None`` if not reported.
+        allocated: allocated memory of torch's allocator.
+        reserved: reserved memory of torch's allocator.
+        linked: whether one of our allocators is known on this GPU; without one, it holds nothing.
     """
     if used is None:
         return GpuBands(None, None, None, None)
@@ -183,7 +183,7 @@ def gpu_bands(
         allocated = reserved = 0
     if allocated is None or reserved is None:
         return GpuBands(None, None, None, None if process is None else max(used - process, 0))
-    # The driver and the allocator are read at different instants; the newer allocator must not make a band negative.
+    # Driver and allocator are read at different times; a newer reading must not make a band negative.
     reserved = min(reserved, used)
     allocated = min(allocated, reserved)
     if process is None:
@@ -193,7 +193,7 @@ def gpu_bands(
 
 
 def host_others(used: float | None, process: float | None) -> float | None:
-    """Host memory used by other processes; ``None`` when either figure is missing."""
+    """Host memory of other processes; ``None`` if either figure is missing."""
     if used is None or process is None:
         return None
     return max(used - process, 0)

@@ -1,7 +1,7 @@
-"""The records that cross threads: readings (`Sample`) and happenings (`Event`), all frozen.
+"""The records that cross threads: readings (`Sample`) and events (`Event`), all frozen.
 
-Times are monotonic seconds since the session began. Bytes are ints; everything else is in SI units
-or a ratio from 0 to 1.
+Times are monotonic seconds since the session began. Bytes are ints; everything else is in SI units or a ratio from 0
+to 1.
 """
 
 from __future__ import annotations
@@ -22,56 +22,56 @@ Value = int | float | str | None
 
 
 class Topic(enum.StrEnum):
-    """What a `Note` is about. A workload of another package may have topics of its own, which are shown as they are."""
+    """The subject of a `Note`. Workloads of other packages may use other topics, which are displayed unchanged."""
 
     CACHE = "cache"
     CLASSES = "classes"
     COMPARISON = "comparison"
     CORPUS = "corpus"
     DEMO = "demo"
-    """That a run is the demo's: lists of what the user ran leave it out."""
+    """The run belongs to the demo: lists of the user's runs omit it."""
     DEVICE = "device"
-    """On which device a watched program turns out to run; `details` hold its ``device``."""
+    """The device that a watched program actually uses; `details` contain its ``device``."""
     DIRECT = "direct"
     EXPLANATION = "explanation"
-    """What holds a device's memory while a run is on: a `MemoryExplained`."""
+    """Content of a device's memory during a run: a `MemoryExplained`."""
     FROM_OUTPUT = "from the output"
-    """That a program's loss is read from what it prints; ``reads`` is false where that has ended."""
+    """A program's loss is parsed from its output; ``reads`` is false once that has ended."""
     GPUS = "gpus"
-    """Which GPUs there are, and torch's names of them (``gpus``, ``torch_names``)."""
+    """The GPUs, and torch's names for them (``gpus``, ``torch_names``)."""
     HOST = "host"
     IMBALANCE = "imbalance"
     INPUT = "input"
-    """How the `DataLoader` of a watched program is set.
+    """Settings of a watched program's `DataLoader`.
 
-    `details` hold a `gpudash.telemetry.results.step_parts.Loader`.
+    `details` contain a `gpudash.telemetry.results.step_parts.Loader`.
     """
     NAN = "nan"
     NEED = "need"
-    """That a program is run again to find out what it needs."""
+    """A program is run again to find out what it needs."""
     OPERATORS = "operators"
-    """What the profiler found; `details` hold its rows, or nothing where it found none."""
+    """Results of the profiler; `details` contain its rows, or nothing if it found none."""
     OUT_OF_MEMORY = "out of memory"
     PITFALL = "pitfall"
     PLACEMENT = "placement"
     PREDICTED = "predicted"
-    """What a run was predicted to hold; `details` hold the ``ghost``, as of `gpudash.drawing.ghost.Ghost.to_json`."""
+    """Predicted memory of a run; `details` contain the ``ghost``, by `gpudash.drawing.ghost.Ghost.to_json`."""
     PREDICTIONS = "predictions"
-    """What a model at inference predicts; `details` hold the ``step`` and the ``predictions`` of a result."""
+    """Output of a model at inference; `details` contain the ``step`` and the ``predictions`` of a result."""
     PRESSURE = "pressure"
     PROCESSES = "processes"
     PROGRAM = "program"
     RANKS = "ranks"
-    """Where the ranks of a run are (``world_size``, ``ranks``)."""
+    """Machines and devices of a run's ranks (``world_size``, ``ranks``)."""
     RECORDINGS = "recordings"
     REMEDIES = "remedies"
-    """What would have let a run fit: a `RemediesFound`. Early recordings have it under `EXPLANATION`."""
+    """Changes with which a run would have fitted: a `RemediesFound`. Early recordings have it under `EXPLANATION`."""
     REPORT = "report"
-    """Where the report of an out-of-memory lies (``folder``)."""
+    """Path of the report of an out-of-memory error (``folder``)."""
     RESTART = "restart"
     SERVING = "serving"
     SESSION = "session"
-    """What a stream of records begins with: the facts of the session."""
+    """The first record of a stream: the facts of the session."""
     SETTINGS = "settings"
     SIMULATED = "simulated"
     SNAPSHOT = "snapshot"
@@ -82,7 +82,7 @@ class Topic(enum.StrEnum):
 
 
 class State(enum.StrEnum):
-    """Why a metric that was asked for has no number. A metric with a number is ``OK``."""
+    """Why a requested metric has no number; ``OK`` if it has one."""
 
     OK = "ok"
     NOT_SUPPORTED = "not supported"
@@ -101,12 +101,12 @@ class Sample:
 
     Attributes:
         time_s: session time of the reading.
-        table: which reading table it belongs to.
-        device: the GPU's UUID (gpu), the torch device name (allocator), the UUID or ``None`` for a
-            process on the host, ``None`` (host).
-        values: metric name → number or text. A metric not due in this tick is absent; one that was
-            asked for and not had is present as ``None`` and named in `states`.
-        states: metric name → why there is no number; holds no ``OK``.
+        table: reading table it belongs to.
+        device: the GPU's UUID (gpu), torch's device name (allocator), the UUID or ``None`` for a process on the host,
+            ``None`` (host).
+        values: metric name → number or text. Metrics not due in this tick are absent; one that was requested but not
+            available is ``None`` and has an entry in `states`.
+        states: metric name → why there is no number; never contains ``OK``.
     """
 
     time_s: float
@@ -125,11 +125,11 @@ class Event:
 
     @property
     def kind(self) -> str:
-        """What it is called in JSON and in recordings."""
+        """Its name in JSON and in recordings."""
         return type(self).__name__
 
     def to_json(self) -> str:
-        """The record as one JSON object with its ``kind``; non-finite numbers as strings."""
+        """The event as a JSON object with its ``kind``; non-finite numbers become strings."""
         return _as_json(self, _fields(self))
 
 
@@ -143,10 +143,10 @@ class RunStarted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageFinished(Event):
-    """One named stage of a run, timed. Fields that have no meaning for a stage are ``None``.
+    """A timed execution of a named stage. Fields that do not apply to a stage are ``None``.
 
-    A stage that recurs quickly is reported a few times a second: `count` executions whose `seconds`,
-    `bytes` and `flops` are sums.
+    A stage that recurs quickly is reported a few times a second: `count` executions, with `seconds`, `bytes` and
+    `flops` as sums.
     """
 
     name: str
@@ -168,26 +168,26 @@ class StageFinished(Event):
 
     @property
     def bytes_per_second(self) -> float | None:
-        """Rate of a stage that moved bytes; ``None`` where nothing was copied or timed."""
+        """Rate of a stage that copied bytes; ``None`` if nothing was copied or timed."""
         if self.bytes is None or self.copied is False or self.seconds <= 0:
             return None
         return self.bytes / self.seconds
 
 
 STEP_METRICS = ("loss", "accuracy", "throughput", "val_loss")
-"""Metrics of a step, as `StepFinished` names them."""
+"""Names of a step's metrics in `StepFinished`."""
 
 OF_LOSS = "loss/"
-"""What the name of a metric begins with that is one of several losses."""
+"""Prefix of the metric name of each of several losses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFinished(Event):
-    """A step of work. `loss` and `val_loss`, that of a validation after it, are in nats, `accuracy` is a ratio,
-    `throughput` items per second. `losses` are those of a program that has several, by the names that it gives them.
+    """A step. `loss` and `val_loss` (of a validation after it) are in nats, `accuracy` is a ratio, `throughput` is in
+    items per second. `losses` are those of a program with several, by its own names.
 
-    Of a program that is watched an item is a step, and several records may tell of one: its loss may be known later.
-    `seconds` is ``None`` where its beginning is unknown, as of the first step of a program that is watched.
+    For a watched program an item is a step, and several records may belong to the same one: its loss may be known
+    later. `seconds` is ``None`` if its start is unknown, as for a watched program's first step.
     """
 
     step: int
@@ -200,7 +200,7 @@ class StepFinished(Event):
     losses: Mapping[str, float] | None = None
 
     def metrics(self) -> Iterator[tuple[str, float]]:
-        """Names and values of what it tells; of one of several losses the name is `OF_LOSS` and that of the loss."""
+        """Names and values of its metrics; each of several losses is named `OF_LOSS` plus its own name."""
         for name in STEP_METRICS:
             value = getattr(self, name)
             if value is not None:
@@ -222,7 +222,7 @@ class EpochFinished(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer(Event):
-    """A timed copy of `bytes` between two memories; `seconds` covers the copy alone."""
+    """A timed copy of `bytes` between two memories; `seconds` covers only the copy."""
 
     from_device: str
     to_device: str
@@ -233,17 +233,17 @@ class Transfer(Event):
 
     @property
     def direction(self) -> Literal["h2d", "d2h", "h2h", "d2d"]:
-        """Host-to-device and so on, in the field's own abbreviations."""
+        """The direction in the usual abbreviations, such as host-to-device."""
         ends = "h" if self.from_device == "cpu" else "d", "h" if self.to_device == "cpu" else "d"
         return f"{ends[0]}2{ends[1]}"  # type: ignore[return-value]  # four literals, all covered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note(Event):
-    """A fact worth telling during a run: a pitfall's outcome, the placement audit, an observation.
+    """A remarkable fact during a run: a pitfall's outcome, the placement audit, an observation.
 
-    `topic` is a `Topic`, or a word of another package's workload. `details` holds named facts for a table or JSON (a
-    pitfall: ``message`` is torch's own words, ``explanation`` and ``remedy`` are ours).
+    `topic` is a `Topic`, or a string of another package's workload. `details` contains named facts for a table or JSON
+    (for a pitfall, ``message`` is torch's own, ``explanation`` and ``remedy`` are ours).
     """
 
     topic: str
@@ -257,7 +257,7 @@ class Note(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryExplained(Note):
-    """A note that tells what a device's memory holds while a run is on; in JSON `explanation` is its `details`."""
+    """A note about the content of a device's memory during a run; in JSON `explanation` is its `details`."""
 
     topic: str = Topic.EXPLANATION
     explanation: Explanation
@@ -268,7 +268,7 @@ class MemoryExplained(Note):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemediesFound(Note):
-    """A note that tells what would have let a run fit; in JSON `found` is its `details`."""
+    """A note about changes with which a run would have fitted; in JSON `found` is its `details`."""
 
     topic: str = Topic.REMEDIES
     found: Findings
@@ -279,9 +279,9 @@ class RemediesFound(Note):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output(Event):
-    """Lines that a watched program has printed, in pieces of at most a few hundred; `stream`: "stdout" or "stderr".
+    """Lines printed by a watched program, in batches of at most a few hundred; `stream`: "stdout" or "stderr".
 
-    `lost` counts the lines left out since the piece before, where a program prints faster than anybody can read.
+    `lost` counts the lines dropped since the previous batch, if a program prints faster than anybody can read.
     """
 
     stream: Literal["stdout", "stderr"]
@@ -290,30 +290,30 @@ class Output(Event):
 
 
 RunStatus = Literal["finished", "cancelled", "failed", "out_of_memory"]
-"""How a run ended, in the words of the JSON output and of recordings."""
+"""How a run ended, as in the JSON output and in recordings."""
 
 _BAD_ENDS: dict[str, RunStatus] = {"RunFailed": "failed", "OutOfMemory": "out_of_memory"}
-"""Status of an end of each of these kinds in JSON, which does not tell it."""
+"""Status for each kind of failure in JSON, which does not contain it."""
 
 _NOT_OF = {
     "RunFinished": ("error", "message", "remedy", "details", "requested_bytes", "explanation"),
     "RunFailed": ("status", "requested_bytes", "explanation"),
     "OutOfMemory": ("status",),
 }
-"""What JSON does not tell of an end of each kind, since it says nothing there."""
+"""Values of fields that JSON omits for each kind of end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnd(Event):
-    """A run has ended. JSON and recordings have three kinds of it, by its status.
+    """The end of a run. JSON and recordings have three kinds of it, by its status.
 
     Attributes:
-        status: "cancelled" where the user stopped it, "failed" by an exception.
-        error: kind of the exception; where memory ran out "cuda", "sim" or "host", and "guard" where the guard
-            stopped it. "" with the sentences below where nothing went wrong.
-        details: the traceback, for the folded part of a report.
-        result: the workload's own.
-        explanation: what filled the memory, where that is known.
+        status: "cancelled" if the user stopped it, "failed" after an exception.
+        error: type of the exception; if memory ran out, "cuda", "sim" or "host", or "guard" if the guard stopped it.
+            "" (like the sentences below) if nothing went wrong.
+        details: the traceback, for the collapsed part of a report.
+        result: the workload's own result.
+        explanation: what filled the memory, if known.
     """
 
     status: RunStatus
@@ -344,15 +344,15 @@ Level = Literal["note", "forecast", "warning", "critical", "passed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Warning(Event):
-    """Memory crossed a threshold, is forecast to, or came back ("passed").
+    """Memory has crossed a threshold, is forecast to, or has recovered ("passed").
 
     Attributes:
-        level: how grave; "passed" takes back an earlier warning of the same device.
+        level: severity; "passed" cancels an earlier warning for the same device.
         device: the reading's device: GPU UUID, or "host".
-        text: the whole notice in words.
-        ratio: how full, 0 to 1, when it was raised; ``None`` for other notices.
-        actions: what to offer: "stop", "free_cache", "save_recording".
-        cause: what grows, in words for a forecast's sentence; ``None`` for notices that know of no cause.
+        text: the whole message in words.
+        ratio: how full memory was, 0 to 1, when it was raised; ``None`` for other warnings.
+        actions: actions to offer: "stop", "free_cache", "save_recording".
+        cause: what grows, in words for a forecast's sentence; ``None`` if unknown.
     """
 
     level: Level
@@ -364,8 +364,7 @@ class Warning(Event):
 
 
 REMOVED = "removed"
-"""Category of a marker that takes back the user's mark of the same time and label: nothing that was recorded is
-unwritten."""
+"""Category of a marker that removes the user's mark of the same time and label: recorded data is never deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -378,7 +377,7 @@ class Marker(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFailed(Event):
-    """A source, or one device of it, stopped answering. `source`: "nvml", "host", a GPU's UUID, a lane."""
+    """A source, or one of its devices, has stopped responding. `source`: "nvml", "host", a GPU's UUID, a lane."""
 
     source: str
     text: str
@@ -408,11 +407,11 @@ EVENTS: dict[str, type[Event]] = {
         SourceRecovered,
     )
 } | dict.fromkeys(_NOT_OF, RunEnd)
-"""Class of each kind of event in JSON."""
+"""Class for each kind of event in JSON."""
 
 
 LARGEST = 2**63 - 1
-"""The largest whole number that a recording can hold."""
+"""The largest integer that fits in a recording."""
 
 _Check = Callable[[object], bool]
 
@@ -439,7 +438,7 @@ _CHECKS: dict[Any, _Check] = {
 
 
 def _check(hint: Any) -> _Check:
-    """Whether what JSON brought can be of the type ``hint``."""
+    """Builds a check whether a JSON value is valid for the type ``hint``."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Literal:
         return lambda value: isinstance(value, str) and value in arguments
@@ -458,14 +457,14 @@ def _fields_of(kind: type[Event]) -> dict[str, tuple[_Check, bool]]:
 
 
 _FIELDS = {kind: _fields_of(kind) for kind in EVENTS.values()}
-"""Fields of each kind of event: what each may be, and whether that is numbers, of which JSON has some as text."""
+"""Fields of each kind of event: the check of each, and whether it holds numbers, some of which JSON has as strings."""
 
 
 def event_from_json(text: str) -> Event:
-    """The event that `Event.to_json` wrote; unknown keys are ignored.
+    """Read the output of `Event.to_json`; ignores unknown keys.
 
     Raises:
-        ValueError: when the text is no JSON object, the kind is unknown, or a field is missing or of another type.
+        ValueError: if the text is not a JSON object, the kind is unknown, or a field is missing or of another type.
     """
     try:
         data = json.loads(text)
@@ -498,7 +497,7 @@ def event_from_json(text: str) -> Event:
 
 
 def _explanation(data: Mapping[str, Any]) -> Explanation | None:
-    """``None`` where it is damaged, or not of this version: that memory ran out is true all the same."""
+    """``None`` if it is damaged or of another version: that memory ran out is true all the same."""
     try:
         return explanation_from_json(data)
     except ValueError:
@@ -506,9 +505,9 @@ def _explanation(data: Mapping[str, Any]) -> Explanation | None:
 
 
 def _typed(note: Note) -> Note:
-    """``note`` with the record that its details are; as it is where they are none.
+    """``note`` converted to the record in its details, if there is one.
 
-    Which of the two they are is told by what they hold, for one topic was once that of both.
+    The details' content decides which one, because both once had the same topic.
     """
     time_s, run_id, text, details = note.time_s, note.run_id, note.text, note.details
     with suppress(ValueError):
@@ -530,7 +529,7 @@ def _as_json(event: Event, fields: Mapping[str, Any]) -> str:
 
 
 def plain(value: Any) -> Any:
-    """``value`` as JSON can hold it: mappings (records too), lists, numbers; NaN and infinities as strings."""
+    """``value`` as JSON types: mappings (also for records), lists, numbers; NaN and infinities become strings."""
     if isinstance(value, float) and not math.isfinite(value):
         if math.isnan(value):
             return "nan"

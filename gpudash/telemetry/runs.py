@@ -1,4 +1,4 @@
-"""What a run has done so far, gathered from its events: the figures of the window's tabs and of ``run --json``."""
+"""The state of a run, collected from its events: figures for the window's tabs and for ``run --json``."""
 
 from __future__ import annotations
 
@@ -33,46 +33,46 @@ from gpudash.telemetry.records import (
 from gpudash.telemetry.results.step_parts import Loader, StepParts, step_parts
 
 MAX_NOTES = 10_000
-"""Notes, epochs and warnings kept of one run: the first ones, which a later one seldom outweighs."""
+"""Most notes, epochs and warnings kept for a run: the first ones, which later ones seldom outweigh."""
 
 PACE_S = 20.0
-"""Seconds over which the pace of a run is averaged: what came before counts less and less."""
+"""Time constant of a run's average pace in seconds: older steps count less and less."""
 
 EXACT_VALUES = 100_000
-"""Values of a metric up to which its median is exact; beyond, it is that of a uniform sample of as many."""
+"""Number of a metric's values up to which its median is exact; beyond, it is that of a uniform sample of this size."""
 
 DIGEST_VALUES = 256
-"""Values of a metric that a digest carries at most: enough for the median of a run that is still on."""
+"""Most values of a metric in a digest: enough for the median of a current run."""
 
 E = TypeVar("E", bound=Event)
 
 MOST_LOSSES = 6
-"""Losses kept of a run that has several: as many as can be told apart in a plot."""
+"""Most losses kept for a run with several: as many as a plot can distinguish."""
 
 WATCH = "watch"
-"""The workload that is a program of the user's own."""
+"""The workload of a user's own program."""
 
 RATES = ("items/s", "steps/s")
-"""Units of throughput, see `item_of`."""
+"""Units of throughput; see `item_of`."""
 
 Status = Literal["running", "finished", "cancelled", "failed", "out_of_memory"]
 
 NEWEST_STAGES = 200
-"""Executions of stages that a digest carries one by one, the newest; their sums are of all."""
+"""How many of the newest executions of stages a digest lists; its sums cover all."""
 
 
 def item_of(workload: str) -> str:
-    """What the throughput of a run counts, in the plural: of a watched program only steps are known."""
+    """The plural of what a run's throughput counts; for a watched program only steps are known."""
     if workload == WATCH:
         return "steps"
     return "items"
 
 
 def whose_peak(device: str) -> str:
-    """Of what the highest use during a run is that PyTorch's allocator does not tell: more than the run alone.
+    """Whose peak memory it is, if PyTorch's allocator does not report it: more than the run's own.
 
     Args:
-        device: torch's name of it.
+        device: torch's name for the device.
     """
     if kind_of(device) == "cpu":
         return "of the process"
@@ -80,7 +80,7 @@ def whose_peak(device: str) -> str:
 
 
 class MetricView:
-    """First, last, extremes and medians of one metric of a run. NaN and infinities count in `first` and `last` only."""
+    """First, last, extremes and medians of a run's metric. NaN and infinities only count in `first` and `last`."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -96,7 +96,7 @@ class MetricView:
         self._known_median: float | None = None
 
     def add(self, value: float) -> None:
-        """Take in the next value."""
+        """Add the next value."""
         if self.count == 0:
             self.first = value
         self.count += 1
@@ -111,18 +111,18 @@ class MetricView:
         if len(self._values) < self._capacity:
             self._values.append(value)
         elif (place := self._random.randrange(self._finite)) < self._capacity:
-            self._values[place] = value  # Vitter 1985, algorithm R: every value is kept with the same probability
+            self._values[place] = value  # Vitter 1985, algorithm R: all values have the same probability
 
     @property
     def median(self) -> float | None:
-        """Median of all finite values; ``None`` when there is none."""
+        """Median of all finite values; ``None`` if there are none."""
         if self._known_median is None and self._values:
             self._known_median = float(np.median(np.frombuffer(self._values)))
         return self._known_median
 
     @property
     def last_20_median(self) -> float | None:
-        """Median of the newest 20 finite values; ``None`` when there is none."""
+        """Median of the newest 20 finite values; ``None`` if there are none."""
         if self._newest:
             return float(np.median(self._newest))
         return None
@@ -138,7 +138,7 @@ class MetricView:
         }
 
     def digest(self) -> dict[str, Any]:
-        """What `of` makes an equal view of: every figure, and of the values an even choice."""
+        """JSON from which `of` restores an equal view: all figures, and an even selection of the values."""
         step = -(-len(self._values) // DIGEST_VALUES) or 1
         return {
             "count": self.count,
@@ -154,7 +154,7 @@ class MetricView:
 
     @classmethod
     def of(cls, digest: Mapping[str, Any]) -> MetricView:
-        """The view that was digested: equal figures; the median of values added later is that of the choice kept."""
+        """Restore a digested view: with equal figures; later medians are based on the stored selection of values."""
         view = cls()
         view.count, view._finite = int(digest["count"]), int(digest["finite"])
         view.first, view.last = float(digest["first"]), float(digest["last"])
@@ -171,7 +171,7 @@ class MetricView:
 
 
 MOST_STEP_TIMES = 4096
-"""Steps of a run whose times are kept: then every other one of them, and so on."""
+"""Most step times kept for a run: beyond that, every other one is dropped, repeatedly."""
 
 
 class StepTimes:
@@ -183,7 +183,7 @@ class StepTimes:
         self._stride = 1
 
     def add(self, time_s: float, step: int) -> None:
-        """Take in the end of a step; what goes back, or is between those that are kept, is left out."""
+        """Add the end of a step; ignores steps that go back, or fall between those that are kept."""
         if self._steps and (step < self._steps[-1] + self._stride or time_s < self._times[-1]):
             return
         self._times.append(time_s)
@@ -194,23 +194,23 @@ class StepTimes:
             self._stride *= 2
 
     def known(self) -> tuple[np.ndarray[Any, np.dtype[np.float64]], np.ndarray[Any, np.dtype[np.float64]]]:
-        """Session times, ascending, and the numbers of the steps that ended then."""
+        """Session times, ascending, and the numbers of the steps that ended at those times."""
         return np.array(self._times, np.float64), np.array(self._steps, np.float64)
 
     def median_s(self) -> float | None:
-        """Seconds from one step's end to the next, of half of them no more; without the first, which is warm-up.
-        ``None`` before the third step.
+        """Median time in seconds from one step's end to the next; without the first step, which is warm-up. ``None``
+        before the third step.
         """
         times, steps = self.known()
         if len(times) < 3:
             return None
-        # Thinned or lost ones leave gaps of several steps, each of which is their mean.
+        # Thinned or lost steps leave longer intervals; each counts with its mean.
         return float(np.median(np.diff(times[1:]) / np.diff(steps[1:])))
 
 
 @dataclass(slots=True)
 class StageView:
-    """All executions of one stage: `seconds`, `bytes`, `flops` are sums; what is named comes from the newest event."""
+    """All executions of a stage: `seconds`, `bytes`, `flops` are sums; names come from the newest event."""
 
     newest: StageFinished
     count: int = 0
@@ -221,7 +221,7 @@ class StageView:
     _copied_seconds: float = 0.0
 
     def add(self, stage: StageFinished) -> None:
-        """Take in another execution."""
+        """Add another execution."""
         self.newest = stage
         self.count += stage.count
         self.seconds += stage.seconds
@@ -234,7 +234,7 @@ class StageView:
             self._copied_seconds += stage.seconds
 
     def digest(self) -> dict[str, Any]:
-        """What `of` makes an equal view of."""
+        """JSON from which `of` restores an equal view."""
         return {
             "newest": json.loads(self.newest.to_json()),
             "count": self.count,
@@ -247,7 +247,7 @@ class StageView:
 
     @classmethod
     def of(cls, digest: Mapping[str, Any]) -> StageView:
-        """The view that was digested."""
+        """Restore a digested view."""
         newest = event_from_json(json.dumps(digest["newest"]))
         if not isinstance(newest, StageFinished):
             raise ValueError(f"not a stage: {newest.kind}")
@@ -260,14 +260,14 @@ class StageView:
 
     @property
     def bytes_per_second(self) -> float | None:
-        """Rate over all executions that moved bytes; ``None`` where nothing was copied."""
+        """Rate over all executions that copied bytes; ``None`` if none did."""
         if self._copied_seconds > 0:
             return self._copied_bytes / self._copied_seconds
         return None
 
     @property
     def flops_per_second(self) -> float | None:
-        """Arithmetic rate over all executions; ``None`` where none was counted."""
+        """Arithmetic rate over all executions; ``None`` if nothing was counted."""
         if self.flops is None or self.seconds <= 0:
             return None
         return self.flops / self.seconds
@@ -299,7 +299,7 @@ PeakName = Literal["allocated_bytes", "reserved_bytes", "used_bytes"]
 
 @dataclass(slots=True)
 class MemoryPeaks:
-    """Highest readings during a run, in bytes; ``None`` where nothing was read."""
+    """Peak readings during a run, in bytes; ``None`` if nothing was read."""
 
     allocated_bytes: int | None = None
     reserved_bytes: int | None = None
@@ -307,7 +307,7 @@ class MemoryPeaks:
     capacity_bytes: int | None = None
 
     def raise_to(self, name: PeakName, value: float | None) -> None:
-        """Take in a reading of the quantity called ``name``."""
+        """Raise the peak called ``name`` to a reading."""
         known = getattr(self, name)
         if value is not None and (known is None or value > known):
             setattr(self, name, int(value))
@@ -315,14 +315,14 @@ class MemoryPeaks:
 
 @dataclass(slots=True)
 class RunView:
-    """One run. Written by the session's thread under the store's lock; read under the same lock.
+    """A run. Written by the session's thread under the store's lock; read under the same lock.
 
     Attributes:
         stepped_s: session time of the newest step.
-        step_times: when its steps ended.
-        pace_s: seconds a step, of the newest ones, with what lies between them; ``None`` before the second step.
-        error: how it ended, where that was badly; its explanation has the remedies that have been found since.
-        loader: how the `DataLoader` of a watched program is set, where that is known.
+        step_times: times at which its steps ended.
+        pace_s: seconds per step, of the newest ones, including pauses between them; ``None`` before the second step.
+        error: how it failed, if it did; the explanation includes remedies found since.
+        loader: settings of a watched program's `DataLoader`, if known.
     """
 
     run_id: int | None
@@ -360,7 +360,7 @@ class RunView:
 
     @property
     def of_demo(self) -> bool:
-        """Whether the demo ran it, and not the user."""
+        """Whether the demo ran it, not the user."""
         return any(note.topic == Topic.DEMO for note in self.notes)
 
     @property
@@ -373,22 +373,23 @@ class RunView:
 
     @property
     def peak_used_bytes(self) -> int | None:
-        """Highest use of this process's memory (on the CPU) or of the GPU's memory during the run.
+        """Peak use of this process's memory (on the CPU) or of the GPU's memory during the run.
 
-        The highest reading, or where more was reserved between two readings, that and what else was in use at the end.
+        The highest reading; or, if more was reserved between two readings, that plus the other memory in use at the
+        end.
         """
         return self.memory.used_bytes
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds from the newest step to the last one at the newest pace; ``None`` before it can be told."""
+        """Seconds from the newest step to the last one at the present pace; ``None`` before that is known."""
         if not self.running or self.pace_s is None or self.steps <= self.step:
             return None
         return self.pace_s * (self.steps - self.step)
 
     @property
     def step_parts(self) -> StepParts | None:
-        """Where the time of its steps went; ``None`` where its stages do not tell."""
+        """Where the time of its steps went; ``None`` if its stages do not show it."""
         seconds = {name: stage.seconds for name, stage in self.stages.items()}
         whole = self.stages.get("optimizer") or self.stages.get("forward")
         if whole is None:
@@ -397,7 +398,7 @@ class RunView:
         return step_parts(seconds, whole.count, kind_of(self.device), self.loader, watched=watched)
 
     def apply(self, event: Event) -> None:
-        """Take in an event of this run; what a run does not keep is ignored."""
+        """Process an event of this run; ignores kinds that a run does not keep."""
         match event:
             case StepFinished():
                 self._step(event)
@@ -414,10 +415,10 @@ class RunView:
                 self._end(event)
 
     def summary(self, recording: str | None = None) -> dict[str, Any]:
-        """The run as ``gpudash run --json`` prints it; NaN and infinities as strings.
+        """The JSON of ``gpudash run --json``; NaN and infinities become strings.
 
         Args:
-            recording: path of the recording, ``None`` when nothing is recorded.
+            recording: path of the recording; ``None`` if nothing is recorded.
         """
         error = self.error
         parts = self.step_parts
@@ -445,9 +446,9 @@ class RunView:
         }
 
     def digest(self) -> str:
-        """The figures that come from steps, stages and readings, as JSON; what other events tell is not in it.
+        """The figures that come from steps, stages and readings, as JSON; without what other events contain.
 
-        A recording carries it, so that a long one's runs are known without reading every step again.
+        Recordings contain digests, so that runs of long ones are known without reading every step again.
         """
         figures = {
             "step": self.step,
@@ -462,14 +463,14 @@ class RunView:
         return json.dumps(plain(figures), separators=(",", ":"))
 
     def restore(self, digest: str, *, stages: bool = True) -> None:
-        """Take the figures of a digest; together with the run's other events its `summary` is equal.
+        """Restore figures from a digest; together with the run's other events, its `summary` is then equal.
 
         Args:
-            digest: as `digest` made it.
-            stages: with its stages, which are most of it; who wants loss and memory alone does without.
+            digest: JSON from `digest`.
+            stages: whether to restore stages, which are most of it; not needed for loss and memory alone.
 
         Raises:
-            ValueError: when the text is no digest of a run; then this stays as it was.
+            ValueError: if the text is not a digest of a run; this object is then unchanged.
         """
         try:
             data: dict[str, Any] = json.loads(digest)
@@ -492,7 +493,7 @@ class RunView:
         self.stage_events.extend(events)
 
     def _note(self, event: Note) -> None:
-        """Keep a note; one that brings the remedies of an out-of-memory completes the explanation instead."""
+        """Store a note; remedies of an out-of-memory complete the explanation instead."""
         if event.topic == Topic.DEVICE:
             if event.details.get("device", self.device) != self.device:
                 self.memory.used_bytes = None
@@ -509,7 +510,7 @@ class RunView:
 
     def _step(self, event: StepFinished) -> None:
         self._keep_pace(event)
-        if self.stepped_s is None or event.step != self.step:  # else more is told of the same step
+        if self.stepped_s is None or event.step != self.step:  # otherwise another report of the same step
             self.stepped_s = event.time_s
         self.step_times.add(event.time_s, event.step)
         self.step, self.steps = event.step, event.steps
@@ -521,7 +522,7 @@ class RunView:
             self.metrics[name].add(value)
 
     def _keep_pace(self, event: StepFinished) -> None:
-        """Starting up, before the first step, says nothing of the pace, nor does beginning again at an earlier step."""
+        """Update the pace; excludes starting up, before the first step, and going back to an earlier step."""
         steps = event.step - self.step
         if self.stepped_s is None or steps <= 0 or event.time_s < self.stepped_s:
             return
@@ -561,7 +562,7 @@ def _error_facts(error: RunEnd) -> dict[str, Any]:
 
 
 def _sizes(memory: object) -> dict[str, int]:
-    """The bytes of a result's memory, for which a recording can hold anything."""
+    """The sizes in a result's memory, which in a recording may be anything."""
     found = memory.items() if isinstance(memory, Mapping) else ()
     return {name: int(value) for name, value in found if isinstance(value, int | float) and 0 <= value <= LARGEST}
 
@@ -572,7 +573,7 @@ def _keep(kept: list[E], event: E) -> None:
 
 
 def run_of(runs: Sequence[RunView], run_id: int | None) -> RunView | None:
-    """The run called ``run_id``; without an id the newest one, while it is running."""
+    """The run with the id ``run_id``; for ``None`` the newest one, while it is running."""
     if run_id is None:
         if runs and runs[-1].running:
             return runs[-1]

@@ -1,6 +1,6 @@
-"""The history of one quantity: every recent sample, and exact extremes of all that came before, in bounded memory.
+"""The history of one quantity: every recent sample, and exact extremes of everything older, in bounded memory.
 
-What is older is kept in buckets; what is drawn is thinned to the lowest and highest sample of every cell of time.
+Older samples are stored in buckets; for drawing, each cell of time is thinned to its lowest and highest sample.
 """
 
 from __future__ import annotations
@@ -22,38 +22,37 @@ Point = tuple[float, float]
 Request = Callable[[float, float], None]
 
 STEPS_PER_OCTAVE = 4
-"""Cell widths are 2^(k/4) seconds, so that a growing window keeps its cells and a curve does not shimmer."""
+"""Cell widths are 2^(k/4) seconds, so that a growing window keeps its cells and its curve does not flicker."""
 
 WIDTH = 16
-"""Samples of one bucket before any merge: five points are kept of them, so the first buckets save a factor of three."""
+"""Samples of a bucket before any merge: it keeps five points of them, so the first buckets save a factor of three."""
 
 _NAN = math.nan
 
 REFRESH = 512
-"""Samples after which the thinned history is made anew; until then only the newer ones are thinned for a drawing."""
+"""Number of new samples after which the thinned history is rebuilt; until then, only those are thinned for drawing."""
 
 FIRST_ROOM = 64
-"""Samples that a new series has memory for."""
+"""Samples for which a new series has memory."""
 
 ROOM = 512
-"""Buckets that a preloaded series may make of newer samples before neighbours merge."""
+"""Buckets that a preloaded series may create for newer samples before neighbours merge."""
 
 NARROWEST = 2.0**-40
-"""Narrowest cell as a part of the time it lies at: below it, doubles no longer tell one cell from the next."""
+"""Narrowest cell relative to its time: below it, doubles cannot distinguish neighbouring cells."""
 
 
 def cell_width(span: float, columns: int) -> float:
-    """The largest width of the ladder that puts a cell in each of ``columns`` columns of ``span`` seconds."""
+    """The largest cell width in the ladder that puts a cell in each of ``columns`` columns of ``span`` seconds."""
     exponent = math.floor(math.log2(span / columns) * STEPS_PER_OCTAVE)
     return float(2.0 ** (exponent / STEPS_PER_OCTAVE))
 
 
 def cell_start(cell: int, width: float) -> float:
-    """The smallest time that `thin` counts to ``cell``: comparing times with it is exact, whatever the rounding."""
+    """The smallest time that `thin` assigns to ``cell``: comparing with it is exact, whatever the rounding."""
     inverse = 1.0 / width
     start = cell * width
-    # `thin` multiplies by the inverse, and so does this: the rounding of one product may put the boundary a
-    # double off, which is found by trying
+    # `thin` multiplies by the inverse, so this does too. Rounding may move the boundary by one double: search for it.
     while math.floor(start * inverse) < cell:
         start = math.nextafter(start, math.inf)
     while math.floor(math.nextafter(start, -math.inf) * inverse) >= cell:
@@ -62,30 +61,28 @@ def cell_start(cell: int, width: float) -> float:
 
 
 def thin(times: Floats, values: Floats, width: float) -> tuple[Floats, Floats]:
-    """Of each cell of ``width`` seconds the lowest, the highest and the first missing sample, in order of time.
+    """The lowest, the highest and the first missing sample of each cell of ``width`` seconds, in order of time.
 
     Args:
         times: ascending, shape (n,), seconds.
         values: shape (n,); NaN is a gap.
-        width: cell width in seconds; cells begin at multiples of it, not at the first sample.
+        width: cell width in seconds; cells start at multiples of it, not at the first sample.
 
     Returns:
-        Copies of the kept times and values. Both are samples as they came, nothing is averaged.
+        Copies of the kept times and values. Both are original samples; nothing is averaged.
     """
     if len(times) < 3:
         return times.copy(), values.copy()
-    # the same arithmetic as in `cell_start`: a division would round otherwise
+    # The same arithmetic as in `cell_start`: a division would round differently.
     cells = np.floor(times * (1.0 / width))
     starts = np.empty(len(times), dtype=bool)
     starts[0] = True
     np.not_equal(cells[1:], cells[:-1], out=starts[1:])
-    # where each cell begins, and for every sample the number of its cell: what `reduceat` gives by cell comes
-    # back by sample
+    # The start of each cell, and the cell of each sample: spreads the results of `reduceat` back to samples.
     edges = np.flatnonzero(starts)
     number = np.cumsum(starts) - 1
     keep = np.zeros(len(times), dtype=bool)
-    # fmin and fmax pass over NaN; in a cell of gaps alone nothing is equal to the extreme, and only the gap
-    # is kept
+    # fmin and fmax skip NaN; in a cell with only gaps nothing equals the extreme, and just the gap is kept.
     for extreme in (np.fmin, np.fmax):
         _keep_first(values == extreme.reduceat(values, edges)[number], number, keep)
     _keep_first(np.isnan(values), number, keep)
@@ -96,12 +93,12 @@ def _keep_first(wanted: NDArray[np.bool_], number: NDArray[np.int64], keep: NDAr
     positions = np.flatnonzero(wanted)
     if len(positions):
         cells = number[positions]
-        # of the wanted samples those whose cell differs from the one before: the first of each cell
+        # Of the selected samples, the first in each cell: those whose cell differs from the previous one's.
         keep[positions[np.flatnonzero(np.diff(cells, prepend=-1))]] = True
 
 
 class BucketRow(IntEnum):
-    """What is kept of a bucket. Times are those of the samples named; NaN where there is no such sample."""
+    """The content of a bucket. Times are those of the named samples; NaN if there is no such sample."""
 
     START_T = 0
     END_T = 1
@@ -127,18 +124,18 @@ _PAIRS = (
 
 
 class Buckets:
-    """At most ``capacity`` buckets of equally many samples; when they are full, neighbours merge in pairs.
+    """At most ``capacity`` buckets of equally many samples; when it is full, neighbours merge in pairs.
 
     Args:
-        capacity: an even number, at least 2.
-        chunk: samples given at a time to `fold`; a power of two.
+        capacity: largest number of buckets, even and at least 2.
+        chunk: number of samples in each call of `fold`; a power of two.
     """
 
     def __init__(self, capacity: int, chunk: int) -> None:
         self._capacity = capacity
         self._rows: Floats = np.empty((len(BucketRow), 0))
         self._chunk = chunk
-        # two chunks must fit without a merge, or the first fold would already have to merge what it brings
+        # Two chunks must fit without a merge, or the first fold would have to merge its own buckets.
         self._width = max(min(WIDTH, chunk), 2 * chunk // capacity)
         self._open = 0
         self._points: Floats = np.empty((2, 0))
@@ -147,13 +144,13 @@ class Buckets:
 
     @classmethod
     def of(cls, rows: Floats, room: int, chunk: int, width: int) -> Self:
-        """Buckets that were summarised before, with room for more.
+        """Restore summarised buckets, with room for more.
 
         Args:
-            rows: ascending in time, shape (13, n), rows as in `BucketRow`.
-            room: how many more there may be before neighbours merge.
+            rows: buckets, ascending in time, shape (13, n), rows as in `BucketRow`.
+            room: how many more fit before neighbours merge.
             chunk: as above.
-            width: samples of a bucket to come, a power of two.
+            width: number of samples of new buckets, a power of two.
         """
         size = rows.shape[1]
         made = cls((size + room + 1) // 2 * 2, chunk)
@@ -164,42 +161,42 @@ class Buckets:
         return made
 
     def until(self, t: float) -> Self:
-        """These buckets as far as ``t``: whole ones as rows, every kept point; shares memory until the next `fold`."""
+        """These buckets up to ``t``: complete ones as rows, and all kept points; shares memory until the next
+        `fold`."""
         times, _values = self.points()
         view: Self = copy.copy(self)
-        # a bucket that the time cuts is not among the rows, but its points before it are kept
+        # A bucket that contains `t` is not among the rows, but its points before `t` are kept.
         view.size = int(np.searchsorted(self.rows[BucketRow.END_T], t, "right"))
         view._point_count = int(np.searchsorted(times, t, "right"))
         return view
 
     @property
     def rows(self) -> Floats:
-        """The buckets in use, shape (13, n), rows as in `BucketRow`, ascending in time; a view."""
+        """The used buckets, shape (13, n), rows as in `BucketRow`, ascending in time; a view."""
         return self._rows[:, : self.size]
 
     @property
     def nbytes(self) -> int:
-        """Memory of the buckets and of their points, bytes."""
+        """Memory of the buckets and their points, in bytes."""
         return self._rows.nbytes + self._points.nbytes
 
     def fold(self, times: Floats, values: Floats) -> None:
-        """Take in one chunk of samples that follow all earlier ones."""
+        """Add a chunk of samples that follow all earlier ones."""
         if self._rows.shape[1] < self._capacity:
             self._allocate()
-        # the points are made again when they are asked for
+        # The points are computed again on demand.
         self._point_count = None
-        # once a bucket is wider than a chunk, each chunk is one piece of it, and `_open` says how much of it
-        # is there
+        # Once buckets are wider than a chunk, each chunk is part of one; `_open` counts the chunks in it.
         piece = summary(times, values, min(self._width, self._chunk))
         if self._open:
-            # a slice, and no index, so that the shape stays that of buckets
+            # A slice, not an index, to keep the shape of buckets.
             newest = slice(self.size - 1, self.size)
             self._rows[:, newest] = merge(self._rows[:, newest], piece)
         else:
             if self.size + piece.shape[1] > self._capacity:
                 self._merge_pairs()
-                # the piece has the old width: it is halved too, and has an even number of buckets, since
-                # widths are powers of two
+                # The piece has the old width: merge its pairs too. Its number of buckets is even, as widths are powers
+                # of two.
                 if piece.shape[1] > 1:
                     piece = merge(piece[:, 0::2], piece[:, 1::2])
             self._rows[:, self.size : self.size + piece.shape[1]] = piece
@@ -216,7 +213,7 @@ class Buckets:
         return self._points[0, : self._point_count], self._points[1, : self._point_count]
 
     def _allocate(self) -> None:
-        """Take the memory, which most series never need: they are shorter than what is kept as it came."""
+        """Allocate the memory late: most series never need it, since their samples are all recent."""
         rows = np.full((len(BucketRow), self._capacity), np.nan)
         rows[:, : self.size] = self.rows
         self._rows = rows
@@ -231,29 +228,28 @@ class Buckets:
         rows = self.rows
         times = np.stack([rows[t] for t, _ in _PAIRS] + [rows[BucketRow.GAP_T]], axis=1)
         values = np.stack([rows[v] for _, v in _PAIRS] + [np.full(self.size, np.nan)], axis=1)
-        # within each bucket by time: buckets are in order already. NaN, for what a bucket does not have, goes
-        # to the end
+        # Sort within each bucket: the buckets are in order already. NaN, for missing points, goes to the end.
         order = np.argsort(times, axis=1, kind="stable")
         t = np.take_along_axis(times, order, axis=1).ravel()
         v = np.take_along_axis(values, order, axis=1).ravel()
         there = ~np.isnan(t)
         t = t[there]
         v = v[there]
-        # the first sample of a bucket may be its lowest as well: it is kept once
+        # The first sample of a bucket may also be its lowest: keep it once.
         keep = np.ones(len(t), dtype=bool)
         keep[1:] = (t[1:] != t[:-1]) | (v[1:] != v[:-1])
         return t[keep], v[keep]
 
 
 def merge(left: Floats, right: Floats) -> Floats:
-    """Buckets that each span a bucket of ``left`` and the one of ``right`` behind it; shapes (13, n)."""
+    """Buckets that each join a bucket of ``left`` with the next one, in ``right``; shapes (13, n)."""
     merged = np.empty(left.shape)
     merged[BucketRow.START_T] = left[BucketRow.START_T]
     merged[BucketRow.END_T] = right[BucketRow.END_T]
     in_left = left[BucketRow.COUNT] > 0
     in_right = right[BucketRow.COUNT] > 0
-    # for each of `_PAIRS` whether it comes from the left; written as "not less", so that the earlier of equal
-    # extremes stays, and one beside a bucket without numbers, whose NaN compares as false
+    # For each of `_PAIRS`, whether to use the left one. Written as "not less", so that the earlier of two equal
+    # extremes is kept, and so is one next to a bucket of NaN, for which comparisons are false.
     choices = (
         in_left,
         in_left & ~(right[BucketRow.MIN] < left[BucketRow.MIN]),
@@ -264,7 +260,7 @@ def merge(left: Floats, right: Floats) -> Floats:
         merged[time] = np.where(from_left, left[time], right[time])
         merged[value] = np.where(from_left, left[value], right[value])
     merged[BucketRow.GAP_T] = np.fmin(left[BucketRow.GAP_T], right[BucketRow.GAP_T])
-    # infinities of either sign have no sum, which is no reason for a warning
+    # Infinities of both signs add up to NaN, which needs no warning.
     with np.errstate(invalid="ignore"):
         merged[BucketRow.SUM] = left[BucketRow.SUM] + right[BucketRow.SUM]
     merged[BucketRow.COUNT] = left[BucketRow.COUNT] + right[BucketRow.COUNT]
@@ -272,13 +268,13 @@ def merge(left: Floats, right: Floats) -> Floats:
 
 
 def merged_pairs(rows: Floats) -> Floats:
-    """Half as many buckets of twice the samples; the last of an odd number stays as it is."""
+    """Half as many buckets, each of twice the samples; the last of an odd number is unchanged."""
     even = rows.shape[1] // 2 * 2
     return np.concatenate((merge(rows[:, 0:even:2], rows[:, 1:even:2]), rows[:, even:]), axis=1)
 
 
 def summary(times: Floats, values: Floats, width: int) -> Floats:
-    """Buckets of ``width`` samples each, shape (13, n), the last of what is left; times ascend."""
+    """Buckets of ``width`` samples each, shape (13, n), the last with the remaining ones; times ascend."""
     whole = len(times) // width * width
     if whole == len(times):
         return _even_summary(times, values, width)
@@ -298,7 +294,7 @@ def _even_summary(times: Floats, values: Floats, width: int) -> Floats:
     rows = np.empty((len(BucketRow), len(t)))
     rows[BucketRow.START_T] = t[:, 0]
     rows[BucketRow.END_T] = t[:, -1]
-    # in the order of `_PAIRS`: argmax of booleans is the first that is true, so the last is looked for from behind
+    # In the order of `_PAIRS`: argmax finds the first true value, so search backwards for the last one.
     positions = (
         (~missing).argmax(axis=1),
         (v == np.fmin.reduce(v, axis=1)[:, None]).argmax(axis=1),
@@ -317,7 +313,7 @@ def _even_summary(times: Floats, values: Floats, width: int) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Figures of the samples in a range. `delta` is `end` − `start`; `mean` weighs every sample alike."""
+    """Figures of the samples in a range. `delta` is `end` − `start`; `mean` weighs all samples equally."""
 
     count: int
     start: float
@@ -331,7 +327,7 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True)
 class _Thinned:
-    """The history from `since` to `until`, thinned to cells of `width` s when the series held `total` samples."""
+    """The history from `since` to `until`, thinned to cells of `width` s when the series had `total` samples."""
 
     width: float
     since: float
@@ -344,20 +340,20 @@ class _Thinned:
 class Series:
     """Samples (time, value) in order of time; a missing value is NaN.
 
-    The newest ``recent`` samples (at least seven eighths of them) are kept as they came. Older ones are folded into
-    at most ``buckets`` buckets of equally many samples, which merge in pairs when they are full; of each the first,
-    lowest, highest, last and first missing sample stay, with their own times. Memory is taken as samples come: a
+    The newest ``recent`` samples (at least seven eighths of them) are kept unchanged. Older ones are folded into at
+    most ``buckets`` buckets of equally many samples, which merge in pairs when they are full; each keeps its first,
+    lowest, highest, last and first missing sample, with their own times. Memory grows with the samples, since a
     recording may have any number of series.
 
-    A series of the past may be known more exactly than it is kept. Where `request` is set, a drawing or a selection
-    calls it with the range that it would have more exactly; `sharpen` brings what was found. Until then extremes are
-    exact, and times are those of the extremes.
+    Past samples may be available in more detail elsewhere. If `request` is set, a drawing or a selection calls it with
+    the range that it needs in more detail; `sharpen` then provides the samples. Until then extremes are exact, with
+    their own times.
 
-    Not thread-safe: threads that share one hold a lock around every call (`Store.lock`). Results are copies.
+    Not thread-safe: threads that share a series hold a lock around every call (`Store.lock`). Results are copies.
 
     Attributes:
-        request: has a range known more exactly, and returns at once; ``None`` where there is nothing more to know.
-        thinned: whether the newest samples, too, stand for more than themselves.
+        request: callback that requests more detail for a range and returns immediately; ``None`` if there is none.
+        thinned: whether even the newest samples represent several.
     """
 
     request: Request | None = None
@@ -370,12 +366,12 @@ class Series:
         if recent < 8 or buckets < 2 or buckets % 2:
             raise ValueError("a series keeps at least 8 recent samples and an even number of buckets")
         self._recent = recent
-        # an eighth, brought down to a power of two
+        # An eighth, rounded down to a power of two.
         self._chunk = 1 << (recent // 8).bit_length() - 1
         self._size = 0
         self._room = 0
-        # arrays of Python, since `append` sets single items, which numpy does several times slower; numpy
-        # sees the same memory
+        # An `array.array`, since `append` sets single items, for which numpy is several times slower; numpy shares its
+        # memory.
         self._t = self._v = array.array("d")
         self._grow()
         self._folded = 0
@@ -385,12 +381,12 @@ class Series:
 
     @classmethod
     def preloaded(cls, rows: Floats, count: int, width: int) -> Self:
-        """A series whose older part was summarised before; newer samples are appended to it.
+        """A series whose older part is already summarised; newer samples are appended to it.
 
         Args:
-            rows: buckets in order of time, at least one; shape (13, n), rows as in `BucketRow`.
-            count: samples they stand for.
-            width: samples of the buckets that newer samples are folded into, a power of two.
+            rows: one or more buckets in order of time; shape (13, n), rows as in `BucketRow`.
+            count: number of samples in them.
+            width: number of samples of new buckets, a power of two.
         """
         series = cls()
         series._buckets = Buckets.of(rows, ROOM, series._chunk, width)
@@ -399,24 +395,24 @@ class Series:
         return series
 
     def sharpen(self, details: Sequence[tuple[Span, Series]]) -> None:
-        """From now on answer within each span from the series beside it, which knows more there."""
+        """From now on, answer within each span from its more detailed series."""
         self._details = details
 
     def until(self, t: float, newest: Point | None = None) -> Self:
-        """The series as it was at ``t``: a view that shares memory and is good until the next `append`.
+        """The series as it was at ``t``: a view that shares memory and is valid until the next `append`.
 
         Args:
             t: session time in seconds.
-            newest: time and value, NaN for a gap, of the newest sample then, where the buckets do not say what it was.
+            newest: time and value (NaN for a gap) of the newest sample then, in case the buckets do not contain it.
         """
-        # what a view depends on; details are compared by identity, which changes when `sharpen` brings others
+        # What a view depends on; compares details by identity, which changes with `sharpen`.
         state = (len(self), *(detail for _, detail in self._details))
         kept = None
         if self._view is not None and self._view[0][2:] == state:
             kept = self._view
         if kept is not None and kept[0][:2] == (t, newest):
             return kept[1]
-        # what a view has thinned holds for the next one, too
+        # The thinned history of a view is also valid for the next one.
         before: Series = self if kept is None else kept[1]
         view: Self = copy.copy(self)
         view._view = None
@@ -440,19 +436,19 @@ class Series:
         return view
 
     def __len__(self) -> int:
-        """How many samples were ever appended."""
+        """Number of samples ever appended."""
         return self._folded + self._size
 
     @property
     def nbytes(self) -> int:
-        """Memory of the samples and of their summaries, bytes."""
+        """Memory of the samples and their summaries, in bytes."""
         thinned = 0
         if self._cache is not None:
             thinned = self._cache.times.nbytes + self._cache.values.nbytes
         return self._times.nbytes + self._values.nbytes + self._buckets.nbytes + thinned
 
     def append(self, t: float, v: float | None) -> None:
-        """Add a sample; ``None`` is a gap. One that comes late is set at the newest time, so that order holds."""
+        """Add a sample; ``None`` is a gap. A late one gets the newest time, to keep the order."""
         if self._size == self._room:
             self._make_room()
         if t < self._newest:
@@ -484,7 +480,7 @@ class Series:
             self._newest = float(times[part][-1])
 
     def last(self) -> tuple[float, float] | None:
-        """Time and value (NaN for a gap) of the newest sample; ``None`` when there is none."""
+        """Time and value (NaN for a gap) of the newest sample; ``None`` if there is none."""
         if self._end is not None:
             return self._end
         if self._size:
@@ -495,12 +491,12 @@ class Series:
         return None
 
     def newest(self, count: int) -> tuple[Floats, Floats]:
-        """Times and values of the newest ``count`` samples, of those that are kept as they came; copies."""
+        """Times and values of the newest ``count`` samples, as far as they are kept unchanged; copies."""
         part = slice(max(0, self._size - count), self._size)
         return self._times[part].copy(), self._values[part].copy()
 
     def extent(self) -> tuple[float, float] | None:
-        """Times of the oldest and the newest sample; ``None`` when there is none."""
+        """Times of the oldest and the newest sample; ``None`` if there is none."""
         if not len(self):
             return None
         rows = self._buckets.rows
@@ -515,12 +511,12 @@ class Series:
     def window(self, t0: float, t1: float, columns: int) -> tuple[Floats, Floats]:
         """Times and values to draw between ``t0`` and ``t1`` on ``columns`` pixel columns.
 
-        All samples known there when they are few, else the lowest and the highest of each column (a column may be
-        drawn as up to 1.2 cells) and a NaN where one is missing, so that the line breaks. One sample on either side
-        of the range is included, so that a line reaches the edge.
+        If there are few samples, all of them; else the lowest and the highest of each column (a column may have up to
+        1.2 cells), and NaN where one is missing, so that the line breaks. Includes one sample on either side of the
+        range, so that the line reaches the edge.
 
         Raises:
-            ValueError: when the range is empty or there is no column.
+            ValueError: if the range is empty or there is no column.
         """
         if not t0 < t1 or columns < 1:
             raise ValueError(f"nothing can be drawn from {t0} to {t1} on {columns} columns")
@@ -533,12 +529,12 @@ class Series:
         return np.append(times, self._end[0]), np.append(values, self._end[1])
 
     def _kept(self, t0: float, t1: float, columns: int) -> tuple[Floats, Floats]:
-        """What `window` draws of the samples that are kept here."""
+        """The result of `window` from the samples in this series."""
         old, _ = self._buckets.points()
         recent = self._times[: self._size]
         old_range = np.searchsorted(old, t0, "left"), np.searchsorted(old, t1, "right")
         recent_range = np.searchsorted(recent, t0, "left"), np.searchsorted(recent, t1, "right")
-        # samples are counted through, those of buckets first: where old ones end, recent ones begin
+        # Samples are numbered from the buckets' first: recent ones follow the old ones.
         low = int(old_range[0] + recent_range[0])
         high = int(old_range[1] + recent_range[1])
         total = len(old) + self._size
@@ -553,14 +549,14 @@ class Series:
         )
 
     def statistics(self, t0: float, t1: float, *, exactly: bool = True) -> Statistics | None:
-        """Figures of the samples from ``t0`` to ``t1``, gaps left out; ``None`` when there are none.
+        """Figures of the samples from ``t0`` to ``t1`` without gaps; ``None`` if there are none.
 
-        Exact where every sample is still kept, or known again. Older buckets are exact too, but count whole: one that
-        the range cuts counts when its centre lies inside.
+        Exact if all samples are still kept, or available in more detail. Older buckets are exact too, but only count
+        as a whole: a bucket at the range's edge counts if its centre is inside.
 
         Args:
             t0, t1: the range.
-            exactly: whether what is not kept here is wanted, too; extremes are those of samples in any case.
+            exactly: whether to use and request more detail; extremes are samples in any case.
         """
         detail = None
         if exactly:
@@ -568,8 +564,7 @@ class Series:
         if detail is not None:
             return detail.statistics(t0, t1)
         rows = self._buckets.rows
-        # each bucket counts once, in whichever range its centre is: so ranges side by side add up to the
-        # whole
+        # Each bucket counts once, in the range of its centre, so that adjacent ranges add up to the whole.
         centre = (rows[BucketRow.START_T] + rows[BucketRow.END_T]) / 2
         rows = rows[:, (centre >= t0) & (centre <= t1) & (rows[BucketRow.COUNT] > 0)]
         recent = self._times[: self._size]
@@ -581,7 +576,7 @@ class Series:
         count = int(rows[BucketRow.COUNT].sum()) + len(values)
         if count == 0:
             return None
-        # the oldest and the newest number there are, wherever they are kept; the slices may be empty
+        # The oldest and the newest number, wherever they are kept; the slices may be empty.
         ends = (
             np.concatenate((rows[BucketRow.FIRST, :1], values[:1])),
             np.concatenate((rows[BucketRow.LAST, -1:], values[-1:])),
@@ -606,22 +601,22 @@ class Series:
         )
 
     def has_value(self, t0: float, t1: float) -> bool:
-        """Whether a sample from ``t0`` to ``t1`` is a number."""
+        """Whether any sample from ``t0`` to ``t1`` is a number."""
         extent = self.extent()
         if extent is None or extent[0] > t1 or extent[1] < t0:
             return False
         since = max(t0, extent[0])
         until = min(t1, extent[1])
-        # What is kept is enough: `window` would have more read from a file.
+        # The kept samples are enough: `window` would request more from a file.
         times, values = self._kept(since, max(until, math.nextafter(since, math.inf)), 1)
         return bool(np.any(np.isfinite(values) & (times >= since) & (times <= until)))
 
     def at(self, t: float, max_gap: float = math.inf) -> float | None:
-        """Value of the newest known sample at or before ``t``; ``None`` for a gap or one older than ``max_gap`` s."""
+        """Value of the newest known sample at or before ``t``; ``None`` for a gap or if older than ``max_gap`` s."""
         detail = self._detail(t, t)
         if detail is not None:
             return detail.at(t, max_gap)
-        # the newest sample of a view that the buckets do not tell
+        # The newest sample of a view, which the buckets do not contain.
         if self._end is not None and t >= self._end[0]:
             if math.isnan(self._end[1]) or t - self._end[0] > max_gap:
                 return None
@@ -636,7 +631,7 @@ class Series:
         return value
 
     def neighbour(self, t: float, steps: int) -> float | None:
-        """Time of the known sample ``steps`` after (before, when negative) ``t``, at most the outermost one."""
+        """Time of the known sample ``steps`` after ``t`` (before it if negative), or the outermost one."""
         detail = self._detail(t, t)
         found = None
         if detail is not None:
@@ -654,15 +649,15 @@ class Series:
         return float(self._known(index, index + 1)[0][0])
 
     def _more_exact(self, t0: float, t1: float) -> Series | None:
-        """What knows more from ``t0`` to ``t1`` than is kept here, which is requested where it is not known yet."""
+        """A more detailed series from ``t0`` to ``t1``, if there is one; requests it if not."""
         extent = self.extent()
         if self.request is None or extent is None or t1 <= extent[0] or t0 >= extent[1]:
             return None
-        # all samples of the range are still kept as they came: nobody knows more
+        # All samples of the range are still kept unchanged: nothing is more exact.
         if not self.thinned and (not self._folded or (self._size and t0 >= self._t[0])):
             return None
         detail = self._detail(max(t0, extent[0]), min(t1, extent[1]))
-        # asked for also beside a detail that is thinned itself: a narrower one may come
+        # Also request it next to a detail that is thinned itself: a narrower one may follow.
         if (detail is None or self.thinned) and math.isfinite(t0) and math.isfinite(t1):
             self.request(t0, t1)
         return detail
@@ -677,10 +672,10 @@ class Series:
             self._fold()
 
     def _grow(self) -> None:
-        """Take twice the memory for samples that are kept as they came; views keep what they have."""
+        """Double the memory for recent samples; views keep theirs."""
         room = min(max(FIRST_ROOM, 2 * self._room), self._recent)
         more = array.array("d", [_NAN]) * (room - self._room)
-        # new arrays, not longer ones: a view may still look at the memory of the old ones
+        # A new array, not a longer one: a view may still use the old one's memory.
         self._t = self._t + more
         self._v = self._v + more
         self._room = room
@@ -688,11 +683,11 @@ class Series:
         self._values: Floats = np.frombuffer(self._v, dtype=np.float64)
 
     def _fold(self) -> None:
-        """Hand the oldest samples to the buckets and close the gap they leave."""
+        """Move the oldest samples to the buckets and close the gap."""
         chunk = self._chunk
         kept = self._recent - self._chunk
         self._buckets.fold(self._times[:chunk], self._values[:chunk])
-        # source and target overlap
+        # Source and target overlap.
         self._times[:kept] = self._times[chunk:].copy()
         self._values[:kept] = self._values[chunk:].copy()
         self._size = kept
@@ -707,7 +702,7 @@ class Series:
         return int(np.searchsorted(self._buckets.points()[0], t, "left") + recent)
 
     def _known(self, low: int, high: int) -> tuple[Floats, Floats]:
-        """Copies of the known samples ``low`` to ``high``, counted from the oldest bucket's first."""
+        """Copies of the known samples ``low`` to ``high``, numbered from the oldest bucket's first."""
         old_times, old_values = self._buckets.points()
         old = len(old_times)
         recent = slice(max(low - old, 0), max(high - old, 0))
@@ -719,21 +714,21 @@ class Series:
         )
 
     def _thinned_between(self, t0: float, t1: float, columns: int, low: int, high: int) -> list[tuple[Floats, Floats]]:
-        """The known samples ``low`` to ``high``, which lie from ``t0`` to ``t1``, thinned.
+        """The known samples ``low`` to ``high``, between ``t0`` and ``t1``, thinned.
 
-        Whole cells come from the thinned history; the cell that ``t0`` cuts and what is newer are thinned here.
+        Complete cells come from the thinned history; the cell that contains ``t0`` and newer ones are thinned here.
         """
-        # far from zero a cell must be wider than the gap between two doubles
+        # Far from zero, a cell must be wider than the distance between two doubles.
         width = max(cell_width(t1 - t0, columns), NARROWEST * max(abs(t0), abs(t1)))
         inside = cell_start(math.floor(t0 / width) + 1, width)
         end = cell_start(math.floor(t1 / width), width)
         cache = self._history(width, inside, t1 - t0)
-        # the newest cell may still get samples, and is never taken from the cache
+        # The newest cell may still get samples, and is never cached.
         end = min(end, cache.until)
         if inside >= end:
             return [thin(*self._known(low, high), width)]
         ready = slice(np.searchsorted(cache.times, inside, "left"), np.searchsorted(cache.times, end, "left"))
-        # three parts side by side, each thinned by cells of the same grid: no cell lies in two of them
+        # Three adjacent parts, each thinned by the same cells: no cell is in two of them.
         return [
             thin(*self._known(low, self._count_before(inside)), width),
             (cache.times[ready], cache.values[ready]),
@@ -741,9 +736,9 @@ class Series:
         ]
 
     def _history(self, width: float, since: float, span: float) -> _Thinned:
-        """The thinned history from ``since`` on; a ``span`` before it is thinned as well, for who looks back."""
+        """The thinned history from ``since`` on, including a ``span`` before it, in case the user looks back."""
         cache = self._cache
-        # the same cells serve every window of this width, so that a plot that scrolls thins only what is new
+        # All windows of this width share the same cells, so that a scrolling plot only thins new samples.
         stale = cache is None or cache.width != width or cache.since > since or len(self) - cache.total > REFRESH
         if cache is None or stale:
             since = cell_start(math.floor((since - span) / width), width)

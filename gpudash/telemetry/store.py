@@ -1,6 +1,7 @@
-"""What the application knows, now and at any moment before, ready to be drawn: series, readings, runs, events.
+"""Everything the application knows, now and at any earlier moment, ready to draw: series, readings, runs, events.
 
-A store holds what it took in. What it does not hold, its `StoreBackend` reads: a recording's file, a Prometheus server.
+A store holds the records it was given. What it does not hold, its `StoreBackend` reads: a recording, a Prometheus
+server.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ from gpudash.telemetry.series import Floats, Request, Series, Span
 MAX_RUNS = 200
 
 MOST_WAITING = 24_576
-"""Samples that wait for the older part of their series, more than reading a recording's end brings."""
+"""Most samples waiting for the older part of their series; reading a recording's end brings fewer."""
 
 AT_A_TIME = 256
-"""Records taken in before the drawing thread gets a turn."""
+"""Records processed before the drawing thread gets a turn."""
 
 MOST_DETAILS = 3
-"""Spans known more exactly at a time: the window, a selection and what was seen before."""
+"""Most spans with more detail: the window, a selection, and a previous one."""
 
 _PLOTTED = {
     (table, metric.name)
@@ -58,56 +59,56 @@ _PLOTTED = {
     if metric.type != "TEXT"
 }
 _IN_SERIES = (StepFinished, StageFinished, Transfer, Output)
-"""Events that are kept as series, sums and lines; among the others they would push out what a person looks for."""
+"""Events kept as series, sums and lines; among the others they would displace the ones a person looks for."""
 
 
 class StoreBackend(Protocol):
-    """Reads what a store does not hold: a past that is too long for it, or that lies elsewhere."""
+    """Reads what a store does not hold: a history that is too long for it, or that is elsewhere."""
 
     @property
     def keys(self) -> Collection[Key]:
-        """The series whose older part `load` reads when they are first asked for."""
+        """The series whose older part `load` reads on demand."""
 
     @property
     def thinned(self) -> bool:
-        """Whether also the newest samples of series stand for more than themselves."""
+        """Whether even the newest samples of series represent several."""
 
     @property
     def request(self) -> Request | None:
-        """Has a range of all series known more exactly, and returns at once; `Store.sharpen` brings what was found.
+        """Requests more detail for a range of all series; returns immediately. `Store.sharpen` receives the result.
 
-        ``None`` where there is nothing more to know.
+        ``None`` if there is no more detail.
         """
 
     def load(self, key: Key) -> Series | None:
-        """The older part of a series; ``None`` when it cannot be read."""
+        """The older part of a series; ``None`` if it cannot be read."""
 
     def instant(self, store: Store, time_s: float, *, runs: bool) -> Instant:
-        """The newest readings and lists of processes at ``time_s``.
+        """The newest readings and process lists at ``time_s``.
 
         Args:
-            store: the one that asks.
+            store: the calling store.
             time_s: session time in seconds.
-            runs: whether the runs that had begun are wanted, as they were then; the store's lock is not held then.
+            runs: whether to include the runs as they were then; the store's lock is not held in that case.
 
         Raises:
-            Exception: the backend's own, when it cannot be read.
+            Exception: the backend's own, if the moment cannot be read.
         """
 
 
 class MemoryBackend:
-    """The backend of a store that holds everything: a live session's, a machine's over ssh."""
+    """The backend of a store that holds everything: a live session's, or a machine's over ssh."""
 
     keys: Collection[Key] = ()
     thinned = False
     request: Request | None = None
 
     def load(self, key: Key) -> Series | None:
-        """There is no more of a series."""
+        """``None``: the store has all of a series."""
         return None
 
     def instant(self, store: Store, time_s: float, *, runs: bool) -> Instant:
-        """What has not been read again since: the series know the rest. Runs are as far as they have come."""
+        """Readings that were not repeated since; series contain the rest. Runs are in their present state."""
         now = store.end
         readings = {key: reading for key, reading in now.readings.items() if (reading.time_s or 0.0) <= time_s}
         processes = {device: found for device, found in now.processes.items() if found[0] <= time_s}
@@ -118,25 +119,23 @@ class MemoryBackend:
 
 
 class Store:
-    """Everything read and everything that happened, bounded, and what was known at any moment of it.
+    """All readings and events, within bounds, and the state at any moment of the session.
 
-    One thread applies records; any thread may read, holding `lock` while it does and copying what it keeps. The
-    methods that read do not take the lock themselves, so that one drawing sees one state of affairs.
-
+    One thread applies records. Any thread may read, holding `lock` meanwhile, and copying what it keeps. Methods that
+    read do not take the lock themselves, so that a drawing uses one consistent state.
     Answers are of the moment ``at`` that a method is given, else of `position_s`. A moment behind the newest record is
-    the end.
-
+    Results are for the moment ``at`` if given, else for `position_s`. A moment after the newest record means the end.
     Args:
-        backend: reads what is not held here; left out: there is nothing else.
-        buckets: of every series, see `Series`.
+        backend: reads what the store does not hold; by default nothing.
+        buckets: number of buckets of every series; see `Series`.
 
     Attributes:
-        end: what is known at the end, whatever the position.
-        position_s: the moment that answers are of, in session time; ``None`` is the end, which may move on.
-        version: grows with every record, and whenever answers may be others.
-        renamed: grows when a marker has another label than before: followers of markers begin anew.
-        rewound: grows when an earlier moment is shown: followers of events begin anew.
-        sharpened: grows when another moment is shown, or something of the past becomes known more exactly.
+        end: the state at the end, whatever the position.
+        position_s: the moment that results are for, in session time; ``None`` for the end, which may move.
+        version: counter that grows with every record, and whenever results may have changed.
+        renamed: counter that grows when a marker's label changes: readers of markers must start over.
+        rewound: counter that grows when the position moves back: readers of events must start over.
+        sharpened: counter that grows when the position changes, or more detail of the past arrives.
     """
 
     def __init__(self, backend: StoreBackend | None = None, buckets: int = 2048) -> None:
@@ -168,53 +167,53 @@ class Store:
 
     @property
     def runs(self) -> list[RunView]:
-        """See `Instant.runs`."""
+        """As in `Instant.runs`."""
         return self._shown.runs
 
     @property
     def run(self) -> RunView | None:
-        """The run that is on, else the last one."""
+        """The current run, else the last one."""
         return self._shown.run
 
     @property
     def events(self) -> deque[Event]:
-        """See `Instant.events`."""
+        """As in `Instant.events`."""
         return self._shown.events
 
     @property
     def event_count(self) -> int:
-        """See `Instant.event_count`."""
+        """As in `Instant.event_count`."""
         return self._shown.event_count
 
     @property
     def markers(self) -> deque[Marker]:
-        """See `Instant.markers`."""
+        """As in `Instant.markers`."""
         return self._shown.markers
 
     @property
     def links(self) -> Mapping[str, str]:
-        """The GPUs' UUIDs, by what torch calls them."""
+        """The GPUs' UUIDs by torch's names."""
         return dict(self._uuids)
 
     def link(self, device: str, uuid: str) -> None:
-        """Say that torch's ``device`` ("cuda:0") is the GPU ``uuid``; bands and peaks need it."""
+        """Record that torch's ``device`` ("cuda:0") is the GPU ``uuid``; bands and peaks need this."""
         with self.lock:
             self._uuids[device] = uuid
             self._allocators[uuid] = device
 
     def torch_name(self, uuid: str) -> str | None:
-        """What torch calls the GPU ``uuid``; ``None`` where no `link` said so."""
+        """torch's name for the GPU ``uuid``; ``None`` if no `link` gave it."""
         return self._allocators.get(uuid)
 
     def seek(self, time_s: float | None) -> None:
-        """Answer as of ``time_s`` from now on; ``None`` is the end. The caller does not hold the lock.
+        """Move to ``time_s``; ``None`` is the end. The caller must not hold the lock.
 
         Raises:
-            Exception: the backend's own, when that moment cannot be read; the position stays.
+            Exception: the backend's own, if that moment cannot be read; the position is then unchanged.
         """
         found = None
         if time_s is not None:
-            # Without the lock: reading a file takes long, and records go on coming in.
+            # Without the lock: reading a file takes long, and records keep arriving.
             found = self._backend.instant(self, time_s, runs=True)
         with self.lock:
             end = self.end
@@ -223,14 +222,14 @@ class Store:
             else:
                 shown = found
             if shown is not end:
-                # Events behind the moment are hidden, and those that the store let go stay gone.
+                # Hide events after the moment; those that the store has dropped stay dropped.
                 shown.events = deque((each for each in end.events if each.time_s <= shown.newest_s), end.events.maxlen)
                 shown.event_count = end.event_count - (len(end.events) - len(shown.events))
                 shown.markers = type(end.markers)(mark for mark in end.markers if mark.time_s <= shown.newest_s)
             self._show(time_s, shown)
 
     def replace(self, other: Store) -> None:
-        """Know what ``other`` knows in place of everything before, and answer as of its end; ``other`` is used up."""
+        """Replace the content by that of ``other``, and move to its end; ``other`` must not be used afterwards."""
         with self.lock:
             self.end = other.end
             self._series = other._series
@@ -243,7 +242,7 @@ class Store:
             self.sharpened += 1
 
     def sharpen(self, span: Span, detail: Store) -> None:
-        """Answer within ``span`` from ``detail``, which knows more there; the oldest such span is forgotten."""
+        """Use the more detailed store ``detail`` within ``span``; the oldest such span is dropped."""
         with self.lock:
             self._details = [(span, detail), *self._details][:MOST_DETAILS]
             for key, series in self._series.items():
@@ -252,7 +251,7 @@ class Store:
             self.sharpened += 1
 
     def _show(self, position_s: float | None, shown: Instant) -> None:
-        # Followers of events and markers have to begin anew: some have not happened yet.
+        # Readers of events and markers must start over: some have not happened yet at this moment.
         if shown.newest_s < self._shown.newest_s:
             self.rewound += 1
         self.position_s = position_s
@@ -261,30 +260,30 @@ class Store:
         self.sharpened += 1
 
     def process_devices(self) -> list[str | None]:
-        """Where lists of processes were read: ``None`` is the host, the others GPUs by UUID."""
+        """Devices with process lists: ``None`` for the host, GPUs by UUID."""
         return sorted(self._shown.processes, key=lambda device: device or "")
 
     def apply(self, record: Record) -> None:
-        """Take in a record. Called by one thread."""
+        """Add a record. Called by one thread."""
         with self.lock:
             self._take(record)
 
     def apply_all(self, records: Sequence[Record]) -> None:
-        """Take in records. Called by one thread, which lets the drawing thread in between."""
+        """Add records. Called by one thread, which lets the drawing thread run in between."""
         for first in range(0, len(records), AT_A_TIME):
             with self.lock:
                 for record in records[first : first + AT_A_TIME]:
                     self._take(record)
 
     def append(self, key: Key, time_s: float, value: float | None) -> None:
-        """Add a sample to a series, ``None`` for a gap; the caller holds the lock where others read."""
+        """Add a sample to a series, ``None`` for a gap; the caller holds the lock if others read."""
         series = self._series.get(key)
         if series is None and key in self._waiting:
-            # Not loaded yet: samples wait, so that a recording is not read for every series at its beginning.
+            # Not loaded yet: samples wait, so that a recording is not read for every series at the start.
             times, values = self._waiting[key]
             times.append(time_s)
             values.append(math.nan if value is None else value)
-            # Waiting has a bound: the series is loaded now, and takes what has waited.
+            # The queue is limited: load the series now, and append the waiting samples.
             if len(times) > MOST_WAITING:
                 self._fetch(key)
             return
@@ -293,25 +292,25 @@ class Store:
         series.append(time_s, value)
 
     def mark(self, event: Event) -> None:
-        """Have the marker of an event that is not applied, in its place among the others."""
+        """Add the marker of an event that is not applied, in order of time."""
         with self.lock:
             self._mark(event)
             self.end.markers = deque(sorted(self.end.markers, key=lambda mark: mark.time_s), self.end.markers.maxlen)
 
     def begin_with(self, instant: Instant) -> None:
-        """Begin with the newest readings and lists of ``instant``, of which there are no series."""
+        """Start with the newest readings and lists of ``instant``, which have no series."""
         with self.lock:
             self.end.readings.update(instant.readings)
             self.end.processes.update(instant.processes)
             self.end.newest_s = max(self.end.newest_s, instant.newest_s)
 
     def series(self, table: str, metric: str, device: str | None = None, at: float | None = None) -> Series | None:
-        """The history of a metric; empty when it begins later, ``None`` when nothing of it was ever asked for.
+        """The history of a metric; empty if it begins later, ``None`` if the metric was never read.
 
-        Tables: those of the readings, with GPUs by UUID and allocators by torch's name; "run" with loss, accuracy and
-        throughput; "transfer" with h2d, d2h, h2h, d2d in bytes a second. Made here: host ``others_bytes``; gpu
+        Tables: the reading tables, with GPUs by UUID and allocators by torch's name; "run" with loss, accuracy and
+        throughput; "transfer" with h2d, d2h, h2h, d2d in bytes per second. Computed here: host ``others_bytes``; gpu
         ``allocated_bytes, idle_bytes, context_bytes, other_bytes`` (see `GpuBands`), all at the GPU's own ticks; rank
-        ``compute_share, communication_share, waiting_share`` (see `RankShares`), of each rank and of "mean".
+        ``compute_share, communication_share, waiting_share`` (see `RankShares`), for each rank and "mean".
         """
         key = (table, metric, device)
         if key in self._guests:
@@ -323,33 +322,32 @@ class Store:
             time_s = self.position_s
         else:
             time_s = at
-        # The newest record or later: nothing to hide, and no view is needed.
+        # The newest record or later: there is nothing to hide, so no view is needed.
         if series is None or time_s is None or time_s >= self.end.newest_s:
             return series
         return series.until(time_s, self._shown.newest(key) if time_s == self.position_s else None)
 
     def lay_over(self, guests: Mapping[Key, Series]) -> None:
-        """Answer `series` for curves of other runs too, in place of those before: they are drawn, and are no part of
-        what was read (`curves`). Called under the lock."""
+        """Add series of other runs to the results of `series`, replacing the previous ones. They are drawn, but do not
+        belong to the session (`curves`). Call it under the lock."""
         self._guests = guests
         self.version += 1
         self.sharpened += 1
 
     def curves(self) -> Sequence[tuple[Key, Series]]:
-        """Every history there is, by table, metric and device."""
+        """All series, by table, metric and device."""
         keys = sorted({*self._series, *self._waiting}, key=lambda key: (key[0], key[2] or "", key[1]))
         return [(key, series) for key in keys if (series := self.series(*key)) is not None]
 
     def latest(self, table: str, metric: str, device: str | None = None, at: float | None = None) -> Reading:
-        """The newest reading of a metric; `NEVER_READ` when it was never asked for.
+        """The newest reading of a metric; `NEVER_READ` if it was never read.
 
-        Of a moment that is not the position the backend is asked each time.
+        For a moment other than the position, this asks the backend each time.
         """
         known = self._instant(at)
         found = known.readings.get((table, metric, device), NEVER_READ)
         if found is not NEVER_READ or known is self.end:
             return found
-        # It may be read too seldom to be among the readings before that moment.
         # A slow metric, such as an energy counter, may have no reading in the seconds before that moment.
         series = self.series(table, metric, device, at)
         last = None
@@ -362,14 +360,14 @@ class Store:
     def window(
         self, key: Key, t0: float, t1: float, columns: int, at: float | None = None
     ) -> tuple[Floats, Floats] | None:
-        """What is drawn of a metric between two times, see `Series.window`; ``None`` when it was never asked for."""
+        """The points to draw of a metric between two times, see `Series.window`; ``None`` if it was never read."""
         series = self.series(*key, at)
         if series is None:
             return None
         return series.window(t0, t1, columns)
 
     def processes(self, device: str | None = None, at: float | None = None) -> Sequence[Mapping[str, Value]]:
-        """Rows of the newest list of processes of a GPU (by UUID) or of the host; empty when it is out of date."""
+        """Rows of the newest process list of a GPU (by UUID) or the host; empty if it is out of date."""
         known = self._instant(at)
         time_s, rows = known.processes.get(device, (0.0, []))
         if known.newest_s - time_s <= PROCESSES_S:
@@ -377,12 +375,12 @@ class Store:
         return []
 
     def process_list(self, device: str | None) -> tuple[float, list[Mapping[str, Value]]]:
-        """When the processes of a GPU or of the host were listed last, and what the list said, however old."""
+        """Time and rows of the newest process list of a GPU or the host, however old."""
         time_s, rows = self._shown.processes.get(device, (0.0, []))
         return time_s, list(rows)
 
     def _instant(self, at: float | None) -> Instant:
-        # What is shown is kept; other moments are asked of the backend each time.
+        # The position's is in memory; for other moments, ask the backend.
         if at is None or at == self.position_s:
             return self._shown
         if at >= self.end.newest_s:
@@ -390,7 +388,7 @@ class Store:
         return self._backend.instant(self, at, runs=False)
 
     def _keep(self, key: Key, series: Series) -> Series:
-        """Have a series of the store's own, with what is known of it more exactly."""
+        """Store a series, with the available details."""
         series.request = self._backend.request
         series.thinned = self._backend.thinned
         self._series[key] = series
@@ -403,12 +401,12 @@ class Store:
         series.sharpen([(span, raw) for span, raw in found if raw is not None])
 
     def _fetch(self, key: Key) -> None:
-        """Load the older part of a series, and append what came since."""
+        """Load the older part of a series, then append the waiting samples."""
         times, values = self._waiting.pop(key)
         loaded = self._backend.load(key)
         if loaded is None and times:
             loaded = Series(buckets=self._buckets)
-        # In this order: the older part first, since a series only grows.
+        # In this order, since a series can only be appended to.
         if loaded is not None:
             self._keep(key, loaded).extend(np.array(times), np.array(values))
 
@@ -434,13 +432,13 @@ class Store:
                 self.append(key, time_s, value)
         if table == "rank":
             self._keep_shares(self._rank_shares.take(sample))
-        # Bands are made at the GPU's own ticks, from the allocator's newest reading.
+        # Bands are computed at the GPU's own ticks, from the allocator's newest reading.
         elif "used_bytes" in sample.values:
             allocator = self._allocators.get(device or "")
             for band, size in self.end.bands_of(table, device, allocator, time_s):
                 self.append(band, time_s, size)
         run = self.end.run
-        # Readings from before its beginning still show the run before.
+        # Readings from before its start still show the previous run.
         if run is not None and run.running and time_s >= run.began_s:
             self._peaks(run, table, device, time_s)
 
@@ -449,10 +447,10 @@ class Store:
             self.append(("rank", metric, device), time_s, share)
 
     def _process(self, sample: Sample) -> None:
-        """A row of the list of this tick, or, without a PID, only the news that the list was read."""
+        """Add a row to this tick's process list; a row without a PID only says that the list was read."""
         processes = self.end.processes
         time_s, rows = processes.get(sample.device, (-1.0, []))
-        # Another time is another list: rows come one by one, and the list is complete with the next.
+        # A new time starts a new list: rows arrive one by one, and the next list completes this one.
         if sample.time_s != time_s:
             rows = []
             processes[sample.device] = (sample.time_s, rows)
@@ -460,7 +458,7 @@ class Store:
             rows.append(sample.values)
 
     def _peaks(self, run: RunView, table: str, device: str | None, time_s: float) -> None:
-        """Raise the running run's peaks by what a sample of ``device`` just brought."""
+        """Raise the current run's peaks to a new sample of ``device``."""
         memory = run.memory
         recent = self.end.recent
         if table == "allocator" and device == run.device:
@@ -471,28 +469,28 @@ class Store:
             memory.raise_to("used_bytes", recent(("host", "process_bytes", None), time_s))
         elif table == "gpu" and device == self._uuids.get(run.device):
             memory.raise_to("used_bytes", recent(("gpu", "used_bytes", device), time_s))
-        # A run on the CPU has the host's memory; a GPU's is known by its UUID.
+        # A run on the CPU uses the host's memory; a GPU's is known by its UUID.
         where = ("host", None) if run.device == "cpu" else ("gpu", self._uuids.get(run.device))
-        if (table, device) == where or memory.capacity_bytes is None:  # that of a simulated card may become another
+        if (table, device) == where or memory.capacity_bytes is None:  # a simulated card's capacity may change
             total = self.end.readings.get((where[0], "total_bytes", where[1]), NEVER_READ).value
             if total is not None:
                 memory.capacity_bytes = int(total)
 
     def _event(self, event: Event) -> None:
         if isinstance(event, RunEnd):
-            # The steps that other ranks still owe will not come: what there is of them is kept now.
+            # The other ranks' missing steps will not arrive: store what there is.
             self._keep_shares(self._rank_shares.flush())
         if isinstance(event, RunStarted):
             self._begin(event)
         elif (run := run_of(self.end.runs, event.run_id)) is not None:
             run.apply(event)
-            # A watched program's device is a guess at first; the note says which it is.
+            # A watched program's device is a guess at first; the note corrects it.
             if isinstance(event, Note) and event.topic == Topic.DEVICE:
                 self._rename_beginning(run)
         if isinstance(event, StepFinished):
             run = run_of(self.end.runs, event.run_id)
             for name, value in event.metrics():
-                # Of other metrics only those that the run itself has: a name alone is no curve.
+                # Only add other metrics that the run itself has: a name alone is not a curve.
                 if name in STEP_METRICS or (run is not None and name in run.metrics):
                     self.append(("run", name, None), event.time_s, value)
         elif isinstance(event, Transfer):
@@ -503,19 +501,19 @@ class Store:
             self.end.event_count += 1
 
     def _begin(self, event: RunStarted) -> None:
-        """Start a run's view, and break the lines of the run before."""
+        """Create the view of a run, and end the lines of the previous one."""
         self.end.runs.append(RunView.of(event))
         del self.end.runs[:-MAX_RUNS]
-        # A gap: the line of the run before must not be joined to that of the next.
+        # A gap keeps the previous run's line from being joined to the next one's.
         for key in [key for key in self._series if key[0] == "rank" or (key[0] == "run" and key[2] is None)]:
             self.append(key, event.time_s, None)
         if event.workload == WATCH:
-            return  # what was read until now is this process's, or that of the program before
+            return  # readings so far are of this process, or of the previous program
         for table, device in (("gpu", self._uuids.get(event.device)), ("allocator", event.device), ("host", None)):
             self._peaks(self.end.runs[-1], table, device, event.time_s)
 
     def _transfer(self, event: Transfer) -> None:
-        """A step as long as the copy took, and a gap behind it, so that idle time is not drawn as a slope."""
+        """Add a step as long as the copy, followed by a gap, so that idle time is not drawn as a slope."""
         if event.seconds <= 0:
             return
         key = ("transfer", event.direction, None)
@@ -525,7 +523,7 @@ class Store:
         self.append(key, event.time_s, None)
 
     def _mark(self, event: Event) -> None:
-        """Keep a marker, or make the one that the plots show for a warning or for a run's beginning or end."""
+        """Add a marker, or create one for a warning or for a run's start or end."""
         if isinstance(event, Marker):
             self.end.markers.append(event)
         elif (mark := _mark(event)) is not None:
@@ -533,7 +531,7 @@ class Store:
             self.end.markers.append(Marker(time_s=event.time_s, run_id=event.run_id, label=label, category=category))
 
     def _rename_beginning(self, run: RunView) -> None:
-        """Let the marker of a run's beginning name the device that the run turned to: at first it is a guess."""
+        """Correct the device in the marker of a run's start: at first it is a guess."""
         label = _beginning(run.workload, run.device, run.spec)
         for place, marker in enumerate(self.end.markers):
             if marker.category == "run" and (marker.run_id, marker.time_s) == (run.run_id, run.began_s):
@@ -544,19 +542,19 @@ class Store:
 
 
 BAD_ENDINGS = frozenset({"failed", "stopped by the guard", "out of memory"})
-"""Labels of the markers of runs that did not end as they were meant to."""
+"""Marker labels of runs that failed or were aborted."""
 
 PLAIN_ENDINGS = frozenset({"finished", "stopped"})
-"""Labels of the markers of all other runs' ends, which name no run."""
+"""Marker labels of all other runs' ends, which do not name the run."""
 
 
 def _beginning(workload: str, device: str, spec: Mapping[str, Any]) -> str:
-    """The label of the marker where a run begins."""
+    """The label of the marker at a run's start."""
     return f"{'program' if workload == WATCH else workload} on {badged_devices(device, spec)}"
 
 
 def _mark(event: Event) -> tuple[str, str] | None:
-    """Label and category of the marker for ``event``; ``None`` when it has none."""
+    """Label and category of the marker for ``event``; ``None`` if it has none."""
     match event:
         case Warning(level=level):
             if level == "note":

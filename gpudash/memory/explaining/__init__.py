@@ -1,1 +1,1 @@
-"""From the state of a device's memory to its explanation and the ways out."""
+"""From the state of a device's memory to an explanation and remedies."""

@@ -1,7 +1,7 @@
-"""A program's source with what its lines held when memory ran out, the way of what grows, and a change under its line.
+"""A program's source annotated with what each line held when memory ran out, the path of what grows, and the change.
 
-The file is read as it is now. Where it has other lines by now than the run had, the lines that the run kept are shown
-in its place: those of its call sites, and those around its change.
+Reads the present file. If it has changed since the run, the lines stored with the run are shown instead: those of call
+sites, and those around the change.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from gpudash.system.foreign_files import LONGEST_LINE, read_regular
 from gpudash.telemetry.explanation import Explanation, Remedy, short
 
 MOST_ROWS = 20_000
-"""Lines that are shown of a file."""
+"""Most lines that are shown of a file."""
 
 GROWS_SHARE = 0.01
-"""Part of the fastest growth below which a line is not said to grow: beside it, that would be no news."""
+"""Share of the fastest growth below which a line's growth is negligible."""
 
 RowKind = Literal["line", "removed", "added", "gap"]
 
@@ -33,11 +33,11 @@ class SourceRow:
     """A row of the page.
 
     Attributes:
-        number: of the line in the file, 0 of one that a change puts in, and of a gap.
-        text: without what Qt would take for the end of a line.
-        kind: whether a change takes the line away or puts it in; a gap stands for lines that were not kept.
-        bytes: that the line held.
-        growth: bytes that it keeps of every step, 0.0 for none.
+        number: line number in the file; 0 for an added line or a gap.
+        text: source without characters that Qt would take for a line break.
+        kind: whether a change removes or adds the line; a gap stands for lines that were not stored.
+        bytes: bytes that the line held.
+        growth: bytes that it keeps from every step; 0.0 for none.
         remark: what happened here, in two or three words.
     """
 
@@ -51,15 +51,15 @@ class SourceRow:
 
 @dataclass(frozen=True)
 class AnnotatedSource:
-    """One file of a program.
+    """A file of a program.
 
     Attributes:
-        file: its path.
-        rows: what is shown of it.
-        way: rows of the line that allocates what grows, and of the one that keeps it; ``None`` where they are one or
-            lie elsewhere.
-        note: what has to be known of the text, in a sentence; "" for nothing.
-        front: the row that is looked at first.
+        file: path of the file.
+        rows: rows to show.
+        way: rows of the line that allocates what grows, and of the one that keeps it; ``None`` if they are the same or
+            in other files.
+        note: a caveat about the text, in a sentence; "" for none.
+        front: the row to scroll to.
     """
 
     file: str
@@ -70,31 +70,31 @@ class AnnotatedSource:
 
     @property
     def most_bytes(self) -> int:
-        """Of the line that held the most."""
+        """Bytes of the line that held most."""
         return max((row.bytes for row in self.rows), default=0)
 
     @property
     def held_bytes(self) -> int:
-        """Of all lines."""
+        """Bytes of all lines."""
         return sum(row.bytes for row in self.rows)
 
 
 def change_of(found: Explanation) -> Remedy | None:
-    """The first change of the program's text, command or variables: one that does before one that is not known to."""
+    """The first change of the program's source, command or variables; prefers one that is known to work."""
     changes = [remedy for remedy in found.remedies if changes_the_run(remedy)]
     return min(changes, key=lambda remedy: (not remedy.fits, not remedy.patch), default=None)
 
 
 def refused_total_bytes(found: Explanation) -> int:
-    """What PyTorch would have had of the device with the request that was refused."""
+    """PyTorch's memory on the device if the failed request had succeeded."""
     reserved = found.part_bytes("category", "idle", "pending", "private")
     return reserved + (found.segment_bytes or found.requested_bytes or 0)
 
 
 def source_files(found: Explanation, change: Remedy | None, folder: str) -> list[str]:
-    """Files of the program that have lines with memory, the largest first; before them the one that is changed."""
+    """Files of the program whose lines hold memory, the largest first, after the one that is changed."""
     sizes: dict[str, int] = defaultdict(int)
-    # the file that is changed comes before whatever another one holds
+    # The changed file comes first, however much others hold.
     for change_of_file in _changes(change):
         sizes[_path(folder, change_of_file.file)] += found.capacity_bytes + 1
     for owner in found.owners:
@@ -105,13 +105,13 @@ def source_files(found: Explanation, change: Remedy | None, folder: str) -> list
 
 
 def read_source(found: Explanation, file: str, change: Remedy | None, folder: str) -> AnnotatedSource | None:
-    """A file with what is known of its lines; ``None`` where it cannot be read and nothing of it was kept.
+    """A file with the facts about its lines; ``None`` if it cannot be read and none of it was stored.
 
     Args:
         found: why memory ran out.
         file: one of `source_files`.
-        change: that is shown in it.
-        folder: of the program: paths of diffs are relative to it.
+        change: the change to show in it.
+        folder: the program's folder, to which paths of diffs are relative.
     """
     kept = {number: line for number, line in _kept(found, file, change, folder) if number > 0}
     text: str | None = None
@@ -139,12 +139,12 @@ def read_source(found: Explanation, file: str, change: Remedy | None, folder: st
 
 
 def held_source(file: str, held: Mapping[int, int], growth: Mapping[int, float]) -> AnnotatedSource | None:
-    """A file with what its lines hold now; ``None`` where it cannot be read.
+    """A file with what its lines hold now; ``None`` if it cannot be read.
 
     Args:
-        file: its path, one of the program's own.
+        file: path of one of the program's own files.
         held: bytes by line.
-        growth: bytes that a line keeps of every step, 0.0 for none.
+        growth: bytes that a line keeps from every step; 0.0 for none.
     """
     try:
         lines = read_regular(file, MOST_SOURCE_BYTES).decode("utf-8", "replace").removesuffix("\n").split("\n")
@@ -166,7 +166,7 @@ def _annotated(
 ) -> AnnotatedSource:
     held: dict[int, int] = defaultdict(int)
     for owner in found.owners:
-        # the line only was the first to need a workspace, and does not hold it
+        # This line was only the first to need a workspace; it does not hold it.
         if owner.file == file and owner.line is not None and owner.category != WORKSPACE:
             held[owner.line] += owner.bytes
     fastest = max((growth.bytes_per_step for growth in found.growing), default=0.0)
@@ -195,7 +195,7 @@ def _annotated(
 
 
 def _with_changes(rows: Sequence[SourceRow], changes: Sequence[LineChange]) -> list[SourceRow]:
-    """``rows`` with what is put in below what it takes the place of."""
+    """``rows`` with added lines below the lines they replace."""
     removed = {change.line + place for change in changes for place in range(len(change.removed))}
     added = {change.line + max(0, len(change.removed) - 1): change.added for change in changes}
     made = []
@@ -209,7 +209,7 @@ def _with_changes(rows: Sequence[SourceRow], changes: Sequence[LineChange]) -> l
 
 
 def _way(rows: Sequence[SourceRow], grows: Mapping[int, float]) -> tuple[int, int] | None:
-    """From the row that grows fastest to the first that a change takes away."""
+    """The rows of the fastest growing line and of the first one that a change removes."""
     kept_at = next((place for place, row in enumerate(rows) if row.kind == "removed"), None)
     if kept_at is None or not grows:
         return None
@@ -221,7 +221,7 @@ def _way(rows: Sequence[SourceRow], grows: Mapping[int, float]) -> tuple[int, in
 
 
 def _kept(found: Explanation, file: str, change: Remedy | None, folder: str) -> Iterator[tuple[int, str]]:
-    """Lines of a file as the run had them: those of call sites without the blanks before them, and those of a diff."""
+    """A file's lines as stored with the run: those of call sites, without indentation, and those of a diff."""
     if file == found.where.file and found.where.line is not None and found.where.text:
         yield found.where.line, found.where.text
     for owner in found.owners:
@@ -256,11 +256,11 @@ def _path(folder: str, name: str) -> str:
 
 
 def is_own_file(file: str) -> bool:
-    """Whether a file is the program's, and Python: names in a recording are its author's choice."""
+    """Whether a file is the program's own Python file: names in a recording are untrusted."""
     return file.startswith("/") and file.endswith(".py") and not is_library(Frame(file, 0, ""))
 
 
 def _shown(text: str) -> str:
-    """A line as one line: what Qt or a terminal would take for its end, or act upon, is replaced."""
+    """A line with anything replaced that Qt or a terminal would take for a line break or a command."""
     text = text.removesuffix("\r")[:LONGEST_LINE]
     return "".join(letter if letter == "\t" or letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)

@@ -1,5 +1,5 @@
-"""Which lines of a program allocated what is live, and which of them leave something behind at every step: told
-once it is sure.
+"""Which lines of a program allocated the live memory, and which of them leave some behind at every step, once that is
+certain.
 """
 
 from __future__ import annotations
@@ -18,42 +18,42 @@ from gpudash.telemetry.records import Warning
 from gpudash.units import format_bytes
 
 SourceLine = Callable[[str, int], str]
-"""File and line → the text of that line with the blanks before it, "" when it cannot be read."""
+"""File and line → source of that line with its indentation; "" if it cannot be read."""
 
 MOST_OWNERS = 40
-"""Most call sites that are listed; what the others hold is added up."""
+"""Most call sites that are listed; the rest is summed."""
 
 FEWEST_STEPS = 4
-"""Steps in which a line must have left something behind before it is said to grow: two may be a double buffer, and
-three a pipeline."""
+"""Fewest steps in which a line must leave memory behind to count as growing: two may be a double buffer, three a
+pipeline."""
 
 SHARE_OF_STEPS = 0.5
-"""Part of the steps since the first that must have left something behind."""
+"""Part of the steps since the first such step that must leave memory behind."""
 
 SHARE_OF_RUN = 2 / 3
-"""Part of the run's steps that must have passed since the first: of what is let go now and then, such as at the end of
-each epoch, as much as a half of all steps is live."""
+"""Part of the run's steps that must have passed since then: if memory is freed periodically, such as after each epoch,
+up to half of all steps may be live."""
 
 LIKE_THE_MEDIAN = 0.5
-"""How far from the median the bytes of a step may lie, as a part of it, to count as similar."""
+"""How far the bytes of a step may be off the median, as a part of it, to count as similar."""
 
 SHARE_ALIKE = 0.75
 """Part of the steps whose bytes must be similar."""
 
 PATIENCE = 2
-"""Looks in a row that must find lines growing before it is reported."""
+"""Consecutive checks that must find growing lines before they are reported."""
 
 LEAST_KEPT = 2**20
 """Bytes that a line must have kept before it is reported: a number of every step fills no card."""
 
 
 def no_source(_file: str, _line: int) -> str:
-    """A `SourceLine` where no files are read."""
+    """A `SourceLine` that reads no files."""
     return ""
 
 
 def library_of(stack: Sequence[Frame]) -> Frame | None:
-    """The innermost line of a library that the program's own line called; ``None`` when it called torch itself."""
+    """The innermost library line called by the program's own line; ``None`` if it called torch directly."""
     inner = next((frame for frame in stack if not is_library(frame)), None)
     if inner is None or inner == site_of(stack):
         return None
@@ -61,12 +61,12 @@ def library_of(stack: Sequence[Frame]) -> Frame | None:
 
 
 def stack_lines(stack: Iterable[tuple[str, int, str]]) -> tuple[StackLine, ...]:
-    """The frames of a stack, each with whether it is a library's."""
+    """The frames of a stack; each says whether it is a library's."""
     return tuple(StackLine(*frame, is_library(Frame(*frame))) for frame in stack)
 
 
 _Key = tuple[Frame | None, Frame | None, str, str]
-"""The program's line, that of a library it called, the module and the category."""
+"""The program's line, the line of a library that it called, the module and the category."""
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ class _SiteTotal:
     largest: AllocationGroup | None = None
 
     def add(self, group: AllocationGroup) -> None:
-        # 0 is a step too, the time before the first: so only the count tells whether there was anything yet
+        # Step 0 is valid too (before the first step), so use the count to detect an empty total.
         if not self.count or group.step < self.first_step:
             self.first_step = group.step
         self.last_step = max(self.last_step, group.step)
@@ -90,7 +90,7 @@ class _SiteTotal:
 
 @dataclass(slots=True)
 class _Totals:
-    """By call site, and by line of any stack: (file, line)."""
+    """Totals by call site, and by line in any stack: (file, line)."""
 
     by_key: dict[_Key, _SiteTotal] = field(default_factory=lambda: defaultdict(_SiteTotal))
     totals: dict[tuple[str, int], int] = field(default_factory=lambda: defaultdict(int))
@@ -99,14 +99,14 @@ class _Totals:
 def owners(
     groups: Iterable[AllocationGroup], growing: Sequence[Growth] = (), source: SourceLine = no_source
 ) -> tuple[tuple[Owner, ...], int, int]:
-    """Call sites, the largest first; how many more there are, and their bytes."""
+    """Call sites, the largest first; the number of further ones, and their bytes."""
     sites = _Totals()
     for group in groups:
         key = site_of(group.stack), library_of(group.stack), group.module, group.category
         sites.by_key[key].add(group)
         if group.category == WORKSPACE:
-            continue  # the line only was the first to need it
-        # a set, since a recursive function has its line in a stack several times
+            continue  # the line was only the first to need it
+        # A set, since a recursive function has its line in a stack several times.
         for place in {(frame.file, frame.line) for frame in group.stack if not is_library(frame)}:
             sites.totals[place] += group.bytes
     ordered = sorted(sites.by_key.items(), key=lambda item: -item[1].bytes)
@@ -121,20 +121,20 @@ def owners(
 def growing_lines(
     groups: Iterable[AllocationGroup], step: int, source: SourceLine = no_source, fewest_steps: int = FEWEST_STEPS
 ) -> tuple[Growth, ...]:
-    """Lines of which every step leaves about as much behind, the fastest first.
+    """Lines that leave about the same amount behind at every step, the fastest first.
 
-    What was allocated once, before the steps or in one of them, does not grow, however long it stays.
+    Memory allocated once, before the steps or in one of them, does not grow, however long it stays.
 
     Args:
-        groups: what is live.
-        step: the present one, which may be incomplete and does not count.
-        source: reads the text of the `MOST_OWNERS` fastest.
-        fewest_steps: in which a line must have left something behind.
+        groups: live memory.
+        step: the current step, which may be incomplete and does not count.
+        source: reads the source of the `MOST_OWNERS` fastest.
+        fewest_steps: number of steps in which a line must leave memory behind.
     """
     by_site: dict[Frame, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for group in groups:
         site = None
-        # a workspace stays where the first product was, whatever else that line keeps
+        # A workspace stays where the first product was, whatever else that line keeps.
         if 0 < group.step < step and group.category != WORKSPACE:
             site = site_of(group.stack)
         if site is not None and not is_library(site):
@@ -155,33 +155,33 @@ def growing_lines(
             )
             found.append(growth)
     found.sort(key=lambda growth: -growth.bytes_per_step)
-    # reading source may open files: only of the lines that are shown
+    # Reading source may open files, so do it only for the lines that are shown.
     for place, growth in enumerate(found[:MOST_OWNERS]):
         found[place] = replace(growth, text=source(growth.file, growth.line).strip())
     return tuple(found)
 
 
 def growth_rate(steps: Mapping[int, int], now: int, fewest_steps: int = FEWEST_STEPS) -> float | None:
-    """Bytes a step leaves behind, ``None`` when it does not: few steps, long ago, or of very different sizes.
+    """Bytes that a step leaves behind; ``None`` if it does not: too few steps, long ago, or very different sizes.
 
     Args:
-        steps: bytes of each step that are still there.
-        now: the present step.
-        fewest_steps: in which something must have been left behind.
+        steps: bytes of each step that are still allocated.
+        now: the current step.
+        fewest_steps: number of steps that must have left memory behind.
     """
     if len(steps) < fewest_steps:
         return None
     first = min(steps)
     last = max(steps)
     span = last - first + 1
-    # what began a short while ago has not shown yet that it goes on
+    # What began recently has not yet shown that it continues.
     if span + now - last - 1 < SHARE_OF_RUN * (now - 1):
         return None
-    # too many steps left nothing, or the last ones did: it has come to an end
+    # Too many steps left nothing, or the last ones did: it has ended.
     if len(steps) < SHARE_OF_STEPS * span or now - last > math.ceil(span / len(steps)) + 1:
         return None
     median = statistics.median(steps.values())
-    # sizes that differ much are those of batches of different lengths, which come and go
+    # Very different sizes come from batches of different lengths, which come and go.
     alike = sum(abs(size - median) <= LIKE_THE_MEDIAN * median for size in steps.values())
     if alike >= SHARE_ALIKE * len(steps):
         return sum(steps.values()) / span
@@ -189,9 +189,9 @@ def growth_rate(steps: Mapping[int, int], now: int, fewest_steps: int = FEWEST_S
 
 
 def _rates(by_key: Iterable[tuple[_Key, _SiteTotal]], growing: Sequence[Growth]) -> dict[_Key, float]:
-    """Each growing line's rate, shared among its modules and categories as its bytes are."""
+    """Each growing line's rate, divided among its modules and categories in proportion to their bytes."""
     known = {(growth.file, growth.line): growth for growth in growing}
-    # what a line holds of one step alone has not grown, and takes no part of the rate
+    # A line that holds memory of a single step has not grown, and gets no part of the rate.
     found: list[tuple[_Key, tuple[str, int], int]] = []
     whole: dict[tuple[str, int], int] = defaultdict(int)
     for key, site_total in by_key:
@@ -233,7 +233,7 @@ def _owner(
         line = site.line
         name = site.name
         text = source(site.file, site.line).strip()
-        # a workspace is nobody's: the line only was the first to need it
+        # A workspace belongs to no line: this one was only the first to need it.
         if category != WORKSPACE:
             line_total = totals.get((site.file, site.line), 0)
     return Owner(
@@ -255,14 +255,14 @@ def _owner(
 
 
 class GrowthNotice:
-    """Decides at each look for lines that grow whether to tell it."""
+    """Decides at each check whether growing lines should be reported."""
 
     def __init__(self) -> None:
         self._lookups = 0
         self._reported: tuple[tuple[str, int], ...] = ()
 
     def is_due(self, growing: Sequence[Growth]) -> bool:
-        """Whether these lines, the fastest first, are to be told now."""
+        """Whether to report these lines, the fastest first, now."""
         if growing and growing[0].bytes >= LEAST_KEPT:
             self._lookups += 1
         else:
@@ -277,12 +277,12 @@ class GrowthNotice:
 def growth_warning(
     growing: Sequence[Growth], device: str, time_s: float, run_id: int, source: SourceLine = no_source
 ) -> Warning:
-    """The notice about growing lines.
+    """The warning about growing lines.
 
     Args:
         growing: the lines, the fastest first.
-        device: whose memory it is: a GPU's UUID, or "host".
-        source: reads the line's text where ``growing`` lacks it.
+        device: device with the memory: a GPU's UUID, or "host".
+        source: reads the line's source if ``growing`` lacks it.
     """
     first = growing[0]
     if not first.text:

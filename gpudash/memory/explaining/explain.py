@@ -1,4 +1,4 @@
-"""Explaining a device's memory: what fills it, who allocated that, and why a request could not be served."""
+"""Explains a device's memory: what fills it, who allocated that, and why a request failed."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from gpudash.telemetry.explanation import Evidence, Explanation, Growth, Part, V
 
 
 def explain(state: MemoryState, source: SourceLine = no_source, growing: Sequence[Growth] | None = None) -> Explanation:
-    """Why the request of ``state`` could not be served; without a request, where memory is.
+    """Why the request of ``state`` failed; without a request, what uses the memory.
 
     Args:
-        state: what the device held.
-        source: reads lines of the program, for naming them.
-        growing: lines that are known to leave something behind at every step; those of which the state shows it by
-            default.
+        state: content of the device's memory.
+        source: reads lines of the program, to quote them.
+        growing: lines known to leave memory behind at every step; by default those visible in the state.
     """
     if growing is None:
         growing = growing_lines(state.groups, state.step, source)
@@ -65,7 +64,7 @@ def explain(state: MemoryState, source: SourceLine = no_source, growing: Sequenc
 
 
 def categories(state: MemoryState) -> Mapping[str, int]:
-    """Live bytes by category, in the order of a bar."""
+    """Live bytes by category, in the order of the bar."""
     sizes: dict[str, int] = defaultdict(int)
     for group in state.groups:
         sizes[group.category] += group.bytes
@@ -74,7 +73,7 @@ def categories(state: MemoryState) -> Mapping[str, int]:
 
 
 def parts_of(state: MemoryState) -> tuple[tuple[Part, ...], int]:
-    """What the device held; adds up to its capacity, and to what they exceed it by, which comes second."""
+    """The content of the device's memory, and the bytes by which it exceeds the capacity."""
     parts = [Part("category", name, size) for name, size in categories(state).items()]
     rest = state.reserved - state.allocated - state.pending - state.private_idle
     parts += [
@@ -119,11 +118,11 @@ def _evidence(state: MemoryState) -> Evidence:
 
 
 def rejudged(found: Explanation, minimum_capacity: int, peak_allocated: int | None = None) -> Explanation:
-    """``found`` in the knowledge of what the whole run takes: whether something else than the capacity is to blame.
+    """``found`` updated by the needs of the whole run: whether something other than the capacity is the cause.
 
     Args:
-        minimum_capacity: with which the run passes if no other process holds anything, by a dry run; bytes.
-        peak_allocated: of the run, bytes; more than there is can be had in no arrangement.
+        minimum_capacity: capacity with which the run succeeds if no other process holds memory, by a dry run; bytes.
+        peak_allocated: peak of the run's allocated bytes; if it exceeds the limit, no arrangement fits.
     """
     request = found.requested_bytes
     processes = [part for part in found.parts if part.kind == "process"]
@@ -154,25 +153,26 @@ def rejudged(found: Explanation, minimum_capacity: int, peak_allocated: int | No
 
 
 SHARE_OF_FRAGMENTS = 0.1
-"""Part of what is reserved that must be idle for fragments to be the cause: a few MiB in pieces always are."""
+"""Part of the reserved memory that must be idle for fragmentation to be the cause: a few MiB of fragments are
+normal."""
 
 SHARE_OF_OTHERS = 0.25
-"""Part of the capacity that other processes must hold to be the cause, where this process would have had it."""
+"""Part of the capacity that other processes must hold to be the cause, if this process would otherwise fit."""
 
 SHARE_OF_LEAK = 0.25
 """Part of the live bytes that growing lines must hold to be the cause."""
 
 SHARE_OF_MISSING = 0.1
-"""The same where they hold as much as was missing: without them the request would have been served."""
+"""The same if they hold as much as was missing: without them the request would have succeeded."""
 
 
 def verdict(state: MemoryState, growing: Sequence[Growth]) -> Verdict:
-    """Why the request of ``state`` was refused; "headroom" when nothing was.
+    """Why the request of ``state`` failed; "headroom" if there was none.
 
-    In this order: no device of this size could serve it; it would fit in what lies in pieces, and more does so than
-    grows; lines of the program keep something of every step; other processes hold what is missing, and more than a
-    trifle; freed memory waits for a stream; private pools hold it idle; else it is the cap on this process, or the
-    capacity.
+    Checked in this order: no device of this size is large enough; the request fits in the fragments, which are larger
+    than what grows; lines of the program keep memory from every step; other processes hold what is missing, and a
+    significant amount; freed memory waits for a stream; private pools hold idle memory; otherwise the cap on this
+    process, or the capacity.
     """
     request = state.request
     if request is None:
@@ -198,7 +198,7 @@ def verdict(state: MemoryState, growing: Sequence[Growth]) -> Verdict:
 
 
 def attainable(state: MemoryState) -> int:
-    """The most that the allocator could ever reserve, in bytes: the limit is its own, the context lies beside it."""
+    """The most that the allocator can reserve, in bytes: the cap is its own, the context is not under it."""
     for_torch = state.capacity - (state.context_bytes or 0)
     if state.allowed is None:
         return for_torch

@@ -1,4 +1,4 @@
-"""An explanation as plain text: what the terminal prints and what "Copy report" copies."""
+"""An explanation as plain text: printed by the terminal and copied by "Copy report"."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from gpudash.telemetry.explanation import Evidence, Explanation, Owner, Part, Re
 from gpudash.units import format_bytes, format_count, format_duration, format_percent
 
 BAR_CELLS = 40
-"""Characters of the longest bar."""
+"""Length of the longest bar, in characters."""
 
 SHOWN_OWNERS = 5
 
 NOT_TRIED = "not tried"
-"""Said of a remedy that neither a dry run nor a replay has verified."""
+"""Label of a remedy that neither a dry run nor a replay has verified."""
 
 
 def report(explanation: Explanation) -> list[str]:
-    """Lines: the cause, the request, what would have fitted, what filled it, who allocated it, the evidence."""
+    """The lines of a report: cause, request, remedies, contents, call sites, evidence."""
     lines = [explanation.headline, explanation.request_words]
     sections = remedy_sections(explanation)
     note = explanation.remedies_note
     if explanation.requested_bytes is None and not explanation.remedies and note:
-        # nothing failed and nothing is proposed: the note stands for itself
+        # Nothing failed and nothing is proposed: the note stands alone.
         lines, sections = [*lines, note], []
     for title, body in (
         *((title, [f"  {row}" for row in rows]) for title, rows in sections),
@@ -42,14 +42,14 @@ def report(explanation: Explanation) -> list[str]:
 
 
 def remedies_title(explanation: Explanation) -> str:
-    """What the remedies do: where nothing had failed, they take less."""
+    """Title of the remedies; if nothing failed, they just need less."""
     if explanation.requested_bytes is None:
         return "Would take less"
     return failure_title(explanation.remedies)
 
 
 def failure_title(remedies: Sequence[Remedy]) -> str:
-    """What is known of remedies of a failure: that they fit, that they get past the request, or nothing yet."""
+    """Title by what is known of a failure's remedies: they fit, they get past the request, or nothing yet."""
     if any(remedy.fits for remedy in remedies) or not remedies:
         return "Would have fitted"
     if any(remedy.verified_by for remedy in remedies):
@@ -58,7 +58,7 @@ def failure_title(remedies: Sequence[Remedy]) -> str:
 
 
 def remedy_groups(remedies: Sequence[Remedy]) -> list[tuple[str, list[Remedy]]]:
-    """Remedies of a failure with what is known of them, in the order of the first of each."""
+    """Remedies of a failure, grouped by what is known of them, in the order of first occurrence."""
     groups: dict[str, list[Remedy]] = {}
     for remedy in remedies:
         groups.setdefault(failure_title([remedy]), []).append(remedy)
@@ -66,14 +66,14 @@ def remedy_groups(remedies: Sequence[Remedy]) -> list[tuple[str, list[Remedy]]]:
 
 
 def alike(remedies: Sequence[Remedy]) -> list[Remedy]:
-    """The first remedies, as far as the same is known of them."""
+    """The leading remedies for which the same is known."""
     if remedies:
         return remedy_groups(remedies)[0][1]
     return []
 
 
 def remedy_sections(explanation: Explanation) -> list[tuple[str, list[str]]]:
-    """What is known of the remedies, and a line for each of them; the note ends the last."""
+    """Titles with a line for each remedy; the note ends the last section."""
     groups = remedy_groups(explanation.remedies)
     failed = explanation.requested_bytes is not None
     if explanation.requested_bytes is None and explanation.remedies:
@@ -89,33 +89,33 @@ def remedy_sections(explanation: Explanation) -> list[tuple[str, list[str]]]:
 
 
 def alternatives_title(alternatives: Sequence[Remedy]) -> str:
-    """What is known of the ways with which another card would do: that they fit, or get past the refused request."""
+    """Title by what is known of other cards' remedies: they fit, or get past the failed request."""
     if any(way.fits for way in alternatives):
         return "Would fit"
     return "Would get past the refused request"
 
 
 def remedy_rows(remedies: Sequence[Remedy], *, failed: bool = False) -> list[str]:
-    """Remedies in columns: the change, its peak, its price and how to ask for it.
+    """Remedies in columns: the change, its peak, its cost and how to apply it.
 
     Args:
-        remedies: they.
-        failed: whether they are of a request that was refused.
+        remedies: the remedies.
+        failed: whether a request had failed.
     """
     return _columns([[remedy.change, *_facts(remedy, failed)] for remedy in remedies])
 
 
 def is_peak_so_far(remedy: Remedy) -> bool:
-    """Whether the peak of a remedy of a failure is a bound: a replay knows nothing of what would have come later."""
+    """Whether the peak of a failure's remedy is a lower bound: a replay does not know what would have followed."""
     return remedy.fits is None and remedy.verified_by == REPLAY
 
 
 def remedy_peak(remedy: Remedy, *, failed: bool) -> str:
-    """The peak of a remedy: "342 MiB", "at least 342 MiB"; "" where it is not known.
+    """The peak of a remedy: "342 MiB", "at least 342 MiB"; "" if unknown.
 
     Args:
-        remedy: it.
-        failed: whether it is of a request that was refused.
+        remedy: the remedy.
+        failed: whether a request had failed.
     """
     if remedy.predicted_peak_bytes is None:
         return ""
@@ -136,14 +136,14 @@ def _facts(remedy: Remedy, failed: bool) -> list[str]:
 
 
 def part_name(part: Part) -> str:
-    """What a part is called: another process by its name and number."""
+    """The name of a part; for another process, its name and PID."""
     if part.kind != "process":
         return part.name
     return f"{part.name or 'another process'}{'' if part.pid is None else f' (pid {part.pid})'}"
 
 
 def place(owner: Owner) -> str:
-    """A call site's short name: "train.py:41 step", with the line of a library that it called."""
+    """A call site's short name: "train.py:41 step", with the library line that it called."""
     if owner.file is None and owner.category == WORKSPACE:
         return "workspace of cuBLAS"
     name = site_name(owner.file, owner.line, owner.name)
@@ -153,7 +153,7 @@ def place(owner: Owner) -> str:
 
 
 def evidence_text(evidence: Evidence) -> str:
-    """What an explanation rests on, in a sentence; "" when nothing happened and nothing is live."""
+    """What an explanation is based on, in a sentence; "" if nothing happened and nothing is live."""
     parts = []
     if evidence.began_s is not None and not (evidence.events or evidence.of_events or evidence.live_bytes):
         return ""
@@ -175,12 +175,12 @@ def evidence_text(evidence: Evidence) -> str:
 
 
 def others_text(count: int) -> str:
-    """How many call sites are not told one by one."""
+    """The number of call sites that are not listed, in words."""
     return f"{format_count(count)} other call site{'s' if count > 1 else ''}"
 
 
 def growth_text(bytes_per_step: float | None) -> str:
-    """A growth per step; "" for none."""
+    """A growth per step in words; "" for none."""
     if bytes_per_step is None:
         return ""
     return f"+{format_bytes(bytes_per_step)}"
@@ -202,7 +202,7 @@ def _bars(explanation: Explanation) -> Iterator[str]:
 
 
 def total_text(explanation: Explanation) -> str:
-    """What the parts come to, what a cap leaves PyTorch of it, and what was asked for."""
+    """The sum of the parts, PyTorch's share under a cap, and the request, in words."""
     text = f"together {format_bytes(explanation.capacity_bytes)}"
     if explanation.allowed_bytes is not None:
         text += f", of which PyTorch may have {available(explanation.allowed_bytes)}"

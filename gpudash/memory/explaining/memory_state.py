@@ -1,4 +1,4 @@
-"""What a device's memory held at one moment, as plain data: what an explanation is worked out from."""
+"""The content of a device's memory at one moment, as plain data: the input of an explanation."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from gpudash.memory.frames import Frame
 from gpudash.telemetry.explanation import BlockMap, Evidence, Part
 
 OTHER_TENSORS = "other tensors"
-"""Category of what is allocated outside of modules, backward passes and optimizers, or of unknown origin."""
+"""Category of memory allocated outside of modules, backward passes and optimizers, or of unknown origin."""
 
 KV_CACHE = "KV cache"
-"""Category of the keys and values that a language model keeps of the tokens it has seen."""
+"""Category of a language model's cached keys and values."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllocationGroup:
-    """Live blocks that are alike: allocated in the same step by the same stack, for the same purpose.
+    """Similar live blocks: allocated in the same step by the same stack for the same purpose.
 
     Attributes:
-        bytes: of the blocks, rounded as the allocator rounds them.
-        count: of blocks.
-        category: what they are for.
-        step: number of the step they were allocated in, from 1; 0 before the first or when it is not known.
+        bytes: total size, as rounded by the allocator.
+        count: number of blocks.
+        category: purpose of the blocks.
+        step: step in which they were allocated, from 1; 0 before the first or if unknown.
         phase: "forward", "backward", "optimizer" or "".
-        stage: name the program gave to what it was doing; "" when it gave none.
-        module: dotted class names of the modules that were running; "" outside of them.
-        stack: innermost line first; empty when it was not recorded.
+        stage: name that the program gave to its activity; "" for none.
+        module: dotted class names of the running modules; "" outside of modules.
+        stack: innermost line first; empty if not recorded.
     """
 
     bytes: int
@@ -43,17 +43,17 @@ class AllocationGroup:
 
 
 def other_process(size: int, pid: int | None = None, name: str = "", user: str = "", command: str = "") -> Part:
-    """Another process that holds ``size`` bytes of the device; ``pid`` is ``None`` when it is not known which."""
+    """Another process that holds ``size`` bytes of the device; ``pid`` is ``None`` if unknown."""
     return Part("process", name, size, pid, user, command)
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What holds memory of the device beside this process's allocator.
+    """Memory on the device besides this process's allocator.
 
     Attributes:
-        processes: the other processes.
-        context_bytes: of this process, outside of the allocator; ``None`` when it is not known.
+        processes: other processes.
+        context_bytes: this process's memory outside of the allocator; ``None`` if unknown.
     """
 
     processes: tuple[Part, ...] = ()
@@ -62,14 +62,14 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class RefusedRequest:
-    """The request that could not be served.
+    """The request that failed.
 
     Attributes:
-        bytes: asked of the allocator.
-        segment_bytes: asked of the device for it: at least `bytes`.
-        is_context: whether it was the context's, which comes before any tensor.
-        step, phase, stage, module, stack: as of `AllocationGroup`.
-        is_workspace: whether it was for what cuBLAS works in.
+        bytes: size requested from the allocator.
+        segment_bytes: size that the allocator requested from the device: at least `bytes`.
+        is_context: whether it was for the context, which precedes any tensor.
+        step, phase, stage, module, stack: as in `AllocationGroup`.
+        is_workspace: whether it was for a cuBLAS workspace.
     """
 
     bytes: int
@@ -88,26 +88,26 @@ class MemoryState:
     """One device's memory at one moment; sizes in bytes.
 
     Attributes:
-        device: torch's name of it.
-        capacity: of the device.
-        device_free: what the device's driver calls free.
-        reserved: by this process's allocator, private pools included.
-        context_bytes: that this process takes outside of the allocator; ``None`` when it is not known.
-        processes: the others that hold memory there, each a part of kind "process".
-        groups: live blocks; those of private pools included.
-        pending: freed, but in use by another stream.
-        private_reserved, private_idle: of private pools: all they hold, and what is free of it.
-        idle: free in the shared pools, `private_idle` not included.
-        usable_idle: the part of it that the request could have come from: the pool and the stream it asked.
-        largest_free_block: of `usable_idle`; of `idle` without a request.
-        allowed: what the process may reserve, ``None`` without a limit.
-        expandable: whether segments can grow.
-        request: what was refused, ``None`` when nothing was.
-        step: the present one.
+        device: torch's name for it.
+        capacity: total memory of the device.
+        device_free: free memory by the device's driver.
+        reserved: memory reserved by this process's allocator, including private pools.
+        context_bytes: this process's memory outside of the allocator; ``None`` if unknown.
+        processes: other processes with memory on the device, each a part of kind "process".
+        groups: live blocks, including those in private pools.
+        pending: freed blocks that another stream still uses.
+        private_reserved, private_idle: private pools: their total and their free memory.
+        idle: free memory in the shared pools, without `private_idle`.
+        usable_idle: part of `idle` in the request's pool and stream.
+        largest_free_block: largest free block in `usable_idle`, or in `idle` without a request.
+        allowed: limit on what the process may reserve; ``None`` without a limit.
+        expandable: whether segments are expandable.
+        request: the failed request; ``None`` if none failed.
+        step: the current step.
         time_s: session time.
-        product: what the device is called.
+        product: name of the device.
         simulated: whether the device is a simulated one.
-        recorded: how much of what happened was seen; what is live of it is counted in `groups`.
+        recorded: how much was recorded; recorded live blocks are counted in `groups`.
         blocks: how they lay when the request was refused; ``None`` where that was not kept.
     """
 
@@ -141,41 +141,40 @@ class MemoryState:
 
     @property
     def capped(self) -> bool:
-        """Whether the limit of this process refused the request, which the device had room for."""
+        """Whether this process's cap caused the failure, although the device had room."""
         return self.allowed is not None and self.request is not None and self.request.segment_bytes <= self.device_free
 
     @property
     def limit(self) -> int:
-        """What groups are held against: the most that the process may reserve, else the whole device."""
+        """Reference size for the groups: the most that the process may reserve, else the whole device."""
         if self.allowed is None:
             return self.capacity
         return min(self.allowed, self.capacity)
 
     @property
     def missing(self) -> int:
-        """How much more the request needed of the device than could be had; 0 without one."""
+        """How much more device memory the request needed than was available; 0 without a request."""
         if self.request is None:
             return 0
         left = self.device_free
         if self.allowed is not None:
             left = min(left, self.allowed - self.reserved)
-        # below 0 where others, or this process under a former cap, hold more than there should be
+        # Negative if others, or this process under an earlier cap, hold more than they should.
         return max(0, self.request.segment_bytes - max(0, left))
 
     def with_segments(self, segments: Sequence[Segment], stream: int | None = None) -> MemoryState:
-        """The same with what the allocator's segments tell beside the live blocks.
+        """A copy with the facts that the allocator's segments add to the live blocks.
 
         Args:
-            segments: with their blocks.
-            stream: that the request was for; ``None`` where that is not known.
+            segments: segments with their blocks.
+            stream: stream of the request; ``None`` if unknown.
         """
         shared = [segment for segment in segments if segment.pool_id == SHARED]
         private = [segment for segment in segments if segment.pool_id != SHARED]
         eligible = shared
         if self.request is not None:
             small = self.request.bytes <= LARGEST_SMALL
-            # torch looks for a free block in one pool and of one stream only: idle memory elsewhere is of no
-            # use to the request
+            # torch only searches one pool for blocks of one stream: other idle memory is useless for the request.
             eligible = [s for s in shared if s.is_small == small and stream in (None, s.stream)]
         usable = _of_state("inactive", eligible)
         return replace(
@@ -191,5 +190,5 @@ class MemoryState:
 
 
 def _of_state(state: str, segments: Sequence[Segment]) -> list[int]:
-    """Bytes of each of their blocks that is in a state."""
+    """Sizes of their blocks in a given state."""
     return [block.size for segment in segments for block in segment.blocks if block.state == state]

@@ -1,4 +1,4 @@
-"""Two changes as one remedy, where neither is enough alone."""
+"""Pairs of changes as one remedy, where neither is enough alone."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from gpudash.memory.explaining.whole_need import changes_the_run, variables_of
 from gpudash.telemetry.explanation import Remedy
 
 MOST_PAIRS = 4
-"""Pairs that are tried at most, until one does: each takes a run of the program."""
+"""Most pairs that are tried, until one works: each needs a run of the program."""
 
 _GAIN = re.compile(r": (up to )?[^:]* less( at this moment)?$")
-"""The end of a change's words, which says what it saves by itself."""
+"""The end of a change's text, with its own gain."""
 
 
 def pairs(changes: Sequence[Remedy], read: Callable[[str], bytes]) -> Iterator[Remedy]:
-    """The most promising pairs of some changes, each as one untried remedy.
+    """The most promising pairs of changes, each as one untried remedy.
 
     Args:
-        changes: the largest gain first.
-        read: gives the content of a file in the program's folder, or raises OSError or ValueError.
+        changes: changes, the largest gain first.
+        read: returns the content of a file in the program's folder, or raises OSError or ValueError.
     """
     usable = [change for change in changes if changes_the_run(change)]
-    # the places come to as little as the gains come to much; of those alike the more equal, which are of two peaks
+    # A small sum of ranks means a large gain; of equal sums, prefer similar ranks, which concern two peaks.
     ranked = sorted(combinations(range(len(usable)), 2), key=lambda pair: (sum(pair), max(pair)))
     made = (together(usable[one], usable[other], read) for one, other in ranked)
     found = [remedy for remedy in made if remedy is not None]
@@ -34,11 +34,11 @@ def pairs(changes: Sequence[Remedy], read: Callable[[str], bytes]) -> Iterator[R
 
 
 def together(one: Remedy, other: Remedy, read: Callable[[str], bytes]) -> Remedy | None:
-    """Two changes as one; ``None`` where both say the same thing of a program, its command or its variables.
+    """Two changes as one; ``None`` if both set the same part of a program, its command or its variables.
 
     Args:
         one, other: the changes.
-        read: as of `pairs`.
+        read: as in `pairs`.
     """
     if (one.command and other.command) or set(variables_of(one)) & set(variables_of(other)):
         return None

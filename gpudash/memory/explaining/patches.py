@@ -1,7 +1,7 @@
-"""What an explanation would write in a program, as a unified diff that ``patch`` and ``git apply`` take.
+"""An explanation's changes to a program, as a unified diff for ``patch`` and ``git apply``.
 
-A diff has to fit the file to the byte: a file whose text is not the one that was explained, is no UTF-8, or has a name
-that a diff cannot spell, gets none.
+A diff must match the file exactly: there is none if the file has changed since the explanation, is not UTF-8, or has a
+name that diffs cannot contain.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from gpudash.system.foreign_files import read_regular
 from gpudash.telemetry.explanation import Explanation, Remedy, Rewrite
 
 PATCH_NAME = "fix.patch"
-"""Of the file in a report's folder that ``patch -p0`` takes in the program's."""
+"""Name of the file in a report's folder for ``patch -p0`` in the program's folder."""
 
 MOST_SOURCE_BYTES = 4 * 2**20
-"""Of a file of the program; a longer one has no diff."""
+"""Largest source file for which a diff is created."""
 
 CONTEXT_LINES = 3
 
 NO_NEWLINE = b"\n\\ No newline at end of file\n"
-"""What a diff has behind a last line without a newline (diffutils, "Incomplete Lines")."""
+"""Marker in a diff after a last line without a newline (diffutils, "Incomplete Lines")."""
 
 
 _HUNK = re.compile(r"@@ -(?P<begin>\d+)(?:,(?P<count>\d+))? \+\d+(?:,(?P<after>\d+))? @@")
 
 
 def patching(command: Sequence[str], patch: Path) -> list[str]:
-    """The command that edits a program, in its folder, before it runs.
+    """The command that patches a program, in its folder, before it runs.
 
     Args:
-        command: that runs it.
+        command: command that runs the program.
         patch: a file with the diff.
     """
     return ["sh", "-c", 'patch -p0 -s -N --batch < "$0" && exec "$@"', str(patch), *command]
@@ -46,7 +46,7 @@ def with_patches(found: Explanation, folder: str) -> Explanation:
     """``found`` with a diff for every remedy that rewrites the program, with paths relative to its folder.
 
     Args:
-        found: its diffs, where there are any, are relative to the root.
+        found: the explanation; its existing diffs are relative to the root.
         folder: absolute path.
     """
 
@@ -65,12 +65,12 @@ def with_patches(found: Explanation, folder: str) -> Explanation:
 
 
 def unified_diff(rewrites: Sequence[Rewrite], folder: str, read: Callable[[str], bytes]) -> str:
-    """A diff whose paths are relative to a folder; "" where one of the rewrites cannot be made.
+    """A diff with paths relative to a folder; "" if one of the rewrites is impossible.
 
     Args:
-        rewrites: of any files.
-        folder: absolute path; of files outside of it there is no diff.
-        read: gives the content of a file, or raises OSError or ValueError.
+        rewrites: edits of any files.
+        folder: absolute path; files outside of it get no diff.
+        read: returns the content of a file, or raises OSError or ValueError.
     """
     parts = []
     for file in dict.fromkeys(rewrite.file for rewrite in rewrites):
@@ -87,15 +87,15 @@ def unified_diff(rewrites: Sequence[Rewrite], folder: str, read: Callable[[str],
 
 
 def in_folder(patch: str, folder: str, read: Callable[[str], bytes]) -> str:
-    """A diff of one file whose path is relative to the root, as one that is relative to a folder.
+    """A diff of one file with a path relative to the root, converted to one relative to a folder.
 
-    It is "" where a diff cannot spell the path, or the file has other lines by now. Unseen parts of its lines stay
-    as it is: blanks at their ends, and what ends them.
+    The result is "" if a diff cannot contain the path, or the file has changed. Trailing blanks and line ends of its
+    lines stay as they are in the file.
 
     Args:
         patch: the diff.
         folder: absolute path.
-        read: as of `unified_diff`.
+        read: as in `unified_diff`.
     """
     old, _new, *hunks = patch.split("\n")
     file = f"/{old.removeprefix('--- ')}"
@@ -111,11 +111,11 @@ def in_folder(patch: str, folder: str, read: Callable[[str], bytes]) -> str:
 
 
 def merged(one: str, other: str, read: Callable[[str], bytes]) -> str:
-    """Two diffs of the same text as one; "" where they change the same lines, or the text is another by now.
+    """Two diffs of the same text as one; "" if they change the same lines, or the text has changed.
 
     Args:
         one, other: with paths relative to a folder.
-        read: gives the content of such a file, or raises OSError or ValueError.
+        read: returns the content of such a file, or raises OSError or ValueError.
     """
     by_file: dict[str, list[Sequence[str]]] = {}
     for name, hunks in (*_files_of(one), *_files_of(other)):
@@ -137,14 +137,14 @@ def merged(one: str, other: str, read: Callable[[str], bytes]) -> str:
 
 
 def edited_files(patch: str, read: Callable[[str], bytes]) -> dict[str, bytes]:
-    """The files that a diff changes, by the names it gives them, with their content after it.
+    """The changed files of a diff, by the names in it, with their new content.
 
     Args:
-        patch: with paths relative to a folder.
-        read: gives the content of such a file, or raises OSError or ValueError.
+        patch: diff with paths relative to a folder.
+        read: returns the content of such a file, or raises OSError or ValueError.
 
     Raises:
-        ValueError: one sentence, when a file cannot be read or has other lines than the diff knows.
+        ValueError: one sentence, if a file cannot be read or does not match the diff.
     """
     found = {}
     for name, hunks in _files_of(patch):
@@ -164,12 +164,12 @@ def edited_files(patch: str, read: Callable[[str], bytes]) -> dict[str, bytes]:
 
 @dataclass(frozen=True)
 class LineChange:
-    """Lines of a file that a diff takes away, and those it puts in their place.
+    """Lines that a diff removes from a file, and the lines that replace them.
 
     Attributes:
-        file: as the diff names it.
-        line: number of the first that goes, or of the one behind which lines are put.
-        removed, added: the lines; one of both may be empty.
+        file: name in the diff.
+        line: number of the first removed line, or of the line after which lines are added.
+        removed, added: the lines; one of the two may be empty.
     """
 
     file: str
@@ -179,7 +179,7 @@ class LineChange:
 
 
 def line_changes(patch: str) -> list[LineChange]:
-    """What a diff changes, in its order."""
+    """The changes in a diff, in its order."""
     found = []
     for name, hunks in _files_of(patch):
         for begin, end, rows in _changes(hunks):
@@ -190,7 +190,7 @@ def line_changes(patch: str) -> list[LineChange]:
 
 
 def kept_lines(patch: str) -> dict[tuple[str, int], str]:
-    """The lines that a diff shows of its files as they were: file and number → text."""
+    """The original lines that a diff contains: file and number → text."""
     found = {}
     for name, hunks in _files_of(patch):
         number = 0
@@ -205,14 +205,14 @@ def kept_lines(patch: str) -> dict[tuple[str, int], str]:
 
 
 def _files_of(patch: str) -> Iterator[tuple[str, Sequence[str]]]:
-    """The files of a diff, with the rows of their hunks."""
+    """The files in a diff, with the rows of their hunks."""
     name = ""
     rows: list[str] = []
     old_left = new_left = 0
     for row in patch.split("\n"):
         if row.startswith("\\"):
-            continue  # says of the row before that no newline ends it
-        # a line that is taken away may look like a header: what belongs to a hunk is known by its counts
+            continue  # the row before has no newline
+        # A removed line may look like a header: the counts say what belongs to a hunk.
         if old_left > 0 or new_left > 0:
             old_left -= row[:1] != "+"
             new_left -= row[:1] != "-"
@@ -229,10 +229,10 @@ def _files_of(patch: str) -> Iterator[tuple[str, Sequence[str]]]:
 
 
 def _disjoint(diffs: Sequence[Sequence[str]]) -> Iterator[Sequence[str]]:
-    """The changes of some diffs of one text, one a hunk without context, from its end on, so that numbers hold.
+    """The changes in several diffs of one text, as hunks without context, last first so that line numbers stay valid.
 
     Raises:
-        ValueError: when two of them change the same lines.
+        ValueError: if two of them change the same lines.
     """
     changes = sorted((change for rows in diffs for change in _changes(rows)), key=lambda change: change[:2])
     for (_begin, end, _rows), (begin, _end, _later) in pairwise(changes):
@@ -244,7 +244,7 @@ def _disjoint(diffs: Sequence[Sequence[str]]) -> Iterator[Sequence[str]]:
 
 
 def _changes(rows: Sequence[str]) -> Iterator[tuple[int, int, list[str]]]:
-    """Runs of changed lines: the places before the first and behind the last old one, and their rows."""
+    """Runs of changed lines: the positions before the first and after the last old line, and their rows."""
     run: list[str] = []
     at = begin = 0
     for row in [*rows, " "]:
@@ -265,11 +265,11 @@ def _changes(rows: Sequence[str]) -> Iterator[tuple[int, int, list[str]]]:
 
 
 def _with_hunks(text: str, rows: Sequence[str]) -> str | None:
-    """A text with a diff's hunks applied, whichever line ends it has; ``None`` where its lines do not match."""
+    """A text with a diff's hunks applied, whatever its line ends; ``None`` if its lines do not match."""
     if "\r" in text.replace("\r\n", ""):
         return None  # to Python that is the end of a line, and to a diff it is not
     lines = [f"{line}\n" for line in text.split("\n")]
-    lines[-1] = lines[-1].removesuffix("\n")  # what is behind the last newline, which may be nothing
+    lines[-1] = lines[-1].removesuffix("\n")  # the rest after the last newline, possibly ""
     ending = "\n"
     if "\r\n" in text:
         ending = "\r\n"
@@ -278,7 +278,7 @@ def _with_hunks(text: str, rows: Sequence[str]) -> str | None:
     for row in filter(None, rows):
         hunk = _HUNK.match(row)
         if hunk is not None:
-            # of a hunk without old lines the number is that of the line before
+            # Without old lines, a hunk's number is that of the line before it.
             begin = int(hunk["begin"]) - (hunk["count"] != "0")
             after += lines[at:begin]
             at = begin
@@ -296,7 +296,7 @@ def _with_hunks(text: str, rows: Sequence[str]) -> str | None:
 
 
 def _relative(file: str, folder: str) -> str | None:
-    """The path of a file in a folder, ``None`` where a diff cannot spell it."""
+    """The path of a file in a folder; ``None`` if a diff cannot contain it."""
     path = PurePosixPath(file)
     if not path.is_relative_to(folder):
         return None
@@ -308,10 +308,10 @@ def _relative(file: str, folder: str) -> str | None:
 
 
 def _rewritten(content: bytes, rewrites: Sequence[Rewrite]) -> bytes | None:
-    """The content with other text in its places; ``None`` where something else is there than was explained.
+    """The content after all edits; ``None`` if it differs from the explained text.
 
     Raises:
-        SyntaxError, ValueError: when it is no Python in UTF-8.
+        SyntaxError, ValueError: if it is not Python in UTF-8.
     """
     content.decode("utf-8")
     lines = content.split(b"\n")
@@ -335,7 +335,7 @@ def _rewritten(content: bytes, rewrites: Sequence[Rewrite]) -> bytes | None:
 
 def _of_file(name: str, before: bytes, after: bytes) -> bytes:
     header = [text.encode() + b"\n" for text in (f"--- {name}", f"+++ {name}")]
-    if " " in name:  # what is behind a tab is no part of a name
+    if " " in name:  # a tab ends the name
         header = [line[:-1] + b"\t\n" for line in header]
     ran = difflib.diff_bytes(difflib.unified_diff, _lines(before), _lines(after), n=CONTEXT_LINES, lineterm=b"\n")
     body = [line if line.endswith(b"\n") else line + NO_NEWLINE for line in list(ran)[2:]]
@@ -343,7 +343,7 @@ def _of_file(name: str, before: bytes, after: bytes) -> bytes:
 
 
 def _lines(content: bytes) -> list[bytes]:
-    """With their newlines, of which the last may have none."""
+    """Lines with their newlines; the last may have none."""
     found = [line + b"\n" for line in content.split(b"\n")]
     last = found.pop()[:-1]
     if last:

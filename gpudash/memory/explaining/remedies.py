@@ -1,10 +1,9 @@
-"""What would have let a run fit, or takes less: every remedy shown is made here.
+"""Changes with which a run would have fitted, or needs less: the source of every remedy shown.
 
-Each source is a function. Of a run that failed here: `replay_remedies` replays what it had asked for, and
-`with_dry_run` adds what dry runs of the whole run say. Of a snapshot: `setting_remedies`, `larger_remedies` and
-`release_remedy` rest on replays of its trace, `smaller_activations` and
-`smaller_workspace` on its figures alone. Under a cap on the allocator
-the way out is a higher one: `raised_cap`.
+Each kind is a function. For a run that failed here, `replay_remedies` replays its requests, and `with_dry_run` adds
+the results of dry runs of the whole run. For a snapshot, `setting_remedies`, `larger_remedies` and `release_remedy`
+replay its trace; `smaller_activations` and `smaller_workspace` use only its figures. If a cap on the allocator is the
+cause, the remedy is a higher one: `raised_cap`.
 """
 
 from __future__ import annotations
@@ -27,24 +26,24 @@ from gpudash.units import GIB, KIB, MIB, format_like
 
 REPLAY = "replay"
 DRY_RUN = "dry run"
-"""What a remedy is verified by."""
+"""Value of `Remedy.verified_by`."""
 
 MOST_EVENTS = 300_000
-"""Events of a failed run that are replayed at most: about a second."""
+"""Most events of a failed run that are replayed: about a second."""
 
 SETTINGS = (EXPANDABLE, "max_split_size_mb:128", "max_split_size_mb:512", "roundup_power2_divisions:8")
-"""Settings of the allocator that are tried on a snapshot's trace."""
+"""Allocator settings that are tried on a snapshot's trace."""
 
 NOTABLE = 0.02
 NOTABLE_BYTES = 20 * MIB
-"""Part of what was reserved at most, and bytes, that a setting has to save to be told where nothing had failed."""
+"""Smallest saving of a setting that is reported if nothing failed: a part of the peak of reserved memory, and
+bytes."""
 
 SHARE_OF_ACTIVATIONS = 0.3
-"""Part of the live bytes that activations must be for changes to be named that make them smaller, where nothing was
-missing."""
+"""Part of the live bytes that activations must be for remedies that shrink them, if nothing was missing."""
 
 AT_LEAST = "at least "
-"""Begins a capacity that is a bound, because nobody has seen all that comes after the refused request."""
+"""Prefix of a capacity that is a lower bound, because the requests after the failed one are unknown."""
 
 ALONE = "without the other processes"
 
@@ -52,11 +51,11 @@ NONE_FOUND = "No change of this run's fields was found with which it would have 
 
 
 class Replayed(Protocol):
-    """How a replay ended.
+    """The result of a replay.
 
     Attributes:
-        fits: whether every request was served.
-        peak_reserved: bytes.
+        fits: whether every request succeeded.
+        peak_reserved: peak of reserved bytes.
     """
 
     @property
@@ -66,19 +65,19 @@ class Replayed(Protocol):
 
 
 ReplayOn = Callable[[int | None, AllocatorSettings], Replayed]
-"""Replays a trace where the allocator can have so many bytes (``None``: without end), under these settings."""
+"""Replays a trace with a limit on the allocator in bytes (``None``: no limit), under the given settings."""
 
 
 def replay_remedies(trace: Trace, found: Explanation, settings: AllocatorSettings | None = None) -> tuple[Remedy, ...]:
-    """Changes outside of the program with which ``trace``, which ends with the refused request, passes.
+    """Changes outside of the program with which ``trace``, which ends with the failed request, succeeds.
 
-    What comes after that request is not in the trace, so that it is not known whether the run would have fitted. A run
-    that leaks, or that is too large for what the device has, would only fail later: nothing is said of those.
+    Later requests are unknown, so it is uncertain whether the run would have fitted. For a run that leaks, or is too
+    large for the device, there are no such remedies: it would only fail later.
 
     Args:
-        trace: what the run had asked for.
+        trace: requests of the run.
         found: why it failed.
-        settings: of the allocator it ran with.
+        settings: allocator settings of the run.
     """
     if len(trace.events) > MOST_EVENTS:
         return ()
@@ -95,13 +94,13 @@ def replay_remedies(trace: Trace, found: Explanation, settings: AllocatorSetting
 
 
 def with_dry_run(found: Explanation, estimate: Estimate, *, raises_cap: bool = True, note: str = "") -> Explanation:
-    """``found`` in the light of a dry run of the whole run and of changes of it.
+    """``found`` updated by a dry run of the whole run and of changed runs.
 
     Args:
-        found: why the run failed, with what a replay has found.
-        estimate: of the run, on the device as it was without it.
-        raises_cap: whether a higher cap is a way out; not of a run that fills the memory by design.
-        note: why the dry run may not have tried everything; "" when it has.
+        found: why the run failed, with remedies found by a replay.
+        estimate: estimate of the run, on the device without it.
+        raises_cap: whether a higher cap is a remedy; not for a run that fills memory by design.
+        note: why the dry run may not have tried everything; "" if it did.
     """
     if estimate.minimum_capacity_bytes is not None:
         found = rejudged(found, estimate.minimum_capacity_bytes, estimate.peak_allocated_bytes)
@@ -121,7 +120,7 @@ def with_dry_run(found: Explanation, estimate: Estimate, *, raises_cap: bool = T
         alone = Remedy(ALONE, predicted_peak_bytes=estimate.peak_reserved_bytes, fits=True, verified_by=DRY_RUN)
         made = (alone, *made)
     changes = {remedy.change for remedy in made}
-    # what a replay got past the request is known better where the whole run was predicted
+    # If the whole run was predicted, that replaces remedies that only get past the request.
     kept = (remedy for remedy in found.remedies if remedy.fits or note)
     made += tuple(remedy for remedy in kept if remedy.change not in changes)
     if not note and not made:
@@ -130,14 +129,14 @@ def with_dry_run(found: Explanation, estimate: Estimate, *, raises_cap: bool = T
 
 
 def _uncapped(remedy: Remedy) -> Remedy:
-    """On the CPU no cap can be set: the words say what has to be left out, which flags cannot."""
+    """On the CPU no cap can be set: say in words which limit to remove, since options cannot."""
     if remedy.device != "cpu":
         return remedy
     return replace(remedy, change=f"{remedy.change}, without the memory cap")
 
 
 def dry_run_remedies(alternatives: Iterable[Alternative]) -> tuple[Remedy, ...]:
-    """Those of ``alternatives`` that fit."""
+    """The ``alternatives`` that fit."""
     return tuple(_remedy_of(alternative) for alternative in alternatives if alternative.fits is True)
 
 
@@ -162,18 +161,18 @@ def _remedy_of(alternative: Alternative) -> Remedy:
 def setting_remedies(
     replay: ReplayOn, capacity: int | None, reserved: int, *, ends_refused: bool = False
 ) -> Iterator[Remedy]:
-    """The first of `SETTINGS` with which a trace passes a capacity that was too little, or takes clearly less.
+    """The first of `SETTINGS` with which a trace succeeds on a capacity that was too small, or needs clearly less.
 
     Args:
-        replay: of the trace.
-        capacity: bytes; ``None`` where nothing had failed.
-        reserved: bytes, at most, without the setting.
-        ends_refused: whether the trace ends with the refused request.
+        replay: replays the trace.
+        capacity: limit in bytes; ``None`` if nothing failed.
+        reserved: peak of reserved bytes without the setting.
+        ends_refused: whether the trace ends with the failed request.
     """
     least_saved = max(NOTABLE_BYTES, NOTABLE * reserved)
     for text in SETTINGS:
         ran = replay(capacity, AllocatorSettings.parse(text))
-        # where nothing had failed there is nothing to pass: the setting must save enough to be worth telling
+        # If nothing failed, the setting must save enough to be worth reporting.
         fits: bool | None = None
         if capacity is None:
             helps = ran.peak_reserved <= reserved - least_saved
@@ -187,13 +186,13 @@ def setting_remedies(
 
 
 def larger_remedies(smallest: int, peak: int, *, ends_refused: bool = False, goes_on: bool = False) -> Iterator[Remedy]:
-    """The memory with which a trace passes.
+    """The memory with which a trace succeeds.
 
     Args:
-        smallest: bytes for PyTorch with which it does.
-        peak: bytes reserved there.
-        ends_refused: whether the trace ends with the refused request.
-        goes_on: whether it goes on with the rest of an earlier step: a later one may take more.
+        smallest: smallest limit for PyTorch with which it does, in bytes.
+        peak: peak of reserved bytes at that limit.
+        ends_refused: whether the trace ends with the failed request.
+        goes_on: whether the rest of an earlier step was appended; a later step may need more.
     """
     if ends_refused:
         yield Remedy(f"{AT_LEAST}{needed(smallest)} for PyTorch", predicted_peak_bytes=peak, verified_by=REPLAY)
@@ -212,13 +211,13 @@ def larger_remedies(smallest: int, peak: int, *, ends_refused: bool = False, goe
 def release_remedy(
     growing: Sequence[Growth], peak_before: int, peak: int, fits: bool | None, edit: str = "", patch: str = ""
 ) -> Remedy:
-    """Keeping nothing of what some lines keep of every step.
+    """Freeing the memory that some lines keep from every step.
 
     Args:
-        growing: the lines, at least one.
-        peak_before, peak: reserved with and without what they keep, bytes.
-        fits: as of `Remedy`.
-        edit: how the program is to be changed for it; "" where its source does not show that.
+        growing: one or more lines.
+        peak_before, peak: peak of reserved bytes with and without that memory.
+        fits: as in `Remedy`.
+        edit: the change to the program; "" if its source does not show that.
         patch: the same as a diff.
     """
     others = len(growing) - 1
@@ -234,10 +233,10 @@ def release_remedy(
 
 
 def ordered(remedies: Iterable[Remedy]) -> tuple[Remedy, ...]:
-    """The tried ones first, then the untried.
+    """The verified remedies first, then the untried ones.
 
-    Of the former come first the changes of the program or its environment, which the same card is enough for, and of
-    these the ones with which the whole run fits; then the sizes of other cards, a bound last.
+    Verified ones begin with changes of the program or its environment that work on the same card, those with which the
+    whole run fits first; then larger cards, a lower bound last.
     """
 
     def rank(remedy: Remedy) -> tuple[bool, bool, bool, bool]:
@@ -251,15 +250,15 @@ def ordered(remedies: Iterable[Remedy]) -> tuple[Remedy, ...]:
 def smaller_activations(
     found: Explanation, *, checkpoints: bool, trains: bool = True, halves: bool = True
 ) -> Iterator[Remedy]:
-    """Changes of the program that make activations smaller; none was tried.
+    """Untried changes of the program that make activations smaller.
 
-    What saves less than was missing is no way out, and is not named; where nothing was missing, activations have to be
-    much of what is live.
+    A change that saves less than was missing is omitted; if nothing was missing, activations must be a large part of
+    the live memory.
 
     Args:
         found: where memory is.
-        checkpoints: whether the program already checkpoints some of its activations.
-        trains: whether it differentiates anything: what is not differentiated is not kept to be made again.
+        checkpoints: whether the program already uses activation checkpointing.
+        trains: whether it computes gradients; without them, nothing is stored for the backward pass.
         halves: whether its batch can be halved.
     """
     live = sum(found.by_category.values())
@@ -285,18 +284,18 @@ def smaller_activations(
 
 
 SMALL_WORKSPACE = ":16:8"
-"""The smallest workspace that NVIDIA's documentation of cuBLAS names: 8 times 16 KiB for each thread."""
+"""The smallest workspace in NVIDIA's cuBLAS documentation: 8 times 16 KiB for each thread."""
 
 
 def smaller_workspace(
     found: Explanation, shrunk: Callable[[float], Replayed] | None = None, *, is_workspace: bool
 ) -> Iterator[Remedy]:
-    """A smaller workspace for cuBLAS, where what that saves is as much as was missing.
+    """A smaller cuBLAS workspace, if that saves as much as was missing.
 
     Args:
         found: where memory is.
-        shrunk: replays the trace with workspaces so many times as large; ``None`` where it was not tried.
-        is_workspace: whether it was a workspace that was refused.
+        shrunk: replays the trace with workspaces scaled by a factor; ``None`` if that was not tried.
+        is_workspace: whether the failed request was for a workspace.
     """
     small = workspace_bytes(SMALL_WORKSPACE)
     held = found.by_category.get(WORKSPACE, 0)
@@ -304,7 +303,7 @@ def smaller_workspace(
     of_device = held
     if is_workspace:
         taken += found.requested_bytes or 0
-        # a request that is served from a new segment asks the device for all of that
+        # A request served by a new segment needs the whole segment from the device.
         of_device += found.segment_bytes or 0
     if taken <= small or of_device - small < found.missing_bytes:
         return
@@ -320,7 +319,7 @@ def smaller_workspace(
 
 
 def workspace_remedy(taken: int) -> Remedy:
-    """A smaller workspace for cuBLAS in place of so many bytes; untried."""
+    """A smaller cuBLAS workspace instead of the given bytes; untried."""
     small = workspace_bytes(SMALL_WORKSPACE)
     return Remedy(
         f"a workspace of {small // KIB} KiB for cuBLAS, whose products may be slower: up to "
@@ -332,12 +331,12 @@ def workspace_remedy(taken: int) -> Remedy:
 def without_others(
     others: Sequence[Part], verified_by: str, peak: int | None = None, *, patch: str = ""
 ) -> Iterator[Remedy]:
-    """That other processes end, or free what they hold.
+    """Ending other processes, or freeing their memory.
 
     Args:
-        others: that hold memory of the device, the largest first.
-        verified_by, peak: as of `Remedy`.
-        patch: with which the program waits for the end of a process that it has started.
+        others: processes with memory on the device, the largest first.
+        verified_by, peak: as in `Remedy`.
+        patch: a diff with which the program waits for a process that it started.
     """
     started = [part for part in others if part.command]
     if started:
@@ -359,20 +358,20 @@ def without_others(
 
 
 def raised_cap(found: Estimate, allowed: int, room: int | None) -> Alternative | None:
-    """The cap under which a run passes; ``None`` where the cap is not what is short, or the device is short too.
+    """The cap with which a run succeeds; ``None`` if the cap is not the limit, or the device is too small as well.
 
-    A run that may reserve as much as it takes with room to spare passes, so that no further replay is needed.
+    A run that may reserve as much as it would with room to spare succeeds, so no further replay is needed.
 
     Args:
-        found: what was predicted under the present cap.
+        found: prediction under the present cap.
         allowed: the present cap, bytes.
-        room: bytes the allocator could have without it; ``None`` where that is not known.
+        room: bytes available to the allocator without it; ``None`` if unknown.
     """
     peak = _spacious(found)
     if peak is None or room is None or allowed >= peak + found.margin_bytes:
         return None
     cap = -(-(peak + found.margin_bytes) // MIB) * MIB
-    # even all of the device is too little: no cap is a way out
+    # If even the whole device is too small, no cap helps.
     if cap > room:
         return None
     return Alternative(
@@ -386,10 +385,10 @@ def raised_cap(found: Estimate, allowed: int, room: int | None) -> Alternative |
 
 
 def with_raised_cap(found: Estimate, allowed: int | None, room: int | None) -> Estimate:
-    """``found`` with a higher cap in place of a larger card, which changes nothing where the cap is what is short.
+    """``found`` with a higher cap instead of a larger card, which does not help if the cap is the limit.
 
     Args:
-        found, allowed, room: as of `raised_cap`; ``allowed`` is ``None`` without a cap.
+        found, allowed, room: as in `raised_cap`; ``allowed`` is ``None`` without a cap.
     """
     peak = _spacious(found)
     if found.fits is True or allowed is None or peak is None or allowed >= peak + found.margin_bytes:
@@ -402,7 +401,7 @@ def with_raised_cap(found: Estimate, allowed: int | None, room: int | None) -> E
 
 
 def flags(alternative: Alternative) -> str:
-    """What ``gpudash run`` takes for a change; a setting of the allocator is an environment variable before it."""
+    """The options of ``gpudash run`` for a change; for an allocator setting, an environment variable before it."""
     if alternative.allocator:
         return assignment(alternative.allocator)
     if alternative.device is None:
@@ -415,7 +414,7 @@ def flags(alternative: Alternative) -> str:
 
 
 IN_BYTES = frozenset({"cap", "memory-cap", "size", "step"})
-"""Flags that take a size of memory: any other large number is of tokens, samples or steps."""
+"""Options that are sizes of memory: other large numbers are tokens, samples or steps."""
 
 
 def _flag(name: str, value: Any) -> list[str]:
@@ -443,18 +442,18 @@ def _setting_remedy(text: str, peak: int, fits: bool | None) -> Remedy:
 
 
 def _room_of(found: Explanation) -> int:
-    """What the allocator could have had of the device, caps aside."""
+    """The allocator's maximum on the device, without caps."""
     return found.capacity_bytes - found.part_bytes("process", "context", "unattributed")
 
 
 def _under_the_cap(way: Alternative, allowed: int) -> bool:
-    """Whether a change is a way out while the process may reserve no more than ``allowed`` bytes on any GPU."""
+    """Whether a change works under a limit of ``allowed`` reserved bytes on each GPU."""
     elsewhere = way.device not in (None, "cpu") or way.card_bytes is not None or way.ranks is not None
     return not elsewhere or (way.peak_reserved_bytes or 0) <= allowed
 
 
 def _spacious(found: Estimate) -> int | None:
-    """What is reserved with room to spare."""
+    """Peak of reserved bytes with room to spare."""
     if found.peak_reserved_bytes is None:
         return None
     return found.peak_reserved_bytes + found.released_bytes

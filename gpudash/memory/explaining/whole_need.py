@@ -1,4 +1,4 @@
-"""What a whole run needs that ran out of memory: a figure and no bound, from what it asked for when it ran again."""
+"""The memory that a whole run needs that ran out of it: an exact figure, from its requests when it ran again."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ from gpudash.units import GIB, format_count, format_duration
 
 RERUN = "rerun"
 NUMBERLESS = "rerun without numbers"
-"""What a remedy is verified by: a rerun on a simulated card, and one on a card that is not there."""
+"""Values of `Remedy.verified_by`: a rerun on a simulated card, and one without a card."""
 
 SIMULATED_TOLERANCE = 0.001
-"""How far a run without numbers may lie from the one that failed where memory ran out, as a part of what was live then,
-on a simulated card, whose allocator is the model's own."""
+"""How far a run without numbers may deviate from the failed run at the point of failure, as a part of the live memory,
+on a simulated card, whose allocator is the model itself."""
 
 REAL_TOLERANCE = 0.02
-"""The same on a real card: kernels ask for workspaces that only they know."""
+"""The same on a real card: only the kernels know their workspaces."""
 
 _CAPACITY = re.compile(rf"({AT_LEAST})?[\d.,]+ \w+ for PyTorch\b")
-"""Begins a capacity among the remedies."""
+"""Matches a capacity among the remedies."""
 
 MOST_TRIED = 4
-"""Remedies that a rerun each tries, until one does."""
+"""Most remedies that are tried, with a rerun each, until one works."""
 
 MOST_EVENTS = 1_000_000
-"""Requests that are replayed: some seconds each time. Of more the peak with room to spare is the need."""
+"""Most requests that are replayed, which takes some seconds; for more, the need is the peak with room to spare."""
 
 
 @dataclass(frozen=True)
 class CardRequests:
-    """What a process has asked of one card with room to spare; sizes in bytes.
+    """A process's requests to one card with room to spare; sizes in bytes.
 
     Attributes:
-        index: of the card.
-        trace: the requests; ``None`` where not all of them were kept.
-        settings: of the allocator.
-        context_bytes, others_bytes: that lie beside what PyTorch has.
-        peak_allocated_bytes, peak_reserved_bytes: the highest of each.
-        fraction: of the card that PyTorch may have.
+        index: index of the card.
+        trace: the requests; ``None`` if some were not recorded.
+        settings: allocator settings.
+        context_bytes, others_bytes: memory outside of PyTorch.
+        peak_allocated_bytes, peak_reserved_bytes: peaks of each.
+        fraction: fraction of the card that PyTorch may use.
     """
 
     index: int
@@ -63,10 +63,10 @@ class CardRequests:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], *, addresses_fall: bool) -> CardRequests:
-        """Of what the agent has written.
+        """Read the agent's JSON.
 
         Raises:
-            KeyError, TypeError, ValueError: when it did not.
+            KeyError, TypeError, ValueError: if it is malformed.
         """
         written = {
             "events": data["events"],
@@ -78,7 +78,7 @@ class CardRequests:
             "addresses_fall": addresses_fall,
         }
         trace = Trace.from_json(written)
-        # what blocks were for is not told, and does not count for where they go
+        # The purpose of blocks is unknown, and does not affect their placement.
         trace.categories = [TEMPORARY] * len(trace.sizes)
         kept = None
         if data["is_whole"] is True and len(trace.events) <= MOST_EVENTS:
@@ -98,15 +98,15 @@ class CardRequests:
     def of_answer(
         cls, card: Mapping[str, Any], allocator: str, *, context_bytes: int, others_bytes: int
     ) -> CardRequests:
-        """Of what a run without numbers has answered.
+        """Read the answer of a run without numbers.
 
         Args:
-            card: one of its cards.
-            allocator: its settings of the allocator, as ``PYTORCH_CUDA_ALLOC_CONF`` has them.
-            context_bytes, others_bytes: as of the class.
+            card: one of the answer's cards.
+            allocator: its allocator settings, in the syntax of ``PYTORCH_CUDA_ALLOC_CONF``.
+            context_bytes, others_bytes: as in the class.
 
         Raises:
-            KeyError, TypeError, ValueError: when it did not.
+            KeyError, TypeError, ValueError: if it is malformed.
         """
         trace = Trace.from_json(card["trace"])
         settings = AllocatorSettings.parse(allocator)
@@ -126,20 +126,20 @@ class CardRequests:
         )
 
     def on(self, room: int) -> Outcome:
-        """How the requests end where PyTorch can have so many bytes."""
+        """Replay the requests with a limit on PyTorch's memory in bytes."""
         if self.trace is None:
             return Outcome(fits=self.peak_reserved_bytes <= room, failed_at=None, retries=0)
         return run_on(self.trace, room, replace(self.settings, per_process_memory_fraction=1.0))
 
     def fits(self, found: Explanation) -> bool:
-        """Whether the requests are served on the card as it was, under the cap that was set this time."""
+        """Whether the requests succeed on the card in its state at the failure, under this rerun's cap."""
         room = _free_of_others(found)
         if self.fraction < 1:
             room = min(room, int(self.fraction * found.capacity_bytes))
         return self.on(room).fits
 
     def agrees_with(self, found: Explanation) -> bool:
-        """Whether the requests run out on the card as it was where the run did that failed."""
+        """Whether the requests fail on that card where the original run did."""
         ended = self.on(room_of(found))
         if self.trace is None or ended.failed_at is None:
             return False
@@ -147,26 +147,27 @@ class CardRequests:
         tolerance = REAL_TOLERANCE
         if found.simulated:
             tolerance = SIMULATED_TOLERANCE
-        # a real card may refuse at another request: kernels that only it has ask for workspaces in between
+        # A real card may fail at another request: its own kernels also request workspaces.
         requested = self.trace.sizes[abs(self.trace.events[ended.failed_at]) - 1]
         is_same = _rounded(requested) == _rounded(found.requested_bytes or 0)
         return abs(ended.live - then) <= tolerance * then and (is_same or not found.simulated)
 
     def room(self) -> int:
-        """The fewest bytes for PyTorch with which every request is served."""
+        """The smallest limit for PyTorch with which every request succeeds."""
         most = self.peak_reserved_bytes
         if self.trace is None:
             return most
         settings = replace(self.settings, per_process_memory_fraction=1.0)
         found = minimum_room(self.trace, self.peak_allocated_bytes, most, settings)
-        # a cache that is released at other times may lie otherwise, so that less passes where more does not
+        # The cache is then freed at other times, with another layout: a smaller limit may work where a larger one
+        # fails.
         if run_on(self.trace, found, settings).fits:
             return found
         return most
 
 
 def room_of(found: Explanation) -> int:
-    """Bytes that PyTorch could have of a card when memory ran out, as it was."""
+    """Bytes of a card that were available to PyTorch when memory ran out."""
     room = _free_of_others(found)
     if found.allowed_bytes is None:
         return room
@@ -184,13 +185,13 @@ def _rounded(size: int) -> int:
 def need_of(
     requests: CardRequests, *, steps: int, is_whole: bool, seconds: float, found_by: str = RERUN, remark: str = ""
 ) -> Need:
-    """What a card must have for all that was asked of it.
+    """The card that all requests need.
 
     Args:
         requests: the requests.
-        steps, is_whole, seconds, found_by, remark: as of `Need`.
+        steps, is_whole, seconds, found_by, remark: as in `Need`.
     """
-    # a part of a run is taken with room to spare: what comes later finds the cache in pieces
+    # For part of a run, use the peak with room to spare: later requests find the cache fragmented.
     if is_whole:
         room = requests.room()
     else:
@@ -212,26 +213,26 @@ def need_of(
 
 
 def need_on_card(need: Need, found: Explanation) -> Need:
-    """A need of PyTorch's, on a card that has to hold what lies beside it, too."""
+    """PyTorch's need, as the need of a card that also holds the other memory."""
     others_bytes = found.part_bytes("context", "process", "unattributed")
     return replace(need, capacity_bytes=need.pytorch_bytes + others_bytes)
 
 
 def with_need(found: Explanation, need: Need) -> Explanation:
-    """``found`` with the need of the whole run in place of a bound of it, and of what a replay made of it."""
+    """``found`` with the need of the whole run, replacing lower bounds and a replay's results."""
     remedies = (remedy for remedy in found.remedies if not _is_capacity(remedy))
     made = ordered((*remedies, _remedy(need)))
     return replace(found, remedies=made, remedies_note=need_text(need), need=need)
 
 
 def to_be_tried(found: Explanation) -> Iterator[Remedy]:
-    """The remedies that can be tried by running the program again with them, the most promising first."""
+    """The remedies that can be tried by running the program again, the most promising first."""
     can_be = (remedy for remedy in found.remedies if remedy.fits is None and changes_the_run(remedy))
     yield from list(can_be)[:MOST_TRIED]
 
 
 def variables_of(remedy: Remedy) -> dict[str, str]:
-    """The variables that a remedy sets, with their values; nothing where it sets none."""
+    """The environment variables that a remedy sets, with their values."""
     found = {}
     for word in shlex.split(remedy.flags):
         name, given, value = word.partition("=")
@@ -242,34 +243,34 @@ def variables_of(remedy: Remedy) -> dict[str, str]:
 
 
 def changes_the_run(remedy: Remedy) -> bool:
-    """Whether a remedy says to the letter what is changed of the program, its command or its variables."""
+    """Whether a remedy defines an exact change of the program, its command or its variables."""
     return bool(remedy.patch or remedy.command or variables_of(remedy))
 
 
 def with_tried(found: Explanation, remedy: Remedy, need: Need | None) -> Explanation:
-    """``found`` where one of its remedies was tried by a rerun.
+    """``found`` after a rerun has tried one of its remedies.
 
     Args:
-        remedy: that was tried.
-        need: of the whole run with it; ``None`` where it is no remedy.
+        remedy: the remedy.
+        need: need of the whole run with it; ``None`` if it does not help.
     """
     rest = tuple(other for other in found.remedies if other != remedy)
     if need is None:
         return replace(found, remedies=rest)
-    # with room to spare a cache is not released, and comes to more than the card has
+    # With room to spare the cache is never freed, and grows larger than the card.
     peak = min(need.peak_reserved_bytes, room_of(found))
     works = replace(remedy, fits=True, verified_by=need.found_by, predicted_peak_bytes=peak)
     return replace(found, remedies=ordered((works, *rest)))
 
 
 def with_settings_replayed(found: Explanation, cards: Sequence[CardRequests]) -> Explanation:
-    """``found`` in which it is known of each setting of the allocator whether the requests of a rerun pass with it.
+    """``found`` after replaying a rerun's requests with each allocator setting.
 
-    A setting changes nothing of what a program asks for, so that no further run of it is needed.
+    A setting does not change the program's requests, so no further run is needed.
 
     Args:
-        found: why memory ran out; settings that do not do are taken out of its remedies.
-        cards: what the rerun asked of each card.
+        found: why memory ran out; settings that do not help are removed from its remedies.
+        cards: the rerun's requests to each card.
     """
     made = []
     for remedy in found.remedies:
@@ -286,20 +287,20 @@ def with_settings_replayed(found: Explanation, cards: Sequence[CardRequests]) ->
             does = does and replace(card, settings=settings).fits(found)
             peak = max(peak, peaks(card.trace, settings).reserved)
         if does:
-            # with room to spare a cache is not released, and comes to more than the card has
+            # With room to spare the cache is never freed, and grows larger than the card.
             peak = min(peak, room_of(found))
             made.append(replace(remedy, fits=True, verified_by=REPLAY, predicted_peak_bytes=peak))
     return replace(found, remedies=ordered(made))
 
 
 def with_reruns_of(found: Explanation, earlier: Explanation) -> Explanation:
-    """``found``, which explains a moment anew, with what reruns had found when it was explained before.
+    """``found``, a new explanation of a moment, with the results of reruns for the earlier one.
 
     Args:
-        found: its remedies have their diffs.
-        earlier: the explanation of before.
+        found: the new explanation; its remedies have their diffs.
+        earlier: the earlier explanation.
     """
-    # of a setting it is known by a replay of what a rerun asked for
+    # For settings, the result is a replay of a rerun's requests.
     tried = [
         remedy
         for remedy in earlier.remedies
@@ -319,7 +320,7 @@ def with_reruns_of(found: Explanation, earlier: Explanation) -> Explanation:
         made.append(remedy)
     changes = {remedy.change for remedy in tried}
     for remedy in found.remedies:
-        # one that a rerun could have tried, and that was not there any more, was tried and is none
+        # A remedy that could be tried, and is no longer listed, was tried and did not help.
         was_dropped = remedy.change not in before and (changes_the_run(remedy) or is_bound(remedy))
         if remedy.change not in changes and not was_dropped:
             made.append(remedy)
@@ -327,16 +328,16 @@ def with_reruns_of(found: Explanation, earlier: Explanation) -> Explanation:
 
 
 def without_need(found: Explanation, why: str) -> Explanation:
-    """``found`` where the need of the whole run could not be found.
+    """``found`` if the need of the whole run could not be determined.
 
     Args:
-        why: in a sentence.
+        why: reason in a sentence.
     """
     return found.with_remedies(found.remedies, f"{found.remedies_note} {why}".strip())
 
 
 def is_bound(remedy: Remedy) -> bool:
-    """Whether a remedy says of a capacity only that less would not have done."""
+    """Whether a remedy is only a lower bound for the capacity."""
     return remedy.change.startswith(AT_LEAST)
 
 
@@ -346,7 +347,7 @@ def _is_capacity(remedy: Remedy) -> bool:
 
 
 def need_text(need: Need) -> str:
-    """What the need was found by, in a sentence."""
+    """How the need was determined, in a sentence."""
     took = format_duration(need.seconds)
     if need.found_by == NUMBERLESS:
         how = f"The same command ran without numbers, on a GPU that is not there, {{}} in {took}"

@@ -1,4 +1,4 @@
-"""An explanation's sentences: the cause first, the numbers that prove it, and fixed words for each kind of memory."""
+"""An explanation's sentences: the cause first, the figures that prove it, and fixed terms for each kind of memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _UNITS = {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": TIB}
 
 
 def needed(size: int) -> str:
-    """Bytes that are needed, never rounded down."""
+    """Required bytes, never rounded down."""
     unit, digits = _precision(size)
     return f"{-(-size * 10**digits // _UNITS[unit]) / 10**digits:.{digits}f} {unit}"
 
@@ -26,7 +26,7 @@ def available(size: int) -> str:
 
 
 def _precision(size: int) -> tuple[str, int]:
-    """Unit and decimals, as `units.format_bytes` chooses them."""
+    """Unit and decimals, as in `units.format_bytes`."""
     unit = memory_unit(size)
     if unit in ("B", "MiB"):
         return unit, 0
@@ -42,7 +42,7 @@ def headline(
     owners: Sequence[Owner],
     growing: Sequence[Growth],
 ) -> str:
-    """The cause in the user's words; where a cap on the process refused what the device had, that comes first."""
+    """The cause in the user's words; a cap on the process comes first if the device had room."""
     text = _cause(verdict, state, by_category, owners, growing)
     if not state.capped or verdict == "impossible request":
         return text
@@ -50,12 +50,12 @@ def headline(
 
 
 def cap_text(allowed: int, free: int, capacity: int) -> str:
-    """That a cap on what the process may reserve refused a request, and not the device.
+    """The sentence that a cap on the process caused the failure, not the device.
 
     Args:
         allowed: the cap, bytes.
-        free: of the device, bytes.
-        capacity: of the device, bytes.
+        free: free bytes of the device.
+        capacity: bytes of the device.
     """
     there = format_pair(free, capacity)
     return f"The memory cap of {format_bytes(allowed)} refused this, not the device: {there} of it were free."
@@ -101,7 +101,7 @@ def _cause(
 
 
 def request_words(state: MemoryState, where: Where) -> str:
-    """What was asked last, by whom and how much was missing; without a request what is still available."""
+    """The last request, its origin and what was missing; without a request, what is still available."""
     request = state.request
     if request is None:
         if state.allowed is None:
@@ -131,7 +131,7 @@ def request_words(state: MemoryState, where: Where) -> str:
 
 
 def place_of(where: Where) -> str:
-    """When and where something was asked: "step 12, backward, train.py:41"; "" when nothing is known."""
+    """Time and place of a request: "step 12, backward, train.py:41"; "" if unknown."""
     parts = [f"step {where.step}" if where.step else "", where.phase or where.stage, innermost(where.module)]
     if where.file is not None:
         parts.append(f"{short(where.file)}:{where.line}")
@@ -144,7 +144,7 @@ def innermost(module: str) -> str:
 
 
 def _now(state: MemoryState, by_category: Mapping[str, int]) -> str:
-    """Where memory is while nothing is wrong."""
+    """What uses the memory if nothing failed."""
     used = format_pair(state.capacity - state.device_free, state.capacity)
     mostly = max(by_category, key=lambda name: by_category[name], default="")
     allocated = f"{format_bytes(state.allocated)} allocated{f', mostly {mostly}' if mostly else ''}"
@@ -186,7 +186,7 @@ def _fragments(state: MemoryState) -> str:
 
 def _leak(state: MemoryState, growing: Sequence[Growth]) -> str:
     lines = {(growth.file, growth.line) for growth in growing}
-    # as the table of owners has it: also of the step that is not complete
+    # As in the table of owners: includes the incomplete step.
     held = 0
     for group in state.groups:
         site = site_of(group.stack)
@@ -208,22 +208,22 @@ def _leak(state: MemoryState, growing: Sequence[Growth]) -> str:
 
 
 def others_text(processes: Sequence[Part], capacity: int, ours: int) -> str:
-    """That other processes hold what is missing.
+    """The sentence that other processes hold what is missing.
 
     Args:
-        processes: the others.
-        capacity: of the device, bytes.
-        ours: what this process holds, bytes.
+        processes: other processes.
+        capacity: bytes of the device.
+        ours: bytes of this process.
     """
     return f"{holders_text(processes, capacity)} This process uses {format_bytes(ours)}."
 
 
 def holders_text(processes: Sequence[Part], capacity: int) -> str:
-    """Which processes hold memory of a device, the largest by name.
+    """Which processes hold memory of a device; names the largest.
 
     Args:
-        processes: at least one.
-        capacity: of the device, bytes.
+        processes: one or more processes.
+        capacity: bytes of the device.
     """
     largest = max(processes, key=lambda process: process.bytes)
     together = format_bytes(sum(process.bytes for process in processes))
@@ -235,7 +235,7 @@ def holders_text(processes: Sequence[Part], capacity: int) -> str:
 
 
 def process_text(process: Part) -> str:
-    """Who holds memory: "python (pid 4711, user mia)"; of what the program has started, with its command."""
+    """A process that holds memory: "python (pid 4711, user mia)"; with its command if the program started it."""
     if process.command:
         return f"A process that this program started, {process.command} (pid {process.pid}),"
     known = [f"pid {process.pid}" if process.pid is not None else "", f"user {process.user}" if process.user else ""]
@@ -257,15 +257,15 @@ def capacity_text(
     request: RefusedRequest,
     context: int = 0,
 ) -> str:
-    """What most of the memory went to.
+    """What most of the memory is used for.
 
     Args:
-        limit: what the process could have, bytes.
-        free: on the device, bytes.
+        limit: bytes available to the process.
+        free: free bytes on the device.
         by_category: live bytes.
         owners: call sites, the largest first.
-        request: what was refused.
-        context: bytes of it, where it counts against the limit.
+        request: the failed request.
+        context: its context in bytes, if that counts against the limit.
     """
     mostly_context = 2 * context > limit - free
     if not by_category and mostly_context:
@@ -286,10 +286,10 @@ def capacity_text(
 
 
 def mostly_from(category: str, owners: Sequence[Owner]) -> str:
-    """Whose most of a category is: ", most from train.py:41"; "" when that is not known.
+    """The main origin of a category: ", most from train.py:41"; "" if unknown.
 
     Args:
-        category: of memory.
+        category: category of memory.
         owners: call sites, the largest first.
     """
     first = next((owner for owner in owners if owner.category == category), None)

@@ -1,1 +1,1 @@
-"""Torch's memory snapshots: read safely, kept in columns, and reasoned about."""
+"""Torch's memory snapshots: read safely, stored in columns, and analysed."""

@@ -1,4 +1,4 @@
-"""Whole numbers that a program is given on its command line, and the command with another one in their place."""
+"""Integers on a program's command line, and the command with another number."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 _ATTACHED = re.compile(r"(-[A-Za-z])(\d+)")
-"""An option of one letter with its value behind it: ``-b16``."""
+"""A single-letter option with its value attached: ``-b16``."""
 
 
 @dataclass(frozen=True)
@@ -16,8 +16,8 @@ class ProgramCommand:
     """How the program was started.
 
     Attributes:
-        arguments: the program and its arguments; empty where that is not known.
-        folder: in which it runs, an absolute path; "" where that is not known.
+        arguments: the program and its arguments; empty if unknown.
+        folder: working directory, an absolute path; "" if unknown.
     """
 
     arguments: tuple[str, ...] = ()
@@ -25,7 +25,7 @@ class ProgramCommand:
 
     @property
     def files(self) -> list[str]:
-        """Absolute paths of the Python files that the arguments name, also as ``--config=FILE``."""
+        """Absolute paths of the Python files in the arguments, also in the form ``--config=FILE``."""
         named = [word.rpartition("=")[2] for word in self.arguments[1:]]
         return [posixpath.normpath(posixpath.join(self.folder, name)) for name in named if name.endswith(".py")]
 
@@ -35,14 +35,14 @@ UNKNOWN_COMMAND = ProgramCommand()
 
 @dataclass(frozen=True)
 class OptionValue:
-    """A whole number that an option is given.
+    """An integer passed to an option.
 
     Attributes:
-        command: it stands in.
-        option: as it is written: ``--batch-size``, ``-b``, ``trainer.batch_size``.
-        value: the number.
-        place: of the word that has it.
-        prefix: what stands in that word before it.
+        command: its command.
+        option: the option as written: ``--batch-size``, ``-b``, ``trainer.batch_size``.
+        value: the integer.
+        place: index of the argument with the integer.
+        prefix: text before it in that argument.
     """
 
     command: ProgramCommand
@@ -53,7 +53,7 @@ class OptionValue:
 
     @property
     def name(self) -> str:
-        """What the program calls it: ``batch_size``."""
+        """Its name in Python: ``batch_size``."""
         return self.option.lstrip("-").replace("-", "_").rpartition(".")[2]
 
     def with_value(self, value: int) -> tuple[str, ...]:
@@ -64,7 +64,7 @@ class OptionValue:
 
 
 def option_values(command: ProgramCommand) -> Iterator[OptionValue]:
-    """Every option of a command that is given a whole number, in their order; a later one counts more."""
+    """Every option with an integer in a command, in order; later ones take precedence."""
     arguments = command.arguments
     for place, word in enumerate(arguments[1:], 1):
         option, has_value, text = word.partition("=")

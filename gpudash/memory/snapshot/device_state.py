@@ -1,4 +1,4 @@
-"""What torch's own memory snapshot says that a device holds."""
+"""The content of a device's memory by torch's own memory snapshot."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from gpudash.telemetry.explanation import Evidence, site_name
 
 @dataclass(frozen=True)
 class Known:
-    """What is known beside a snapshot.
+    """Facts that a snapshot does not contain.
 
     Attributes:
-        capacity, device_free, allowed: of the device, bytes.
-        categories: address → what the block is for.
-        steps: times at which steps began, in microseconds since the epoch, and their numbers.
+        capacity, device_free, allowed: of the device, in bytes, as in `MemoryState`.
+        categories: address → purpose of the block.
+        steps: start times of steps, in microseconds since the epoch, and their numbers.
         time_s: session time.
         began_s: session time at which recording began.
-        product: what the device is called.
-        workspace_bytes: of cuBLAS's workspace, by which that of a backward pass is known, whose thread has no line of
-            Python; ``None`` where it is not looked for.
+        product: name of the device.
+        workspace_bytes: size of cuBLAS's workspace, by which a backward pass's is recognised, whose thread has no
+            Python frames; ``None`` to ignore workspaces.
     """
 
     capacity: int
@@ -47,7 +47,7 @@ class Known:
     workspace_bytes: int | None = None
 
     def step_at(self, time_us: int) -> int:
-        """Number of the step that was on; 0 before the first."""
+        """Number of the step at that time; 0 before the first."""
         at = bisect_right(self.steps, (time_us, 2**62)) - 1
         if at >= 0:
             return self.steps[at][1]
@@ -57,10 +57,10 @@ class Known:
 def held_in(
     snapshot: Mapping[str, Any], device: int, known: Known, request: RefusedRequest | None = None
 ) -> MemoryState:
-    """The state of one device in a snapshot with or without history, as ``torch.cuda.memory._snapshot`` gives it.
+    """The state of a device in a snapshot with or without history, as from ``torch.cuda.memory._snapshot``.
 
     Raises:
-        ValueError: it has another shape.
+        ValueError: if its structure is different.
     """
     table = StackTable()
     segments = segments_of([found for found in snapshot["segments"] if found["device"] == device], table).get(
@@ -156,8 +156,8 @@ def _stack_of(block: BlockView) -> int:
 
 
 def _workspace(nameless: Sequence[BlockView], born: Mapping[int, int], known: Known) -> dict[int, str]:
-    """The oldest block of the workspace's size that no line of Python asked for: it stays until the end, while later
-    ones of that size are gradients on their way."""
+    """The oldest block of the workspace's size without Python frames: it stays until the end, while later ones of that
+    size are temporary gradients."""
     alike = [block.address for block in nameless if block.requested_size == known.workspace_bytes]
     if alike:
         return {min(alike, key=lambda address: born.get(address, 0)): WORKSPACE}

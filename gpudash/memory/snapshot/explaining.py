@@ -1,6 +1,6 @@
-"""Explaining a snapshot: the cause in words first, what filled the memory, who allocated that, and what would help.
+"""Explains a snapshot: first the cause in words, then the contents, the call sites, and what would help.
 
-The help comes from replays of the trace; what they make of it is told by `gpudash.memory.explaining.remedies`.
+Remedies are found by replaying the trace; `gpudash.memory.explaining.remedies` describes the results.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ from gpudash.telemetry.explanation import NO_STACK, Evidence, Explanation, Growt
 from gpudash.units import MIB, format_bytes, format_count, format_pair
 
 RECORD = "torch.cuda.memory._record_memory_history()"
-"""What has to be called before a run for its snapshot to tell more than what is there at the end."""
+"""The call needed before a run for its snapshot to contain more than the final state."""
 
 SHARE_OF_IDLE = 0.1
-"""Part of what is reserved that must lie idle to be told in the headline of a snapshot without a failure."""
+"""Part of the reserved memory that must be idle to be in the headline of a snapshot without a failure."""
 
 SHARE_OF_WORKSPACE = 0.1
-"""Part of the live bytes from which on a workspace that was refused is itself the cause; of a smaller one it is what
-filled the memory before."""
+"""Part of the live bytes from which a failed request for a workspace is itself the cause; for a smaller one, the cause
+is what filled the memory before."""
 
 NOTHING_BEFORE = "Nothing had been allocated before this request, so that no change of what came before would help."
 
 FEWEST_STEPS_KEPT = 2
-"""Steps in which a line must have left something behind where the program shows the statement that keeps it."""
+"""Steps in which a line must leave memory behind, if the program shows the statement that keeps it."""
 
 MOST_EVENTS = 400_000
-"""Events of a trace that is replayed for remedies: about a second each."""
+"""Largest trace that is replayed for remedies: about a second each."""
 
 FROM_AN_EARLIER_STEP = (
     "The recording ends at the refused request: the replay goes on with what an earlier step asked from there on, and "
@@ -73,12 +73,12 @@ ENDS_HERE = (
 
 
 def is_first(state: MemoryState) -> bool:
-    """Whether a request was refused before anything was allocated."""
+    """Whether a request failed before anything was allocated."""
     return state.request is not None and not state.reserved
 
 
 def of_nothing(found: Explanation) -> Explanation:
-    """``found`` of a request before which there is nothing to know, so that no history is missing either."""
+    """``found`` for a request with nothing before it, so that no history is missing either."""
     return replace(found, evidence=Evidence(began_s=0.0)).with_remedies((), NOTHING_BEFORE)
 
 
@@ -91,18 +91,18 @@ def explain_history(
     allowed: int | None = None,
     command: ProgramCommand = UNKNOWN_COMMAND,
 ) -> Explanation:
-    """Why memory ran out, or where it was at its peak.
+    """Why memory ran out, or what used it at its peak.
 
     Args:
-        history: of a device.
-        moment: which state is explained: after this event. By default the last ``oom``, else the peak.
-        source: reads lines of the program, for naming them.
-        what_if: replays the trace for the remedies; one is made unless given.
-        allowed: bytes that the process could reserve, where that was less than the device had.
-        command: that started the program.
+        history: history of a device.
+        moment: event after which the state is explained; by default the last ``oom``, else the peak.
+        source: reads lines of the program, to quote them.
+        what_if: replays the trace for remedies; created by default.
+        allowed: bytes that the process could reserve, if less than the device's capacity.
+        command: command that started the program.
 
     Raises:
-        ValueError: the trace has no such moment.
+        ValueError: if the trace has no such moment.
     """
     at = moment
     if at is None:
@@ -138,13 +138,13 @@ def explain_history(
     if leak is not None:
         edit = leak.edit(history)
         patch = leak.patch(history, source)
-    # how much there was is known only where something was refused
+    # The capacity is only known if a request failed.
     known = None
     if state.request:
         known = capacity
     suggested = remedies(history, what_if, found, known, edit, patch=patch, case=case)
     if found.verdict == "leak" and suggested.cause:
-        leak = None  # what is kept is more than a tensor, for which it has advice
+        leak = None  # a specific cause has its own advice
     found_remedies = suggested.remedies
     if leak is not None:
         found_remedies = leak.with_rewrites(history, found_remedies)
@@ -156,8 +156,8 @@ def explain_history(
 
 
 def _growing(history: History, moment: int, state: MemoryState, source: SourceLine) -> Sequence[Growth] | None:
-    """Lines that so few steps show to grow that it takes the statement of the program which keeps what they leave;
-    ``None`` where there are none, or where steps enough show it.
+    """Lines seen to grow in so few steps that it takes the program's statement that keeps the memory to be certain;
+    ``None`` if there are none, or enough steps show it.
     """
     if state.request is None or growing_lines(state.groups, state.step):
         return None
@@ -168,14 +168,14 @@ def _growing(history: History, moment: int, state: MemoryState, source: SourceLi
 
 
 def chosen_moment(history: History) -> int:
-    """The moment that tells most: the last request that was refused, else the peak."""
+    """The most informative moment: the last failed request, else the peak."""
     if len(history.ooms):
         return int(history.ooms[-1])
     return history.peak
 
 
 def peak_text(history: History, moment: int, found: Explanation) -> str:
-    """Where memory is at a moment without a failure: "Peak at 12.3 s: 6.54 GiB allocated, mostly activations"."""
+    """The use of memory at a moment without a failure: "Peak at 12.3 s: 6.54 GiB allocated, mostly activations"."""
     allocated = int(history.allocated[moment + 1])
     reserved = int(history.reserved[moment + 1])
     if not reserved:
@@ -199,18 +199,18 @@ def peak_text(history: History, moment: int, found: Explanation) -> str:
 
 
 MOST_CALLERS = 30
-"""Lines of the program that led to what is kept, whose results are followed."""
+"""Most lines of the program, among those that led to what is kept, whose results are traced."""
 
 NUMBER_BYTES = 8
-"""Of the largest single number."""
+"""Size of the largest scalar."""
 
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Remedies, why they may not be enough, "" where they are, what in the program they are for, where known,
-    changes of which one alone may be too little, and what a replay to the end of the step needs.
+    """Remedies; why they may not be enough, or ""; the cause in the program, if known; changes of which one alone may
+    be too little; and the need of a replay to the end of the step.
     """
 
     remedies: tuple[Remedy, ...]
@@ -234,42 +234,43 @@ def remedies(
     patch: str = "",
     case: Case | None = None,
 ) -> Found:
-    """Changes with which the trace passes ``capacity``; without one, changes with which it takes clearly less.
+    """Changes with which the trace succeeds on ``capacity``; without a capacity, changes with which it needs clearly
+    less.
 
-    A trace that ends with the refused request goes on with the rest of an earlier step, where it holds one; else a
-    change that gets past the request is told as no more than that.
+    A trace that ends with the failed request is continued with the rest of an earlier step, if it contains one;
+    otherwise a change is only said to get past the request.
 
     Args:
-        history: of the device.
-        what_if: of the same history.
-        found: why it failed, or where memory is.
-        capacity: bytes that PyTorch could have had, ``None`` when that is not known.
-        edit: how the program is to be changed so that it keeps nothing of every step; "" where that is not known.
+        history: history of the device.
+        what_if: replays of the same history.
+        found: why it failed, or what uses the memory.
+        capacity: bytes available to PyTorch; ``None`` if unknown.
+        edit: edit of the program so that it keeps nothing from every step; "" if unknown.
         patch: the same as a diff.
-        case: by which the cause in the program is found, where a request was refused.
+        case: input for finding the cause in the program, if a request failed.
     """
     if not _is_replayed(history):
         return Found(())
     failed = capacity is not None and not what_if.run(capacity).fits
-    # a trace that passes is replayed without a limit: what is told is what it would take less
+    # A trace without a failure is replayed without a limit: the result is how much less it would need.
     limit = None
     if failed:
         limit = capacity
     kept = tuple(_release(history, found.growing, limit, edit, patch))
     if found.verdict == "leak" or is_leaking(found):
-        # with anything else the run would only fail later
+        # Otherwise the run would only fail later.
         cause = None
         if case is not None:
             cause = kept_cause(case)
         if cause is None:
             return Found(kept)
         return Found(cause.remedies, cause=cause.text)
-    # a card that refused a segment had PyTorch release what it kept, which one without end does not
+    # A card without room made PyTorch free its cache, which a replay without a limit does not.
     reserved = min(int(history.reserved.max()), what_if.run(None).peak_reserved)
     refused = what_if.ends_refused
     if not failed or capacity is None:
         return Found((*kept, *setting_remedies(what_if.run, None, reserved)))
-    # of a request that only the next one would follow, a setting helps where it was the pieces that were short
+    # For a request without known followers, a setting only helps if the cause was fragmentation.
     tries = not refused or found.verdict == "fragmentation"
     settings: tuple[Remedy, ...] = ()
     if tries:
@@ -279,7 +280,7 @@ def remedies(
     smaller: tuple[Remedy, ...] = ()
     if case is not None:
         cause, smaller = _in_the_program(case, settings)
-    # the note is of replays: where none is told there is nothing to say of them
+    # The note is about replays: it is not needed without them.
     note = ""
     if replayed and refused:
         note = ENDS_HERE
@@ -299,7 +300,7 @@ def remedies(
 
 
 def _in_the_program(case: Case, settings: Sequence[Remedy]) -> tuple[ProgramCause | None, tuple[Remedy, ...]]:
-    """The cause in the program, and changes that make smaller what fills the memory whatever the cause is."""
+    """The cause in the program, and changes that shrink what fills the memory, whatever the cause."""
     found = case.found
     history = case.history
     is_workspace = history.asks_for_workspace(case.moment)
@@ -314,15 +315,16 @@ def _in_the_program(case: Case, settings: Sequence[Remedy]) -> tuple[ProgramCaus
         return None, workspace
     cause = cause_of(case)
     is_waste = cause is not None and cause.is_waste
-    # a setting makes one of the pieces, and the run goes on: but what nobody needs would soon fill that as well
+    # A setting removes the fragmentation, and the run continues; but memory that is not needed would soon fill that
+    # too.
     if found.verdict == "fragmentation" and settings and not is_waste:
-        # where the setting is not enough, what makes the program ask for less comes next
+        # If the setting is not enough, changes that make the program request less come next.
         less: tuple[Remedy, ...] = ()
         if cause is not None:
             less = cause.remedies
         return None, (*workspace, *less)
     if cause is not None and not cause.is_of_activations:
-        # a smaller workspace would only put it off, and is told where there is nothing better
+        # A smaller workspace would only postpone the failure; mention it if there is nothing better.
         if cause.remedies:
             return cause, ()
         return cause, workspace
@@ -332,7 +334,7 @@ def _in_the_program(case: Case, settings: Sequence[Remedy]) -> tuple[ProgramCaus
         trains=not case.only_infers,
         halves=not is_of_single_samples(case),
     )
-    # however little of the memory a step takes, it may be as much as was missing
+    # However small a step's part of the memory, it may be as much as was missing.
     smaller: tuple[Remedy, ...] = ()
     if cause is None:
         smaller = smaller_steps(case)
@@ -341,7 +343,7 @@ def _in_the_program(case: Case, settings: Sequence[Remedy]) -> tuple[ProgramCaus
         edits = cause.remedies
     offers_batch = any("batch" in remedy.change for remedy in edits)
     offers_checkpoints = any("checkpoint" in remedy.change for remedy in edits)
-    # what an edit of the program offers to the letter is not said once more in general
+    # Do not repeat an exact edit of the program in general terms.
     rest = []
     for remedy in by_hand:
         is_offered = (offers_batch and "batch" in remedy.change) or (
@@ -353,9 +355,9 @@ def _in_the_program(case: Case, settings: Sequence[Remedy]) -> tuple[ProgramCaus
 
 
 def is_leaking(found: Explanation) -> bool:
-    """Whether lines keep so much of every step that what only gives them more room helps for some steps alone.
+    """Whether lines keep so much from every step that more room would only help for some steps.
 
-    For states in which nothing failed, by the measure by which `verdict` blames a failure on them.
+    For states without a failure, with the criterion by which `verdict` makes them the cause of one.
     """
     grown = sum(growth.bytes for growth in found.growing)
     return found.requested_bytes is None and grown >= SHARE_OF_LEAK * max(1, found.evidence.live_bytes)
@@ -375,11 +377,11 @@ def _release(
 
 @dataclass(frozen=True)
 class _Leak:
-    """What a newest complete step has left behind on the lines that grow, and what the source shows of it.
+    """What the newest complete step left on the growing lines, and what the source shows of it.
 
     Attributes:
         step: lives, the oldest first.
-        keepers: statements that keep the values of steps, and the life of each one's value where the trace has it.
+        keepers: statements that keep the steps' values, and the life of each value if the trace contains it.
     """
 
     step: Ints
@@ -387,13 +389,13 @@ class _Leak:
 
     @classmethod
     def of(cls, history: History, moment: int, growing: Sequence[Growth], source: SourceLine) -> _Leak:
-        """As the lines were found growing at a moment, the fastest first."""
+        """For lines found growing at a moment, the fastest first."""
         step = _one_step(history, moment, growing)
         found = keepers(_makers(history, step, growing), source)
         return cls(step, [(keeper, _value(history, step, keeper.made)) for keeper in found])
 
     def edit(self, history: History) -> str:
-        """What to write in place of the first statement that keeps something; "" where the source shows none."""
+        """The replacement for the first statement that keeps something; "" if the source does not show it."""
         if not self.keepers:
             return ""
         keeper, value = self.keepers[0]
@@ -404,14 +406,14 @@ class _Leak:
         return f"{where}: write {write}, not {keeper.statement}"
 
     def patch(self, history: History, source: SourceLine) -> str:
-        """`edit` as a diff of the file; "" where the source shows none."""
+        """`edit` as a diff of the file; "" if the source does not show it."""
         if not self.keepers:
             return ""
         keeper, value = self.keepers[0]
         return keeper.patch(source, is_number=_is_number(history, value), written=self._written(history))
 
     def _written(self, history: History) -> str:
-        """The first statement as it should be where it keeps several values; "" of one."""
+        """The first statement with all edits, if it keeps several values; else ""."""
         place = self.keepers[0][0].place
         kept = [(keeper, _is_number(history, value)) for keeper, value in self.keepers if keeper.place == place]
         if len(kept) > 1:
@@ -419,7 +421,7 @@ class _Leak:
         return ""
 
     def with_rewrites(self, history: History, remedies: Sequence[Remedy]) -> tuple[Remedy, ...]:
-        """``remedies``, of which the edit has what it writes in place of everything that keeps something."""
+        """``remedies``; the edit among them gets the rewrites of everything that keeps something."""
         edit = self.edit(history)
         made = [keeper.rewrite(is_number=_is_number(history, value)) for keeper, value in self.keepers]
         rewrites = tuple(rewrite for rewrite in made if rewrite is not None)
@@ -433,9 +435,9 @@ class _Leak:
         return tuple(found)
 
     def advice(self, history: History, growing: Sequence[Growth]) -> str:
-        """What the program could keep instead, as far as trace and source show what it keeps."""
+        """What the program could keep instead, as far as trace and source show it."""
         rest = set(self.step.tolist()) - {value for _, value in self.keepers if value is not None}
-        # lives of the step that are no keeper's value: they hang on it by its graph
+        # The step's other lives are kept by the graph of those values.
         graph = ""
         if rest:
             graph = "any graph"
@@ -450,17 +452,17 @@ def _is_number(history: History, value: int | None) -> bool:
 
 
 def _sites_of(history: History, growing: Sequence[Growth]) -> NDArray[np.bool_]:
-    """Whether each site of the history lies on one of these lines."""
+    """For each site of the history, whether it is on one of these lines."""
     lines = {(growth.file, growth.line) for growth in growing}
     return np.array([frame[:2] in lines for frame in history.sites.frames], bool)
 
 
 def _one_step(history: History, moment: int, growing: Sequence[Growth]) -> Ints:
-    """Lives that the newest complete step has left behind on these lines, the oldest first."""
+    """Lives that the newest complete step left on these lines, the oldest first."""
     alive: Ints = history.alive(moment)
     alive = alive[_sites_of(history, growing)[history.site_of(alive)]]
     steps: Ints = history.step_of(history.lives.born[alive])
-    # the present step may not have come to what it keeps
+    # The current step may not have reached what it keeps.
     complete = steps[(steps > 0) & (steps < history.step_at(moment))]
     if not len(complete):
         return np.zeros(0, np.int64)
@@ -470,13 +472,12 @@ def _one_step(history: History, moment: int, growing: Sequence[Growth]) -> Ints:
 
 
 def _makers(history: History, step: Ints, growing: Sequence[Growth]) -> list[Place]:
-    """Lines whose result may be what is kept: those that grow, and those that called them, the outermost first."""
+    """Lines whose result may be what is kept: those that grow, and their callers, the outermost first."""
     called: dict[Place, None] = {}
     for life in step:
         for file, line, name in reversed(_stack(history, life)):
             if not is_library(Frame(file, line, name)):
-                # a dict as an ordered set; a line that several blocks have in their stacks stands where it
-                # came first
+                # A dict as an ordered set; a line in the stacks of several blocks has its first position.
                 called[file, line] = None
     own = [(growth.file, growth.line) for growth in growing]
     return list(dict.fromkeys([*own, *list(called)[:MOST_CALLERS]]))
@@ -490,8 +491,8 @@ def _stack(history: History, life: int) -> Sequence[tuple[str, int, str]]:
 
 
 def _value(history: History, step: Ints, made: Place) -> int | None:
-    """The life of a line's result: what it allocated last of what is still there."""
-    # the newest first: a result is allocated after what it is made of
+    """The life of a line's result: its last allocation that is still alive."""
+    # The newest first: a result is allocated after its inputs.
     for life in step[::-1]:
         if any((file, line) == made for file, line, _ in _stack(history, life)):
             return int(life)
@@ -526,7 +527,7 @@ def _instead(keeper: Keeper, history: History, value: int | None, graph: str) ->
 
 
 def _unseen(history: History, step: Ints, first: Growth) -> str:
-    """Where the source does not show what keeps it."""
+    """The note if the source does not show what keeps it."""
     if len(step) == 1:
         size = format_bytes(int(history.lives.bytes[step[0]]))
         return (
@@ -551,7 +552,7 @@ def _larger(what_if: WhatIf, capacity: int) -> Iterator[Remedy]:
 
 
 def _replayed_need(what_if: WhatIf, found: Explanation, capacity: int) -> Need | None:
-    """What the steps until now and the rest of this one need; ``None`` where nobody saw such a rest."""
+    """The need of the steps so far and the rest of the current one; ``None`` if that rest is unknown."""
     smallest = what_if.smallest_capacity()
     if what_if.ends_refused or not capacity < smallest < UNLIMITED:
         return None
@@ -584,9 +585,9 @@ def _category_text(history: History, moment: int, mostly: str, found: Explanatio
 
 
 def _card_text(history: History) -> str:
-    """What is known of the card where nothing was refused for good."""
+    """What is known about the card if no request failed for good."""
     if history.disagreeing:
-        return "The file does not record the card's size."  # of a trace that contradicts itself nobody knows the level
+        return "The file does not record the card's size."  # an inconsistent trace gives no reliable level
     most = int(history.reserved.max())
     if not history.is_recorded:
         if not most:
@@ -609,7 +610,7 @@ def _how_to_record(history: History) -> str:
 
 
 def _why_none(history: History) -> str:
-    """Why nothing is replayed; "" where it is."""
+    """Why nothing is replayed; "" if it is."""
     if history.disagreeing:
         return "The trace and the segments contradict each other, so that nothing is replayed."
     if history.count > MOST_EVENTS:
@@ -621,7 +622,7 @@ def _why_none(history: History) -> str:
 
 
 def _checkpoints(stacks: Sequence[Stack]) -> bool:
-    """Whether the program already checkpoints some of its activations."""
+    """Whether the program already uses activation checkpointing."""
     files: set[str] = set()
     for stack in stacks:
         files.update(file for file, _line, _name in stack)
@@ -631,16 +632,16 @@ def _checkpoints(stacks: Sequence[Stack]) -> bool:
 def without_kept(
     history: History, growing: Sequence[Growth], capacity: int | None
 ) -> tuple[int, int, bool | None] | None:
-    """Replay a trace in which nothing of some lines outlives the step after the one it was made in.
+    """Replay a trace so that nothing allocated by some lines outlives the following step.
 
     Args:
-        history: of the device, with steps.
+        history: history of the device, with steps.
         growing: the lines.
-        capacity: bytes that PyTorch can have.
+        capacity: bytes available to PyTorch.
 
     Returns:
-        Bytes reserved at most, as it was and without what is kept, and whether that fits the capacity (``None`` without
-        one); ``None`` when no step ends in which something could be let go.
+        Peak of reserved bytes as recorded and without what is kept, and whether the latter fits the capacity (``None``
+        without one); ``None`` if no step ends in which something could be freed.
     """
     kept = _kept(history, growing)
     if not len(kept) or len(history.steps) < 2:
@@ -648,9 +649,9 @@ def without_kept(
     program, lives, order = compiled(history.device)
     block_of = np.full(len(lives), -1, np.int64)
     block_of[order] = np.arange(len(order))
-    # the step after the one it was made in has begun, and with it ends what a program holds until then
+    # The beginning of the next step ends what a program normally holds.
     step = np.searchsorted(history.steps, history.lives.born[kept], side="right")
-    # of the last two steps nothing can be told: the step that would let go of it is not in the trace
+    # Omit the last two steps: the step that would free the memory is not in the trace.
     ends = step < len(history.steps)
     event = history.steps[np.minimum(step, len(history.steps) - 1)]
     ends &= event < history.lives.freed[kept]
@@ -681,12 +682,12 @@ def _kept(history: History, growing: Sequence[Growth]) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class CardLimits:
-    """Bounds of what PyTorch could reserve of a card, in bytes.
+    """Bounds for the memory that PyTorch could reserve on a card, in bytes.
 
     Attributes:
-        least: that it had at once, and the driver called free beside it.
-        below: less than this: a request was refused that would have come to it; ``None`` when none was.
-        retries: requests for which the card had no more, and which were served once cached segments were released.
+        least: the most that it had at one time, plus what the driver called free.
+        below: an upper bound: a request that would have reached it failed; ``None`` if none did.
+        retries: requests that only succeeded after cached segments were freed.
     """
 
     least: int
@@ -697,10 +698,10 @@ class CardLimits:
 def card_limits(history: History) -> CardLimits:
     """The bounds that a trace shows.
 
-    Before a request that the card refuses is asked again, the allocator releases its free segments
-    (c10/cuda/CUDACachingAllocator.cpp, `release_cached_blocks`): in the trace they go right before the segment that
-    came then, by the stack of that request where stacks were recorded. A program that empties the cache itself leaves
-    the stack of that, and its next segment would have fitted.
+    Before the allocator retries a request that the card refused, it frees its cached segments
+    (c10/cuda/CUDACachingAllocator.cpp, `release_cached_blocks`). In the trace they directly precede the segment that
+    followed, with that request's stack if stacks were recorded. A program that empties the cache itself leaves its own
+    stack, and its next segment would have fitted.
     """
     columns = history.columns
     reserved = history.reserved
@@ -708,14 +709,14 @@ def card_limits(history: History) -> CardLimits:
     known = history.ooms[free != NONE]
     least = max(int(reserved.max()), int((reserved[known + 1] + free[free != NONE]).max(initial=0)))
     if history.device.settings.garbage_collection_threshold:
-        return CardLimits(least, None, 0)  # it releases segments while the card has more
-    # what is not above the level that was reached says nothing: the card has held as much
+        return CardLimits(least, None, 0)  # it also frees segments while the card has room
+    # A bound must exceed the highest level reached: the card has held that much.
     came = [total for total in _reserved_without_release(history) if total > least]
     return CardLimits(least, min(came, default=None), len(came))
 
 
 def _reserved_without_release(history: History) -> list[int]:
-    """Of each release that a request may have caused, what would have been reserved without it; bytes."""
+    """For each release that a request may have caused, the reserved bytes without it."""
     columns = history.columns
     action = columns.action
     stack = columns.stack
@@ -731,7 +732,7 @@ def _reserved_without_release(history: History) -> list[int]:
 
 
 def retry_text(limits: CardLimits) -> str:
-    """That requests were refused and asked again, in a sentence; "" when none was."""
+    """That requests were refused and retried, in a sentence; "" if none was."""
     if not limits.retries:
         return ""
     times = "once"
@@ -741,7 +742,7 @@ def retry_text(limits: CardLimits) -> str:
 
 
 def capacity_text(limits: CardLimits) -> str:
-    """What is known of the card's size, in a sentence."""
+    """What is known about the card's size, in a sentence."""
     if limits.below is None:
         return "The file does not record the card's size."
     low = format_count(limits.least // MIB)

@@ -1,7 +1,8 @@
-"""What a program's source shows of a leak: the statement that keeps a value of every step, and what to write instead.
+"""Finds the cause of a leak in a program's source: the statement that keeps a value from every step, and its
+replacement.
 
-Nothing is known here of memory: which lines make what stays is told, and where their values go is read from the syntax
-of the file. A line without such a statement, or a file that cannot be read, has none.
+Works on source alone: the lines that create the kept memory are given, and the syntax tree shows where their values
+go. A line without such a statement, or a file that cannot be read, has none.
 """
 
 from __future__ import annotations
@@ -16,25 +17,25 @@ from gpudash.memory.snapshot.source_edits import Functions, Loop, SourceFile, fu
 from gpudash.telemetry.explanation import Rewrite
 
 MOST_KEEPERS = 3
-"""Lines that keep something, of which advice is given."""
+"""Most keeping lines for which there is advice."""
 
 MOST_CALLS = 3
-"""Functions of the program into which a value is followed."""
+"""Most functions of the program through which a value is traced."""
 
 COLLECTS = frozenset({"add", "append", "appendleft", "extend", "insert", "put", "update"})
-"""Methods by which a collection takes a value in."""
+"""Methods with which a collection receives a value."""
 
 EMPTIES = frozenset({"clear", "pop", "popitem", "popleft", "remove", "get"})
-"""Methods by which it gives one back."""
+"""Methods with which it returns or removes one."""
 
 HOOKS = frozenset({"register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook"})
-"""Methods of a module that have a function called with what it takes and gives."""
+"""Methods of a module that register a function to be called with its inputs and outputs."""
 
 LEAVES = frozenset({"cpu", "item", "numpy", "tolist", "size", "dim", "numel"})
 """Methods whose result is not in the device's memory."""
 
 ON_HOST = frozenset({"bool", "float", "format", "int", "len", "repr", "str", "type"})
-"""Functions of which the same is true."""
+"""Functions that do the same."""
 
 Place = tuple[str, int]
 """File and line."""
@@ -42,19 +43,20 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True)
 class Keeper:
-    """A statement that keeps a value of every step.
+    """A statement that keeps a value from every step.
 
     Attributes:
         place: where it begins.
-        statement: its text, in one line.
-        name: what is kept: a variable, or the expression that makes it; ``text`` with calls of detach() and clone().
-        before, after: of the statement around ``text``.
+        statement: its source, on one line.
+        name: what is kept: a variable, or the expression that creates it; ``text`` also has calls of detach() and
+            clone().
+        before, after: the statement's source around ``text``.
         detached: whether it is kept without its graph.
-        is_added: to a running sum, and not to a collection.
-        is_carried: whether the variable passes from step to step, so that its graph has all steps in it.
-        without_backward: whether it lies in a loop that never calls backward().
-        made: the line whose result it keeps.
-        span: where ``text`` stands in the file: line and column, and those of its end, as of `Rewrite`.
+        is_added: whether it is added to a running sum, not to a collection.
+        is_carried: whether the variable is carried from step to step, so that its graph contains all steps.
+        without_backward: whether it is in a loop that never calls backward().
+        made: line whose result it keeps.
+        span: position of ``text`` in the file: line and column of its start and its end, as in `Rewrite`.
     """
 
     place: Place
@@ -71,10 +73,10 @@ class Keeper:
     span: tuple[int, int, int, int] | None = None
 
     def edit(self, *, is_number: bool) -> str:
-        """What to write: the statement with what it should keep.
+        """The statement with what it should keep instead.
 
         Args:
-            is_number: whether the value is a single number.
+            is_number: whether the value is a scalar.
         """
         if self.is_carried:
             names = self.name.split(", ")
@@ -84,7 +86,7 @@ class Keeper:
         return f"{self.before}{self.kept(is_number=is_number)}{self.after}"
 
     def rewrite(self, *, is_number: bool) -> Rewrite | None:
-        """The same in the file itself; ``None`` where it is more than another expression in place of ``text``."""
+        """The same as an edit of the file; ``None`` if more than ``text`` has to change."""
         if self.is_carried or self.span is None:
             return None
         line, column, end_line, end_column = self.span
@@ -92,7 +94,7 @@ class Keeper:
         return Rewrite(self.place[0], line, column, end_line, end_column, self.text, kept)
 
     def kept(self, *, is_number: bool) -> str:
-        """What to keep in place of ``text``."""
+        """What to keep instead of ``text``."""
         if is_number:
             return f"{self.name}.item()"
         if self.is_added:
@@ -100,12 +102,12 @@ class Keeper:
         return f"{self.name}.detach().cpu()"
 
     def patch(self, source: SourceLine, *, is_number: bool, written: str = "") -> str:
-        """The edit as a unified diff of its file; "" where it cannot be made line by line.
+        """The edit as a unified diff of its file; "" if it cannot be made line by line.
 
         Args:
             source: reads lines of the program.
-            is_number: as of `edit`.
-            written: the statement as it should be, where that is more than this edit.
+            is_number: as in `edit`.
+            written: the final statement, if this edit is only part of it.
         """
         name, line = self.place
         file = SourceFile(name, source)
@@ -128,27 +130,26 @@ class Keeper:
 
 
 def edit_of_statement(keepers: Sequence[tuple[Keeper, bool]]) -> str:
-    """What to write in place of a statement that keeps several values.
+    """The replacement for a statement that keeps several values.
 
     Args:
-        keepers: of one statement, each with whether its value is a single number.
+        keepers: its kept values, each with whether it is a scalar.
     """
     text = keepers[0][0].statement.encode()
     length = len(text)
     for keeper, is_number in sorted(keepers, key=lambda one: len(one[0].before), reverse=True):
-        # from the back of the statement to its front, so that columns of what is still to be replaced stay as
-        # they are
+        # From the end of the statement to its start, so that the columns of remaining edits stay valid.
         begin = len(keeper.before.encode())
         end = length - len(keeper.after.encode())
-        text = text[:begin] + keeper.kept(is_number=is_number).encode() + text[end:]  # what is behind it is done
+        text = text[:begin] + keeper.kept(is_number=is_number).encode() + text[end:]  # what follows is edited already
     return text.decode()
 
 
 def keepers(makers: Sequence[Place], source: SourceLine) -> list[Keeper]:
-    """Statements that keep what is made, or else what is worked out of it, or else carry it on from step to step.
+    """Statements that keep what is created, or else what is computed from it, or else carry it from step to step.
 
     Args:
-        makers: lines whose result may be what is kept, those first that most likely are.
+        makers: lines whose result may be what is kept, the most likely first.
         source: reads lines of the program.
     """
     found: dict[tuple[Place, str], Keeper] = {}
@@ -162,7 +163,7 @@ def keepers(makers: Sequence[Place], source: SourceLine) -> list[Keeper]:
     def passed_of(file: str, path: Sequence[ast.AST]) -> Iterator[Keeper]:
         return _passed_of(file, path, functions())
 
-    # the surest rule first; the first that finds anything is believed, and no other asked
+    # The most certain rule first; the first that finds anything wins.
     for rule in (_kept_of, _derived_of, passed_of, _carried_of, _hooked_of):
         for file, line in makers:
             module = modules[file]
@@ -186,7 +187,7 @@ def _parsed(text: str) -> ast.Module | None:
 
 
 def _path(module: ast.Module, line: int) -> list[ast.AST]:
-    """The nodes that hold a line, down to its statement; empty where there is none."""
+    """The nodes that contain a line, down to its statement; empty if there is none."""
     path: list[ast.AST] = [module]
     while True:
         inner = None
@@ -208,16 +209,16 @@ def _first(node: ast.AST) -> int:
 
 
 def _kept_of(file: str, path: Sequence[ast.AST], *, derived: bool = False) -> Iterator[Keeper]:
-    """Statements that keep what the last of ``path`` makes.
+    """Statements that keep the result of ``path``'s last statement.
 
     Args:
-        derived: whether also those that keep what is worked out of it.
+        derived: whether to include those that keep something computed from it.
     """
     maker = path[-1]
     assert isinstance(maker, ast.stmt)
     place = (file, maker.lineno)
     yield from _keeping(file, path, path, place, None)
-    # the variables that hold the value, followed statement by statement through the rest of the function
+    # The variables with the value, traced through the rest of the function.
     made = dict.fromkeys(_assigned(maker), place)
     if not made:
         return
@@ -228,7 +229,7 @@ def _kept_of(file: str, path: Sequence[ast.AST], *, derived: bool = False) -> It
         names = _assigned(statement)
         value = getattr(statement, "value", None)
         if value is not None and made.keys() & names and is_plain(value):
-            # a variable that is given a plain value holds the tensor no more
+            # A variable that is assigned a plain value no longer holds the tensor.
             made = {name: there for name, there in made.items() if name not in names}
         elif derived and value is not None and made.keys() & _used(value) and not is_plain(value):
             made.update(dict.fromkeys(names, (file, statement.lineno)))
@@ -239,7 +240,7 @@ def _derived_of(file: str, path: Sequence[ast.AST]) -> Iterator[Keeper]:
 
 
 def _hooked_of(file: str, path: Sequence[ast.AST]) -> Iterator[Keeper]:
-    """What a hook keeps of what a module takes or gives; the module is called by the last of ``path``."""
+    """What a hook keeps of a module's inputs or outputs; ``path``'s last statement calls the module."""
     module = path[0]
     maker = path[-1]
     assert isinstance(maker, ast.stmt)
@@ -255,7 +256,7 @@ def _hooked_of(file: str, path: Sequence[ast.AST]) -> Iterator[Keeper]:
 
 
 def _passed_of(file: str, path: Sequence[ast.AST], functions: Functions) -> Iterator[Keeper]:
-    """Arguments by which what the last of ``path`` makes comes to a function of the program that keeps it."""
+    """Arguments that pass the result of ``path``'s last statement to a function of the program that keeps it."""
     maker = path[-1]
     assert isinstance(maker, ast.stmt)
     made = dict.fromkeys(_assigned(maker), (file, maker.lineno))
@@ -266,22 +267,21 @@ def _passed_of(file: str, path: Sequence[ast.AST], functions: Functions) -> Iter
 def _passed(
     file: str, paths: Sequence[Sequence[ast.AST]], made: dict[str, Place], functions: Functions, calls: int
 ) -> Iterator[Keeper]:
-    """Of some statements those arguments that a function keeps.
+    """The arguments of some statements that a function keeps.
 
     Args:
-        file: of the statements.
-        paths: theirs.
-        made: variables that hold what is kept, with the line that made it.
-        functions: of the program.
-        calls: functions into which a variable is followed.
+        file: file of the statements.
+        paths: paths to the statements.
+        made: variables with what is kept, and the line that created it.
+        functions: functions of the program.
+        calls: most functions through which a variable is traced.
     """
     for path in paths:
         statement = path[-1]
         if hasattr(statement, "body") or not isinstance(statement, ast.stmt):
             continue
         text = _one_line(statement)
-        # the statement twice: as one line, for what is told, and as it stands in the file, for where it is
-        # rewritten
+        # The statement twice: on one line, to quote it, and as in the file, to rewrite it there.
         for call, in_file in zip(_calls_in(ast.parse(text)), _calls_in(statement), strict=False):
             module, function = functions.get(_name_of(call), (None, None))
             if module is None or function is None:
@@ -315,7 +315,7 @@ def _calls_in(node: ast.AST) -> list[ast.Call]:
 
 
 def _arguments(call: ast.Call, function: ast.FunctionDef) -> Iterator[tuple[ast.expr, str]]:
-    """What a call gives to a function, and what the parameter is called that takes it."""
+    """The arguments of a call, with the names of their parameters."""
     takes = function.args
     names = [argument.arg for argument in (*takes.posonlyargs, *takes.args)]
     if names[:1] in (["self"], ["cls"]):
@@ -340,9 +340,9 @@ def _arguments(call: ast.Call, function: ast.FunctionDef) -> Iterator[tuple[ast.
 
 
 def _keeps(module: ast.AST, function: ast.FunctionDef, parameter: str) -> bool:
-    """Whether a function puts what it is given into a collection that outlives it."""
+    """Whether a function puts its argument into a collection that outlives it."""
     names = {parameter}
-    # what is made within the function, or given to it, ends with it or belongs to the caller
+    # What is created in the function, or passed to it, ends with it or belongs to the caller.
     local = {argument.arg for argument in function.args.args} - {"self", "cls"}
     for node in ast.walk(function):
         if isinstance(node, ast.For) and names & _used(node.iter):
@@ -363,14 +363,14 @@ def _keeps(module: ast.AST, function: ast.FunctionDef, parameter: str) -> bool:
 
 
 def _around(text: str, expression: ast.expr) -> tuple[str, str]:
-    """What stands in a line before and behind an expression."""
-    # columns of `ast` count bytes, and not characters
+    """The parts of a line before and after an expression."""
+    # Columns of `ast` count bytes, not characters.
     line = text.encode()
     return line[: expression.col_offset].decode(), line[expression.end_col_offset :].decode()
 
 
 def _carried_of(file: str, path: Sequence[ast.AST]) -> Iterator[Keeper]:
-    """A variable that each step makes out of its own last value, so that the graph goes on from step to step."""
+    """A variable that each step computes from its own last value, so that the graph continues from step to step."""
     statement = path[-1]
     loops = [node for node in path if isinstance(node, ast.For | ast.While)]
     if not isinstance(statement, ast.Assign) or not loops or _is_without_graph(path):
@@ -384,7 +384,7 @@ def _carried_of(file: str, path: Sequence[ast.AST]) -> Iterator[Keeper]:
     for other in ast.walk(outermost):
         if not isinstance(other, ast.Assign) or other is statement:
             continue
-        # given anew in the loop, out of something without the graph: each step then begins with a new one
+        # Assigned in the loop from something without the graph: each step then starts a new one.
         reassigned = _assigned(other)
         carried = [name for name in carried if name not in reassigned or name in _graph_of(other.value)]
     carried = [name for name in carried if not _is_detached_in(outermost, name) and not is_plain(statement.value)]
@@ -396,7 +396,7 @@ def _carried_of(file: str, path: Sequence[ast.AST]) -> Iterator[Keeper]:
 
 
 def _graph_of(value: ast.expr) -> set[str]:
-    """Names whose graph goes on in a value; those of a call of detach() do not."""
+    """Names whose graph continues in a value; not those inside a call of detach()."""
     if any(isinstance(node, ast.Call) and "detach" in ast.unparse(node.func) for node in ast.walk(value)):
         return set()
     if "repackage" in ast.unparse(value):
@@ -414,8 +414,8 @@ def _is_detached_in(loop: ast.AST, name: str) -> bool:
 
 
 def _behind(path: Sequence[ast.AST]) -> Iterator[list[ast.AST]]:
-    """Paths of the statements behind the last of ``path``, as far as its function goes."""
-    # the function that the statement lies in, else the module
+    """Paths of the statements after ``path``'s last one, within its function."""
+    # The function that contains the statement, else the module.
     place = len(path) - 1
     while not isinstance(path[place], ast.FunctionDef | ast.Module):
         place -= 1
@@ -427,7 +427,7 @@ def _behind(path: Sequence[ast.AST]) -> Iterator[list[ast.AST]]:
 
 
 def _statements(path: list[ast.AST]) -> Iterator[list[ast.AST]]:
-    """Paths of the statements in a block, but not of the functions and classes in it."""
+    """Paths of the statements in a block, without those in nested functions and classes."""
     for child in ast.iter_child_nodes(path[-1]):
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             continue
@@ -441,7 +441,7 @@ def _statements(path: list[ast.AST]) -> Iterator[list[ast.AST]]:
 def _keeping(
     file: str, path: Sequence[ast.AST], of: Sequence[ast.AST], made: Place, names: dict[str, Place] | None
 ) -> Iterator[Keeper]:
-    """What a statement keeps of the variables that hold the value, or without ``names`` of what it makes itself."""
+    """What a statement keeps of the variables with the value, or without ``names``, of its own result."""
     line = _first(path[-1])
     text = _one_line(path[-1])
     statement = path[-1]
@@ -467,7 +467,7 @@ def _keeping(
             maker = names[name]
         before, after = _around(text, expression)
         loops = [node for node in (*path, *of) if isinstance(node, ast.For | ast.While)]
-        # a sum that is differentiated itself needs the graph of what is new: that of the steps before is what is kept
+        # A sum that is itself differentiated needs the new graph: what is kept is that of the previous steps.
         if is_added and any(_differentiates(loop, container) for loop in loops):
             summed = ast.unparse(container)
             yield Keeper((file, line), text, summed, summed, maker, is_added=True, is_carried=True)
@@ -500,7 +500,7 @@ def _span(node: ast.expr) -> tuple[int, int, int, int] | None:
 
 
 def _stored(statement: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr, bool]]:
-    """Where a statement puts something, what, and whether it is added up there."""
+    """Where a statement stores something, what, and whether it adds to a sum."""
     if isinstance(statement, ast.AugAssign):
         inside = list(_parts(statement.value))
         yield from ((statement.target, part, inside == [statement.value]) for part in inside)
@@ -521,7 +521,7 @@ def _stored(statement: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr, bool]]:
 
 
 def _parts(expression: ast.expr) -> Iterator[ast.expr]:
-    """An expression, or what stands in it where it is a tuple, list or dictionary, or the default of a lambda."""
+    """An expression, or its parts if it is a tuple, list or dictionary, or the default of a lambda."""
     if isinstance(expression, ast.Tuple | ast.List | ast.Set):
         for element in expression.elts:
             yield from _parts(element)
@@ -536,7 +536,7 @@ def _parts(expression: ast.expr) -> Iterator[ast.expr]:
 
 
 def _is_bounded(container: ast.expr, path: Sequence[ast.AST]) -> bool:
-    """Whether what a container takes in does not stay: it begins anew, or gives back, or replaces what it has."""
+    """Whether a container keeps nothing for good: it is reset, or removes or replaces its content."""
     if isinstance(container, ast.Subscript):
         if isinstance(container.slice, ast.Constant) or any(isinstance(n, ast.Mod) for n in ast.walk(container.slice)):
             return True
@@ -548,7 +548,7 @@ def _is_bounded(container: ast.expr, path: Sequence[ast.AST]) -> bool:
     for loop in path:
         if not isinstance(loop, ast.For | ast.While):
             continue
-        # emptied, or made anew, in a loop around the statement: it keeps no more than one round
+        # Cleared or recreated in a loop around the statement: it holds a single iteration at most.
         for node in ast.walk(loop):
             if isinstance(node, ast.Assign | ast.AnnAssign) and name in _assigned(node) and node is not path[-1]:
                 return True
@@ -560,7 +560,7 @@ def _is_bounded(container: ast.expr, path: Sequence[ast.AST]) -> bool:
 
 
 def _makes_bounded(node: ast.AST, name: str) -> bool:
-    """Whether a statement makes a queue of this name that keeps a number of values."""
+    """Whether a statement creates a queue of this name with a fixed capacity."""
     if not isinstance(node, ast.Assign | ast.AnnAssign) or name not in _assigned(node):
         return False
     call = node.value
@@ -573,7 +573,7 @@ def _makes_bounded(node: ast.AST, name: str) -> bool:
 
 
 def is_plain(expression: ast.AST) -> bool:
-    """Whether a value is for certain none in the device's memory: numbers, text, what has left it."""
+    """Whether a value is certainly not in the device's memory: numbers, text, copies on the host."""
     match expression:
         case ast.Constant() | ast.JoinedStr() | ast.Compare():
             return True
@@ -613,7 +613,7 @@ def _calls(node: ast.AST, method: str) -> bool:
 
 
 def _assigned(statement: ast.AST) -> set[str]:
-    """Variables and attributes that a statement makes, as they are written."""
+    """Variables and attributes assigned by a statement, as written."""
     targets: Sequence[ast.expr] = ()
     if isinstance(statement, ast.Assign):
         targets = statement.targets
@@ -626,12 +626,12 @@ def _assigned(statement: ast.AST) -> set[str]:
 
 
 def _used(value: ast.AST) -> set[str]:
-    """Variables and attributes that an expression reads, as they are written."""
+    """Variables and attributes read by an expression, as written."""
     return {ast.unparse(node) for node in ast.walk(value) if isinstance(node, ast.Name | ast.Attribute)}
 
 
 def _without_detach(expression: ast.expr) -> tuple[ast.expr, bool]:
-    """What is called upon to detach or clone itself, and whether it detaches."""
+    """The object of a call of detach() or clone(), and whether it is detached."""
     if isinstance(expression, ast.Call) and isinstance(expression.func, ast.Attribute):
         method = expression.func.attr
         if method in ("detach", "clone"):
@@ -641,14 +641,14 @@ def _without_detach(expression: ast.expr) -> tuple[ast.expr, bool]:
 
 
 def _name_of(call: ast.Call) -> str:
-    """Name of the function or method that is called; "" of anything else."""
+    """Name of the called function or method; "" for anything else."""
     if isinstance(call.func, ast.Name):
         return call.func.id
     return _method(call)
 
 
 def _method(expression: ast.AST) -> str:
-    """Name of the method that is called last; "" when none is."""
+    """Name of the last method called; "" if there is none."""
     if isinstance(expression, ast.Call) and isinstance(expression.func, ast.Attribute):
         return expression.func.attr
     return ""

@@ -1,4 +1,4 @@
-"""A snapshot as one page of HTML: what filled the memory, when, and who allocated it; the curve is drawn within it."""
+"""A snapshot as a single HTML page: what filled the memory, when, and who allocated it, with an embedded curve."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ from gpudash.units import format_bytes, format_count
 SHOWN_STACKS = 12
 
 COLUMNS = 700
-"""Of the curve: each shows the lowest and the highest of its events, so that no peak is lost."""
+"""Columns of the curve: each shows the minimum and maximum of its events, so that no peak is lost."""
 
 MOST_BANDS = 240
-"""Bands that are drawn; of more only every so many would be seen."""
+"""Most bands that are drawn; more would not be distinguishable."""
 
 ABOVE = 1.05
-"""How far the axis reaches, in parts of the highest value."""
+"""Upper end of the axis, as a multiple of the highest value."""
 
 
 def report(
@@ -73,21 +73,21 @@ def report(
     source: SourceLine = no_source,
     known: Sidecar = NOTHING,
 ) -> str:
-    """The page.
+    """The page for a snapshot.
 
     Args:
-        snapshot: as read.
-        title: what the page is called, such as the name of the file.
-        capacity, settings, device, source, known: as of `studied`.
+        snapshot: the snapshot.
+        title: title of the page, such as the file's name.
+        capacity, settings, device, source, known: as in `studied`.
 
     Raises:
-        ValueError: as `studied`.
+        ValueError: as in `studied`.
     """
     return page(snapshot, studied(snapshot, capacity, settings, device, source, known), title, capacity)
 
 
 def page(snapshot: Snapshot, studies: Sequence[DeviceStudy], title: str, capacity: int | None = None) -> str:
-    """The same of devices that were studied already."""
+    """The page for devices that have already been studied."""
     body: list[Block] = [HeadingBlock(f"Memory of {title}", level=1), ParagraphBlock(_about(snapshot), "soft")]
     body += map(ParagraphBlock, snapshot.warnings)
     comparison = compared(studies)
@@ -108,7 +108,7 @@ def page(snapshot: Snapshot, studies: Sequence[DeviceStudy], title: str, capacit
 
 
 def cause(found: Explanation) -> list[Block]:
-    """Why the memory was as full as it was."""
+    """Why memory was as full as it was."""
     return [ParagraphBlock(found.headline, "cause"), ParagraphBlock(found.request_words)]
 
 
@@ -122,11 +122,11 @@ def filled(found: Explanation) -> list[Block]:
 
 
 OWNERS = (("own", True), ("total", True), ("blocks", True), ("per step", True), ("what", False), ("where", False))
-"""Columns of the table of who allocated it."""
+"""Columns of the table of call sites."""
 
 
 def allocated(found: Explanation) -> list[Block]:
-    """Who allocated it, with the stacks of the largest call sites, and what all of it was read from."""
+    """Who allocated the memory, with the stacks of the largest call sites and the evidence."""
     parts: list[Block] = []
     if found.owners:
         parts += [HeadingBlock("Who allocated it"), TableBlock(OWNERS, [_cells(owner) for owner in found.owners])]
@@ -165,9 +165,9 @@ def curve(history: History, moment: int, capacity: int | None = None) -> PlotSce
     """Levels over events; ``None`` without events.
 
     Args:
-        history: of the device.
-        moment: that is marked.
-        capacity: bytes that a what-if question asked about, drawn as a line that says so.
+        history: history of the device.
+        moment: moment to mark.
+        capacity: capacity of a what-if question, drawn as a labelled line.
     """
     count = history.count
     if not count:
@@ -241,7 +241,7 @@ def _text(history: History) -> str:
 
 
 def _area(level: NDArray[np.int64], kind: str) -> SceneArea:
-    """A filled curve; of each column the lowest and the highest value, in their order."""
+    """A filled curve; each column has its minimum and maximum, in order of time."""
     bounds = np.unique(np.linspace(0, len(level), COLUMNS + 1).astype(np.int64))[:-1]
     low, high = np.minimum.reduceat(level, bounds), np.maximum.reduceat(level, bounds)
     x = np.append(np.repeat(bounds, 2), len(level))
@@ -250,7 +250,7 @@ def _area(level: NDArray[np.int64], kind: str) -> SceneArea:
 
 
 def _bands(history: History) -> list[SceneBand]:
-    """The phases, of which the last may end with the last event, at the right edge."""
+    """The phases; the last may end with the last event, at the right edge."""
     shown = history.phases if len(history.phases) <= MOST_BANDS else ()
     wider = (history.count + 1) / history.count
     return [SceneBand(band.begin_event * wider, band.end_event * wider, band.name, band.name) for band in shown]

@@ -1,4 +1,4 @@
-"""What is known of a snapshot beside its file: when steps began, and what else was on the card."""
+"""Facts about a snapshot stored next to its file: when steps began, and what else was on the card."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from gpudash.memory.snapshot.source_edits import SourceFile, ended_before
 from gpudash.telemetry.explanation import Explanation, Remedy
 
 WATCH_LARGER = "On a larger simulated GPU, such as --simulate 24GiB, the same command measures it."
-"""What tells the needs of a program that ran out on a simulated GPU in its first step."""
+"""How to measure the need of a program that ran out in its first step on a simulated GPU."""
 
 
 CAUSED = ("real capacity", "impossible request", "memory cap", "fragmentation", "leak")
-"""Verdicts that a cause in the program says more about."""
+"""Verdicts for which a cause in the program is more informative."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sidecar:
-    """What a snapshot's file does not tell.
+    """Facts that a snapshot's file does not contain.
 
     Attributes:
-        steps: times at which steps began, in microseconds since 1970, and their numbers.
-        cards: by the index of the device, its memory when it was full, as it was seen from outside of the program.
-        explanations: by the index of the device, how its memory was explained when it ran out.
-        warnings: sentences on what could not be used.
-        command: that started the program, and its folder.
+        steps: start times of steps, in microseconds since 1970, and their numbers.
+        cards: memory of each device when it was full, seen from outside of the program, by device index.
+        explanations: explanation of each device's memory when it ran out, by device index.
+        warnings: sentences about data that could not be used.
+        command: command that started the program, and its folder.
     """
 
     steps: tuple[tuple[int, int], ...] = ()
@@ -54,7 +54,7 @@ class Sidecar:
     command: ProgramCommand = UNKNOWN_COMMAND
 
     def warned(self, snapshot: Snapshot) -> Snapshot:
-        """``snapshot`` with these warnings beside its own."""
+        """``snapshot`` with these warnings added."""
         if self.warnings:
             return replace(snapshot, warnings=(*snapshot.warnings, *self.warnings))
         return snapshot
@@ -70,12 +70,12 @@ class Sidecar:
         source: SourceLine = no_source,
         what_if: WhatIf | None = None,
     ) -> Explanation:
-        """Why memory ran out, or where it was at its peak.
+        """Why memory ran out, or what used it at its peak.
 
         Args:
-            history: of a device, with these steps.
+            history: history of a device, with these steps.
             source: reads lines of the program.
-            what_if: of the device, where there is one already.
+            what_if: what-if answers for the device, if they exist already.
         """
         card = self.cards.get(history.device.index)
         allowed = None
@@ -93,13 +93,13 @@ class Sidecar:
 
 
 NOTHING = Sidecar()
-"""Of a snapshot that lies by itself."""
+"""For a snapshot without such facts."""
 
 
 def on_card(found: Explanation, history: History, card: MemoryState, source: SourceLine = no_source) -> Explanation:
-    """``found``, which explains the moment that tells most, with what was seen of the card."""
+    """``found``, which explains the main moment, with what was seen of the card."""
     state = history.state(chosen_moment(history))
-    if state.request is None and card.request is not None:  # without a history the file does not tell
+    if state.request is None and card.request is not None:  # without a history, the file lacks the request
         state = replace(state, request=card.request, device_free=card.device_free)
     whole = replace(
         state,
@@ -130,10 +130,10 @@ def on_card(found: Explanation, history: History, card: MemoryState, source: Sou
 
 
 def with_cause(explanation: Explanation, cause: str) -> Explanation:
-    """``explanation`` with the cause in the program as its headline, unless the verdict names another.
+    """``explanation`` with the cause in the program as its headline, unless the verdict is more important.
 
     Args:
-        cause: in a sentence; "" for none.
+        cause: the cause in a sentence; "" for none.
     """
     if cause and explanation.verdict in CAUSED:
         return replace(explanation, cause=cause, headline=cause)
@@ -141,7 +141,7 @@ def with_cause(explanation: Explanation, cause: str) -> Explanation:
 
 
 def _without_others(explanation: Explanation, history: History, source: SourceLine) -> tuple[Remedy, ...]:
-    """That the other processes end, where what was asked so far then passes."""
+    """Ending the other processes, if the requests so far would then succeed."""
     others = [part for part in explanation.parts if part.kind == "process"]
     together = sum(part.bytes for part in others)
     place = explanation.where
@@ -162,7 +162,7 @@ def _without_others(explanation: Explanation, history: History, source: SourceLi
 
 
 def card_of(explanation: Explanation) -> MemoryState:
-    """The card as an explanation of its memory tells it."""
+    """The state of the card that an explanation describes."""
     requested = explanation.requested_bytes
     where = explanation.where
     request = None

@@ -1,7 +1,7 @@
 """Edits of a program's source as unified diffs.
 
-Here is known which statements a line lies in, and what a file is like when some are replaced, wrapped or left out. A
-file is read line by line by whoever knows how (`SourceLine`). What cannot be edited soundly gives no diff.
+Finds the statements at a line, and builds the file with some of them replaced, wrapped or removed. Files are read line
+by line through a `SourceLine`. If an edit is not safe, there is no diff.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from itertools import chain
 from gpudash.memory.explaining.call_sites import SourceLine
 
 MOST_LINES = 20_000
-"""Of a file that is parsed."""
+"""Most lines of a file that is parsed."""
 
 MOST_IMPORTED = 50
-"""Files beside some that are looked for because these import them."""
+"""Most imported files next to the given ones that are searched for."""
 
 EMPTY_LINES = 200
-"""So many in a row are taken for the end of a file."""
+"""Number of consecutive empty lines that count as the end of a file."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Loop = ast.For | ast.AsyncFor | ast.While
@@ -31,7 +31,7 @@ Loop = ast.For | ast.AsyncFor | ast.While
 
 @dataclass(frozen=True, slots=True)
 class Splice:
-    """Text in place of what stands in a line between two of its columns, in bytes as `ast` counts them."""
+    """A replacement for the text between two columns of a line, in bytes as `ast` counts them."""
 
     line: int
     begin: int
@@ -40,7 +40,7 @@ class Splice:
 
 
 WAITS = {"Popen": "communicate", "Process": "join"}
-"""By what it is started (subprocess, multiprocessing): the method that waits for its end."""
+"""The method that waits for a process's end, by what started it (subprocess, multiprocessing)."""
 
 
 class SourceFile:
@@ -51,7 +51,7 @@ class SourceFile:
         source: reads its lines.
 
     Attributes:
-        lines: of the file, without what ends them.
+        lines: lines of the file, without line ends.
     """
 
     def __init__(self, file: str, source: SourceLine) -> None:
@@ -60,7 +60,7 @@ class SourceFile:
 
     @cached_property
     def module(self) -> ast.Module | None:
-        """The syntax of the file; ``None`` where it cannot be read or is no Python."""
+        """The syntax tree of the file; ``None`` if it cannot be read or is not Python."""
         try:
             if self.lines:
                 return ast.parse("\n".join(self.lines))
@@ -69,7 +69,7 @@ class SourceFile:
             return None
 
     def path(self, line: int) -> list[ast.AST]:
-        """The nodes that hold a line, from the module down to its statement; empty where there is none."""
+        """The nodes that contain a line, from the module down to its statement; empty if there is none."""
         if self.module is None:
             found: list[ast.AST] = []
         else:
@@ -84,7 +84,7 @@ class SourceFile:
         return []
 
     def statement(self, line: int) -> ast.stmt | None:
-        """The innermost statement that holds a line."""
+        """The innermost statement that contains a line."""
         return next((node for node in reversed(self.path(line)) if isinstance(node, ast.stmt)), None)
 
     def nodes(self) -> Iterator[ast.AST]:
@@ -101,19 +101,19 @@ class SourceFile:
         return False
 
     def indent(self, line: int) -> str:
-        """The blanks before a line."""
+        """The indentation of a line."""
         text = self.lines[line - 1]
         return text[: len(text) - len(text.lstrip())]
 
     def replaced(self, node: ast.expr, text: str) -> tuple[int, str] | None:
-        """The line on which an expression lies, with other text in its place; ``None`` where it takes several lines."""
+        """The line of an expression, with other text in its place; ``None`` if it spans several lines."""
         if node.end_lineno != node.lineno or node.end_col_offset is None:
             return None
         line = self.lines[node.lineno - 1].encode()
         return node.lineno, (line[: node.col_offset] + text.encode() + line[node.end_col_offset :]).decode()
 
     def spliced(self, splices: Iterable[Splice]) -> dict[int, Sequence[str]]:
-        """Lines in which some parts are replaced, none of which reaches into another."""
+        """Lines with some parts replaced; the parts must not overlap."""
         changed: dict[int, Sequence[str]] = {}
         for splice in sorted(splices, key=lambda one: (one.line, one.begin), reverse=True):
             line = changed.get(splice.line, (self.lines[splice.line - 1],))[0].encode()
@@ -121,10 +121,10 @@ class SourceFile:
         return changed
 
     def patch(self, changed: Mapping[int, Sequence[str]]) -> str:
-        """A unified diff, with a path that is relative to the root.
+        """A unified diff with a path relative to the root.
 
         Args:
-            changed: line → the lines in its place.
+            changed: line → the lines that replace it.
         """
         after: list[str] = []
         for number, line in enumerate(self.lines, 1):
@@ -134,8 +134,8 @@ class SourceFile:
         return "".join(f"{row}\n" for row in rows)
 
     def indented(self, nodes: Sequence[ast.stmt], header: str) -> dict[int, Sequence[str]] | None:
-        """Statements that follow one another, one level deeper below ``header``; ``None`` where text over several lines
-        would change with it.
+        """Consecutive statements indented one level deeper below ``header``; ``None`` if that would change a
+        multi-line string.
         """
         for part in chain.from_iterable(map(ast.walk, nodes)):
             if isinstance(part, ast.Constant | ast.JoinedStr) and part.end_lineno != part.lineno:
@@ -151,9 +151,9 @@ class SourceFile:
 
 
 def ended_before(file: SourceFile, line: int) -> str:
-    """A diff with which the program waits for a process it has started before it comes to a line.
+    """A diff with which the program waits for a process that it started before it reaches a line.
 
-    It is "" where the file does not show a single one.
+    The result is "" if the file does not contain exactly one.
     """
     found = [
         (node.targets[0].id, method_of(node.value))
@@ -170,7 +170,7 @@ def ended_before(file: SourceFile, line: int) -> str:
 
 
 def method_of(node: ast.AST) -> str:
-    """Name of the function or method that a call calls; "" of anything else."""
+    """Name of the function or method that is called; "" for anything else."""
     if not isinstance(node, ast.Call):
         return ""
     if isinstance(node.func, ast.Attribute):
@@ -181,12 +181,12 @@ def method_of(node: ast.AST) -> str:
 
 
 def keyword_of(call: ast.Call, name: str) -> ast.expr | None:
-    """The value of a keyword of a call."""
+    """The value of a keyword argument in a call."""
     return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
 
 
 def imported_names(file: SourceFile) -> Iterator[str]:
-    """Paths that the modules which a file imports may have, relative to the folder of any file of the program."""
+    """Possible paths of a file's imported modules, relative to the folder of any file of the program."""
     for node in file.nodes():
         modules: list[str] = []
         if isinstance(node, ast.Import):
@@ -201,11 +201,11 @@ def imported_names(file: SourceFile) -> Iterator[str]:
 
 
 Functions = dict[str, tuple[ast.AST, ast.FunctionDef]]
-"""Functions and methods by their names, and classes with the one that makes them; each with its module."""
+"""Functions and methods by name, and classes by name with their `__init__`; each with its module."""
 
 
 def functions_of(modules: Mapping[str, ast.Module | None], source: SourceLine) -> Functions:
-    """Those of some files, and of what these import from beside them, whose name is the only one of its kind."""
+    """Functions of some files, and of the files they import from the same folder, whose name is unique."""
     seen: dict[str, list[tuple[ast.AST, ast.FunctionDef]]] = {}
     found = [module for module in modules.values() if module is not None]
     for module in (*found, *_imported(modules, source)):
@@ -221,7 +221,7 @@ def functions_of(modules: Mapping[str, ast.Module | None], source: SourceLine) -
 
 
 def _imported(modules: Mapping[str, ast.Module | None], source: SourceLine) -> Iterator[ast.Module]:
-    """Modules that lie beside some files and that these import."""
+    """Modules next to some files that these import."""
     names: dict[str, None] = {}
     for file in modules:
         for part in imported_names(SourceFile(file, source)):
@@ -251,7 +251,7 @@ def _holds(node: ast.AST, line: int) -> bool:
 
 
 def source_lines(file: str, source: SourceLine) -> list[str]:
-    """The lines of a file, without empty ones at its end: a source tells no length."""
+    """The lines of a file without trailing empty ones: a source has no length."""
     found: list[str] = []
     empty = 0
     while len(found) < MOST_LINES and empty < EMPTY_LINES:

@@ -1,4 +1,4 @@
-"""A snapshot in figures: what ``gpudash snapshot`` prints, as one JSON document."""
+"""A snapshot in figures: the JSON document of ``gpudash snapshot``."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from gpudash.telemetry.explanation import Explanation, Remedy
 from gpudash.units import format_bytes
 
 TOP = 10
-"""Stacks that are told."""
+"""Number of stacks in the document."""
 
 
 class DeviceStudy:
-    """A device of a snapshot, looked at once for all that is told of it.
+    """A device of a snapshot, analysed once for all outputs.
 
     Attributes:
-        device, history, what_if: of it.
-        found: why memory ran out, or where it was.
-        outcome: with the capacity or settings asked about; ``None`` when nothing was asked or can be replayed.
+        device, history, what_if: the device, its history, and its what-if answers.
+        found: why memory ran out, or what used it.
+        outcome: result for the given capacity or settings; ``None`` if there are none, or nothing can be replayed.
         outcome_text: the same in a sentence.
-        ways: with which the capacity asked about would do, where it does not; titled by `alternatives_title`.
+        ways: changes with which the given capacity would be enough, if it is not; see `alternatives_title`.
     """
 
     def __init__(
@@ -60,9 +60,7 @@ class DeviceStudy:
             self.outcome_text = self.what_if.describe(self.outcome, capacity, settings)
         self.ways: tuple[Remedy, ...] = ()
         if self.outcome is not None and not self.outcome.fits:
-            recorded = replace(
-                self.found, requested_bytes=None
-            )  # what the program could do is said of the recorded state
+            recorded = replace(self.found, requested_bytes=None)  # edits of the program are about the recorded state
             self.ways = remedies(self.history, self.what_if, recorded, capacity).remedies
 
 
@@ -74,18 +72,18 @@ def studied(
     source: SourceLine = no_source,
     known: Sidecar = NOTHING,
 ) -> list[DeviceStudy]:
-    """The devices of a snapshot, or the one asked for; those that ran out of memory come first.
+    """The devices of a snapshot, or the given one; those that ran out of memory come first.
 
     Args:
-        snapshot: as read.
-        capacity: bytes that PyTorch could have, for what-if.
-        settings: of the allocator, as PYTORCH_ALLOC_CONF takes them, for what-if.
-        device: index in the file; all of them by default.
+        snapshot: the snapshot.
+        capacity: bytes available to PyTorch, for what-if.
+        settings: allocator settings in PYTORCH_ALLOC_CONF's syntax, for what-if.
+        device: index in the file; all devices by default.
         source: reads lines of the program.
-        known: of the snapshot beside its file.
+        known: facts stored next to the file.
 
     Raises:
-        ValueError: one sentence, when there is no such device, or torch would refuse the settings.
+        ValueError: one sentence, if there is no such device, or torch would refuse the settings.
     """
     chosen = [one for one in snapshot.devices if device is None or one.index == device]
     if not chosen:
@@ -96,7 +94,7 @@ def studied(
 
 
 def compared(studies: Sequence[DeviceStudy]) -> str:
-    """What the devices of a snapshot had reserved, in a sentence; "" for one device, or where none had anything."""
+    """The reserved memory of a snapshot's devices, in a sentence; "" for one device, or if none had any."""
     had = [(study, int(study.history.reserved.max())) for study in studies]
     if len(had) < 2 or not any(size for _, size in had):
         return ""
@@ -111,12 +109,12 @@ def compared(studies: Sequence[DeviceStudy]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotChange:
-    """What changed from one snapshot to another, each where memory ran out or else at its peak.
+    """The changes between two snapshots, each at its out-of-memory, or else at its peak.
 
     Attributes:
         device: index of the device in the first.
         first, second: bytes allocated in each.
-        changes: by call site, the largest first.
+        changes: changes by call site, the largest first.
         sentence: the same in words.
     """
 
@@ -127,7 +125,7 @@ class SnapshotChange:
     sentence: str
 
     def to_json(self) -> dict[str, Any]:
-        """As ``gpudash snapshot A B --json`` prints it."""
+        """The JSON of ``gpudash snapshot A B --json``."""
         changes = [
             {
                 "file": change.file,
@@ -145,7 +143,7 @@ class SnapshotChange:
 
 
 def compared_with(first: DeviceStudy, second: DeviceStudy) -> SnapshotChange:
-    """What changed between devices of two snapshots."""
+    """The changes between devices of two snapshots."""
     begin, end = chosen_moment(first.history), chosen_moment(second.history)
     return SnapshotChange(
         first.device.index,
@@ -157,7 +155,7 @@ def compared_with(first: DeviceStudy, second: DeviceStudy) -> SnapshotChange:
 
 
 def figures(snapshot: Snapshot, studies: Sequence[DeviceStudy]) -> dict[str, Any]:
-    """The figures of every device that was studied, and what came of replaying their traces."""
+    """The figures of all studied devices, and the results of replaying their traces."""
     warnings = list(snapshot.warnings)
     replays = []
     for study in studies:
@@ -165,7 +163,7 @@ def figures(snapshot: Snapshot, studies: Sequence[DeviceStudy]) -> dict[str, Any
             continue
         replay, problem = _replay(study)
         replays.append(replay)
-        # the reader has said already where a file contradicts itself
+        # The reader has already reported inconsistencies of the file.
         if problem and not snapshot.warnings:
             warnings.append(problem)
     return {
@@ -181,7 +179,7 @@ def figures(snapshot: Snapshot, studies: Sequence[DeviceStudy]) -> dict[str, Any
 
 def _device(study: DeviceStudy) -> dict[str, Any]:
     history, device = study.history, study.device
-    # of a trace that contradicts itself nobody knows the level
+    # An inconsistent trace gives no reliable level.
     recorded = history.is_recorded and not history.disagreeing
     allocated = sum(segment.allocated_size for segment in device.segments)
     names = history.columns.actions
@@ -218,7 +216,7 @@ def _device(study: DeviceStudy) -> dict[str, Any]:
 
 
 def _oom(history: History, device: DeviceSnapshot) -> dict[str, Any] | None:
-    """The last request that was refused."""
+    """The last failed request."""
     if not len(history.ooms):
         return None
     event = int(history.ooms[-1])
@@ -235,7 +233,7 @@ def _oom(history: History, device: DeviceSnapshot) -> dict[str, Any] | None:
 
 
 def _frames(device: DeviceSnapshot, stack: int) -> list[dict[str, Any]]:
-    """Python's frames, innermost first; all of them where there are none of Python."""
+    """Python frames, innermost first; all frames if there are none of Python."""
     if stack == NONE:
         return []
     found: Stack = device.stacks[stack]
@@ -244,7 +242,7 @@ def _frames(device: DeviceSnapshot, stack: int) -> list[dict[str, Any]]:
 
 
 def _replay(study: DeviceStudy) -> tuple[dict[str, Any], str]:
-    """What came of the replay, and in a sentence why it could not be followed."""
+    """The result of the replay, and in a sentence why it could not be followed."""
     problem = ""
     checked: ReplayOutcome | None = None
     try:

@@ -1,1 +1,1 @@
-"""How full every memory is and where it is going: warnings, forecast, guard."""
+"""How full each memory is and how it develops: warnings, forecasts, guard."""

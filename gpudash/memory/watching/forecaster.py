@@ -1,8 +1,8 @@
-"""One memory over time: its figures in bins, the growths found in them, and when it is exhausted.
+"""One memory over time: its readings in bins, the growth found in them, and when it will be full.
 
-A figure is kept at many resolutions at once: the highest and the lowest of every bin, each twice as long as the level
-before. A bin that holds whole cycles of a sawtooth has the sawtooth's peak and trough, whatever the phase of the
-readings: what grows from bin to bin is growth.
+Readings are kept at many resolutions: the maximum and minimum of each bin, with bins twice as long at each level. A
+bin that covers whole cycles of a sawtooth has its peak and trough, whatever the phase of the readings: what rises from
+bin to bin is growth.
 """
 
 from __future__ import annotations
@@ -31,40 +31,40 @@ from gpudash.memory.watching.growth import (
 )
 
 STEP_BIN_S = 0.25
-"""Shortest bin of steps: several readings lie in it also at 10 Hz."""
+"""Shortest bin of steps: contains several readings even at 10 Hz."""
 
 STEP_LEVELS = 8
 
 STEPS_SEEN = 8
-"""Newest bins of steps whose peak a rise within a step must pass."""
+"""Number of newest step bins whose peak a rise within a step must exceed."""
 
 STEPS_LEAST = 3
 
 BEYOND = 0.1
-"""How far above those peaks, as a part of a step's swing, a rise is something new."""
+"""How far above those peaks a rise must go to be new, as a part of a step's swing."""
 
 TIMED, STEPPED, CYCLED = 0, 1, 2
 
 LEAST_CYCLES = 6
-"""Bins of whole steps or cycles that show a growth: they are less disturbed than those of the clock."""
+"""Fewest bins of whole steps or cycles that show a growth: they are less noisy than bins by the clock."""
 
 BRIEF_BINS = (8, 16)
-"""Newest bins of the finest level that are fitted by themselves: a growth may last for a second only."""
+"""Numbers of newest bins of the finest level that are also fitted alone: a growth may last only a second."""
 
 TURN = 0.3
-"""Part of the range of the last minutes that use must rise from a trough, or fall from a peak, to have turned."""
+"""Part of the recent range by which use must rise from a trough, or fall from a peak, to count as a turn."""
 
 TURN_LEVEL = 4
-"""Level whose bins, of 1.6 s, show that range."""
+"""Level whose bins, of 1.6 s, define that range."""
 
 HISTORY = 128
-"""Bins kept of each level, at least: four times what is fitted, so that an earlier peak is still known."""
+"""Bins kept of each level, at least: four times the fitted ones, so that earlier peaks are known."""
 
 LEVELS = 10
-"""Levels of time bins: 0.1 s to 51 s."""
+"""Number of levels of time bins: 0.1 s to 51 s."""
 
 SHORTEST_S = 0.1
-"""Length of the shortest bins; readings at 50 Hz are gathered, those at 10 Hz have one each."""
+"""Length of the shortest bins: collects readings at 50 Hz; at 10 Hz each bin has one."""
 
 
 class Turns:
@@ -79,7 +79,7 @@ class Turns:
         if self._extreme is None:
             self._extreme = high
         if self._rising:
-            # the highest since the last trough; below, the lowest since the last peak
+            # The maximum since the last trough; below, the minimum since the last peak.
             self._extreme = max(self._extreme, high)
             if low < self._extreme - turn:
                 self._rising = False
@@ -95,7 +95,7 @@ class Turns:
 
 @dataclass(slots=True)
 class FoundGrowth:
-    """What a level shows: computed when a bin of it closes, the whole time of a growth again from `due_s` on."""
+    """A level's growth: recomputed when a bin closes; its whole duration again from `due_s` on."""
 
     closed: int
     growth: GrowthTrend | None
@@ -104,7 +104,7 @@ class FoundGrowth:
 
 
 class Track:
-    """Growth of one figure, found at every resolution."""
+    """Growth of one series, at every resolution."""
 
     def __init__(self) -> None:
         self._timed = Pyramid()
@@ -116,9 +116,9 @@ class Track:
         self.stepping = False
 
     def add(self, time_s: float, high: float, low: float) -> None:
-        """Take in a reading: the peak since the one before and the use now, in bytes."""
+        """Add a reading: the peak since the previous one and the present value, in bytes."""
         since = self._timed.open_since_s
-        # a little early, since readings at 10 Hz come some milliseconds before or after their time
+        # Slightly early, since readings at 10 Hz are off by some milliseconds.
         if since is not None and time_s - since >= SHORTEST_S - 0.01:
             self._timed.close()
         self._timed.add(time_s, high, low)
@@ -129,14 +129,14 @@ class Track:
         self._newest = high
 
     def step(self, time_s: float) -> None:
-        """A step has ended."""
+        """Close a bin: a step has ended."""
         self.stepping = True
         since = self._stepped.open_since_s
         if since is not None and time_s - since >= STEP_BIN_S:
             self._stepped.close()
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Delete everything."""
         self._timed.clear()
         self._stepped.clear()
         self._cycled.clear()
@@ -145,13 +145,13 @@ class Track:
         self.stepping = False
 
     def clear_steps(self) -> None:
-        """Steps have ended, or others begin."""
+        """Delete the bins of steps: there are no more steps, or different ones."""
         self._stepped.clear()
         self._found = {key: found for key, found in self._found.items() if key[0] != STEPPED}
         self.stepping = False
 
     def growths(self, capacity: int) -> Iterator[GrowthTrend]:
-        """Every growth that is there now: of whole steps first, then of cycles, then by the clock; finest first."""
+        """All present growths: by whole steps first, then by cycles, then by the clock; finest first."""
         for which in (STEPPED, CYCLED, TIMED):
             yield from self._growths(which, capacity)
 
@@ -159,7 +159,7 @@ class Track:
         pyramid = (self._timed, self._stepped, self._cycled)[which]
         for number, level in enumerate(pyramid.levels):
             found = self._found.get((which, number))
-            # a level shows the same until a bin of it closes: the coarse ones are fitted once in many seconds
+            # A level is unchanged until one of its bins closes: coarse levels are fitted only every few seconds.
             if found is None or found.closed != level.closed:
                 found = FoundGrowth(level.closed, self._fitted(level.table, capacity, number, which))
                 self._found[which, number] = found
@@ -167,8 +167,8 @@ class Track:
                 continue
             if self._newest_s >= found.due_s:
                 found.whole = self._whole(found.growth, pyramid, number, which)
-                # the longer it has lasted, the less one reading changes: the whole time is looked at again
-                # after 1/128 of it
+                # The longer it has lasted, the less one reading matters: examine the whole duration again after 1/128
+                # of it.
                 found.due_s = self._newest_s + max(SHORTEST_S, found.growth.lasted_s / FITTED / 4) - 0.01
             if found.whole is not None:
                 yield found.whole
@@ -176,7 +176,7 @@ class Track:
     def _fitted(self, table: NDArray[np.float64], capacity: int, number: int, which: int) -> GrowthTrend | None:
         if which != TIMED:
             return growth_of(table, capacity, LEAST_CYCLES)
-        # on the finest level the shortest stretch first: a growth of a second would be lost in all of its bins
+        # On the finest level the shortest stretch first: a growth of one second would be lost among all bins.
         if number == 0:
             for bins in BRIEF_BINS:
                 brief = growth_of(table[-bins:], capacity)
@@ -185,7 +185,7 @@ class Track:
         return growth_of(table, capacity)
 
     def _cycle(self, time_s: float, high: float, low: float) -> None:
-        """Let the cycles that readings show close bins of their own, as steps do where they are known."""
+        """Close bins at the cycles visible in readings, as steps do where they are known."""
         coarse = self._timed.levels[TURN_LEVEL]
         if coarse.closed:
             swing = float(coarse.table[:, 2].max() - coarse.table[:, 3].min())
@@ -194,23 +194,24 @@ class Track:
         self._cycled.add(time_s, high, low)
 
     def _whole(self, growth: GrowthTrend, pyramid: Pyramid, number: int, which: int) -> GrowthTrend | None:
-        """``growth`` over all of its time; ``None`` when it has ended, or is one more rise such as fell before."""
+        """``growth`` over its whole duration; ``None`` if it has ended, or is another rise like earlier ones that
+        fell."""
         coarser = []
         for level in pyramid.levels[number:]:
             coarser.append(level.table)
             if len(level.table) == level.closed:
-                break  # it reaches back to the beginning, as all coarser ones do
+                break  # it reaches back to the start, so all coarser ones do
         lasted = dataclasses.replace(growth, lasted_s=lasting(growth, coarser))
         if has_precedent(lasted, coarser) or (which == TIMED and self._is_within_a_step(lasted)):
             return None
-        # the finest level that still has the beginning tells pauses and slowing best
+        # The finest level that still contains the start shows pauses and slowing best.
         began = growth.at_s - lasted.lasted_s
         finer = [level.table for level in pyramid.levels if level.closed]
         reaching = next((table for table in finer if table[0, 0] <= began + 1e-9), coarser[0])
         return settled(lasted, reaching, self._newest_s, self._newest)
 
     def _is_within_a_step(self, growth: GrowthTrend) -> bool:
-        """Whether it stays below what the newest steps needed at their peaks, or hardly passes that."""
+        """Whether it stays below the peaks of the newest steps, or barely exceeds them."""
         steps = self._stepped.levels[0].table[-STEPS_SEEN:]
         if not self.stepping or len(steps) < STEPS_LEAST:
             return False
@@ -219,7 +220,7 @@ class Track:
 
 
 class Bin(NamedTuple):
-    """Readings of a stretch of time, in session seconds and bytes."""
+    """Readings over a time interval, in session seconds and bytes."""
 
     began_s: float
     ended_s: float
@@ -227,7 +228,7 @@ class Bin(NamedTuple):
     low: float
 
     def joined(self, later: Bin) -> Bin:
-        """Both, the later one behind this one."""
+        """This bin joined with the next one."""
         return Bin(self.began_s, later.ended_s, max(self.high, later.high), min(self.low, later.low))
 
 
@@ -235,8 +236,8 @@ class TrackLevel:
     """Closed bins of one resolution.
 
     Attributes:
-        half: the bin that waits for its partner, to be one of the next level.
-        closed: how many have been closed since the beginning.
+        half: a bin that waits for its partner, to form a bin of the next level.
+        closed: number of bins ever closed.
     """
 
     def __init__(self) -> None:
@@ -247,14 +248,13 @@ class TrackLevel:
 
     @property
     def table(self) -> NDArray[np.float64]:
-        """Rows of began_s, ended_s, high and low, oldest first; a view that the next bin may change."""
+        """Rows of began_s, ended_s, high and low, oldest first; a view that changes with the next bin."""
         return self._rows[: self._count]
 
     def append(self, done: Bin) -> None:
-        """Take in a bin that has been closed."""
+        """Add a closed bin."""
         if self._count == len(self._rows):
-            # the newer half moves to the front once in HISTORY bins, so that the table is always one piece of
-            # memory
+            # Every HISTORY bins the newer half moves to the front, so that the table is contiguous.
             self._rows[:HISTORY] = self._rows[HISTORY:]
             self._count = HISTORY
         self._rows[self._count] = done
@@ -265,10 +265,10 @@ class TrackLevel:
 class Pyramid:
     """Closed bins of doubling length.
 
-    Bins are closed by their length, or by the caller where the series has boundaries of its own (steps).
+    Bins close by their length, or by the caller if the series has boundaries of its own (steps).
 
     Args:
-        levels: how many resolutions are kept.
+        levels: number of resolutions.
     """
 
     def __init__(self, levels: int = LEVELS) -> None:
@@ -276,7 +276,7 @@ class Pyramid:
         self._open: Bin | None = None
 
     def add(self, time_s: float, high: float, low: float) -> None:
-        """Take a reading into the open bin; times ascend."""
+        """Add a reading to the open bin; times ascend."""
         reading = Bin(time_s, time_s, high, low)
         if self._open is None:
             self._open = reading
@@ -284,12 +284,12 @@ class Pyramid:
             self._open = self._open.joined(reading)
 
     def close(self) -> None:
-        """Close the open bin, if there is one, and every coarser one that is full with it."""
+        """Close the open bin, if any, and all coarser ones that are then full."""
         if self._open is None:
             return
         done = self._open
         self._open = None
-        # as a binary counter carries: every second bin of a level closes one of the next
+        # Carries like a binary counter: every second bin of a level closes one of the next.
         for level in self.levels:
             level.append(done)
             if level.half is None:
@@ -300,41 +300,41 @@ class Pyramid:
 
     @property
     def open_since_s(self) -> float | None:
-        """When the open bin began; ``None`` when none is open."""
+        """Start of the open bin; ``None`` if there is none."""
         if self._open is None:
             return None
         return self._open.began_s
 
     def clear(self) -> None:
-        """Forget everything, as after a gap or at the beginning of a run."""
+        """Delete everything, as after a gap or at the start of a run."""
         self.levels = [TrackLevel() for _ in self.levels]
         self._open = None
 
 
 GAP_S = 2.0
-"""Time without a reading after which everything begins anew."""
+"""Time without a reading after which everything is reset."""
 
 FRESH_S = 1.0
-"""Age of the allocator's figures beyond which they no longer tell what torch holds."""
+"""Age of the allocator's figures from which they are out of date."""
 
 OTHERS = 5
-"""Readings over which what others hold is the median: driver and allocator are not read at the same moment."""
+"""Readings for the median of other memory: driver and allocator are not read at the same time."""
 
 QUIET_STEPS = 5.0
-"""Time without a step, in steps, after which the run is no longer stepping; at least as many seconds."""
+"""Time without a step, in steps, after which the run no longer counts as stepping; at least as many seconds."""
 
 STEPS_APART_S = 0.1
-"""Steps that follow each other faster are counted together."""
+"""Steps at shorter intervals are combined."""
 
 RUN_ENDS = 1.2
-"""A run that has this much less to go than the earliest exhaustion ends before it."""
+"""A run whose remaining time is shorter by this factor than the earliest exhaustion will end first."""
 
 
 class Forecaster:
-    """When one memory is exhausted. Belongs to one thread.
+    """Forecasts when one memory will be full. Belongs to one thread.
 
-    Where torch's allocator is known, what counts is what the run needs at its peaks: idle memory inside torch can
-    still be used, so that growth of the reserved bytes alone exhausts nothing.
+    If torch's allocator is known, the run's peak need counts: idle memory in torch's cache is usable, so that growing
+    reserved memory alone exhausts nothing.
     """
 
     def __init__(self) -> None:
@@ -350,7 +350,7 @@ class Forecaster:
         self._cause: str | None = None
 
     def observe(self, time_s: float, used: float, capacity: int) -> None:
-        """Take in a reading; times ascend, sizes are in bytes, ``capacity`` is above nought."""
+        """Add a reading; times ascend, sizes are in bytes, ``capacity`` is positive."""
         if self._time_s is not None and (time_s - self._time_s > GAP_S or time_s < self._time_s):
             self._used.clear()
             self._needed.clear()
@@ -371,24 +371,23 @@ class Forecaster:
             self._others.clear()
             return
         self._others.append(max(0.0, used - reserved))
-        # an allocation between the two readings would count as others' for one of them: the median forgets
-        # that
+        # An allocation between the two readings counts as others' in one of them; the median ignores that.
         others = median(self._others)
         self._needed.add(time_s, others + max(self._peak, allocated), others + allocated)
         self._peak = 0.0
 
     def observe_allocator(self, time_s: float, allocated: float, reserved: float, peak: float | None = None) -> None:
-        """Take in the allocator's figures in bytes; ``peak`` is the most allocated since they were last taken."""
+        """Add the allocator's figures in bytes; ``peak`` is the peak of allocated memory since the previous call."""
         self._allocator = time_s, allocated, reserved
         if peak is None:
             peak = allocated
-        # several may come between two readings: the highest of their peaks is that of the time between
+        # There may be several between two readings: keep the largest peak.
         self._peak = max(self._peak, peak)
 
     def observe_step(self, time_s: float, step: int, steps: int = 0) -> None:
-        """A step has ended: the ``step``-th of ``steps``; 0 where their number is not known."""
+        """Record the end of a step: number ``step`` of ``steps``; 0 if the total is unknown."""
         if self._steps and step == self._steps[-1][1]:
-            return  # more is told of the same step
+            return  # another report of the same step
         if self._steps and step < self._steps[-1][1]:
             self._forget_steps()
         if len(self._steps) > 1 and time_s - self._steps[-2][0] < STEPS_APART_S:
@@ -404,25 +403,26 @@ class Forecaster:
             self._needed.step(time_s)
 
     def begin_run(self) -> None:
-        """Another run begins: what the one before did says nothing about it."""
+        """Reset for a new run: the previous one says nothing about it."""
         self._used.clear()
         self._needed.clear()
         self._forget_steps()
         self._cause = None
 
     def set_cause(self, cause: str | None) -> None:
-        """What grows, for the end of a sentence ("losses.append at train.py:31"); ``None`` when not known."""
+        """Set what grows, for the end of a sentence ("losses.append at train.py:31"); ``None`` if unknown."""
         self._cause = cause
 
     def forecast(self, guard: int | None = None) -> Forecast | None:
-        """When the memory reaches its capacity, or ``guard`` bytes in use; ``None`` when it does not, or is unsure."""
+        """When memory reaches its capacity, or ``guard`` bytes in use; ``None`` if it does not, or that is
+        uncertain."""
         if self._time_s is None:
             return None
         track = self._used
         if self._allocator is not None:
             track = self._needed
         ahead = self._surest(track, "capacity", self._capacity)
-        # the guard goes by what the driver calls used, torch's idle memory included
+        # The guard uses the driver's figure, which includes torch's idle memory.
         if guard is not None and guard <= self._capacity:
             guarded = self._surest(self._used, "guard", guard)
             if ahead is None or (guarded is not None and guarded.seconds <= ahead.seconds):
@@ -436,7 +436,7 @@ class Forecaster:
         return dataclasses.replace(ahead, bytes_per_step=per_step, cause=self._cause)
 
     def _surest(self, track: Track, limit: Literal["capacity", "guard"], limit_bytes: int) -> Forecast | None:
-        """The forecast from the finest resolution that is sure, else the surest."""
+        """The forecast of the finest resolution that is certain enough, else the most certain one."""
         found = []
         for growth in track.growths(self._capacity):
             ahead = outlook(growth, self._time_s or 0.0, limit, limit_bytes)
@@ -447,7 +447,7 @@ class Forecaster:
         return max(found, key=lambda ahead: ahead.confidence, default=None)
 
     def _step_s(self) -> float:
-        """Seconds of a step; 0 where no steps are known."""
+        """Duration of a step in seconds; 0 without known steps."""
         if len(self._steps) < 2:
             return 0.0
         (first_s, first), (last_s, last) = self._steps[0], self._steps[-1]

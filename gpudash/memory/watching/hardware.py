@@ -1,4 +1,4 @@
-"""A GPU's own signs of trouble: errors, and heat or a lack of power that slow it down."""
+"""A GPU's own problems: errors, and heat or a lack of power that slow it down."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from gpudash.devices.health import HEAT, POWER_BRAKE, xid
 from gpudash.telemetry.records import Level, Sample, Warning
 
 LASTING_S = 60.0
-"""How long a GPU is slowed down before it is reported; the alert rules for Prometheus wait as long."""
+"""How long a GPU must be slowed down to be reported; the alert rules for Prometheus wait as long."""
 
 AGAIN_S = 600.0
-"""Interval after which the same XID error of the same GPU is reported again: a failing program may cause hundreds."""
+"""Interval after which the same XID error of a GPU is reported again: a failing program may cause hundreds."""
 
 DEVICE = "hardware"
-"""`Warning.device` of these: no memory, whose warnings pass when it has room again."""
+"""`Warning.device` of hardware warnings, which do not pass when memory becomes free."""
 
 _SLOWED = {"heat": "it is too hot", "brake": "its power supply asks for it"}
-"""What holds the clocks of a GPU down, and how a sentence says so."""
+"""Reasons for lower clocks, in words."""
 
 
 class HardwareWatch:
-    """Watches the readings of GPUs. Belongs to the thread that takes them.
+    """Checks GPUs' readings. Belongs to the thread that receives them.
 
     Args:
-        describe: a GPU's UUID → its name at the beginning of a sentence.
+        describe: returns a GPU's name for the beginning of a sentence, by its UUID.
     """
 
     def __init__(self, describe: Callable[[str], str]) -> None:
@@ -38,15 +38,15 @@ class HardwareWatch:
         self._slowed_since_s: dict[tuple[str, str], float | None] = {}
 
     def observe(self, sample: Sample) -> list[Warning]:
-        """What a reading gives reason to say, each error and each stretch of being slowed down once."""
+        """The warnings that follow from a reading: each error, and each period of slowdown, once."""
         if sample.table != "gpu" or sample.device is None:
             return []
         self._newest_s[sample.device] = sample.time_s
         return list(self._news(sample, sample.device))
 
     def present(self, uuid: str) -> Iterator[Warning]:
-        """What is wrong with a GPU now: errors since its driver was loaded, apart from those that programs cause, and
-        what slows it down and has for long."""
+        """Present problems of a GPU: errors since its driver was loaded, except those caused by programs, and a
+        lasting slowdown."""
         time_s = self._newest_s.get(uuid, 0.0)
         code, errors = self._xids.get(uuid, 0), self._errors.get(uuid, 0)
         if code and xid(code).level != "program":
@@ -63,7 +63,7 @@ class HardwareWatch:
         if isinstance(errors, int):
             if errors > self._errors.get(uuid, 0):
                 yield self._of_errors(sample.time_s, uuid, errors)
-            self._errors[uuid] = errors  # fewer once the driver was loaded anew
+            self._errors[uuid] = errors  # fewer after the driver was loaded again
         count, code = values.get("xid_errors"), values.get("last_xid")
         if isinstance(code, int):
             self._xids[uuid] = code
@@ -124,7 +124,7 @@ class HardwareWatch:
         return Warning(time_s=time_s, level=level, device=DEVICE, text=f"{self._describe(uuid)}{text}")
 
     def _lasts(self, time_s: float, uuid: str, why: str, *, slowed: bool) -> bool:
-        """Whether it has been slowed for `LASTING_S` just now; ``None`` is kept of a stretch that was told."""
+        """Whether it has now been slowed for `LASTING_S`; a reported period is stored as ``None``."""
         if not slowed:
             self._slowed_since_s.pop((uuid, why), None)
             return False

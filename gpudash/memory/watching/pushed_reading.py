@@ -1,4 +1,4 @@
-"""An allocator that lives in another process: its readings are pushed, and read here at the monitor's own pace."""
+"""An allocator in another process, which sends its readings; read here at the monitor's own pace."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ PEAKS = ("peak_allocated_bytes", "peak_reserved_bytes")
 RETRIES = "allocation_retries"
 
 STALE_S = 1.0
-"""Silence of the other process after which its newest reading is no longer taken for the present."""
+"""Silence of the other process after which its newest reading is out of date."""
 
 _GAP = dict.fromkeys((metric.name for metric in METRICS["allocator"]), None)
 
 
 class PushedReading:
-    """The newest reading that was pushed; calling it reads, as a probe of the monitor. Any thread may do either.
+    """The newest reading received; calling it returns the reading, as a probe for the monitor. Thread-safe.
 
     Args:
         clock: seconds, monotonic.
-        stale_s: after so long without a reading there is none.
+        stale_s: age in seconds after which a reading is out of date.
     """
 
     def __init__(self, clock: Callable[[], float], stale_s: float = STALE_S) -> None:
@@ -37,7 +37,7 @@ class PushedReading:
         self._highest: dict[str, int] = {}
 
     def put(self, reading: Mapping[str, int | None]) -> None:
-        """Take in a reading: metrics of the ``allocator`` table, ``None`` for one that could not be had."""
+        """Store a reading: metrics of the ``allocator`` table, ``None`` if not available."""
         with self._lock:
             self._newest, self._put_s = dict(reading), self._clock()
             for name in PEAKS:
@@ -47,16 +47,16 @@ class PushedReading:
                     self._highest[name] = max(value, self._highest.get(name, value))
 
     def end(self) -> None:
-        """The process has ended: what it held is given back, so that nothing is read from now on, which is no gap."""
+        """The process has ended and its memory is free: there are no readings from now on, which is not a gap."""
         with self._lock:
             self._ended = True
-            self._peaks.clear()  # whatever comes next on the device would be taken to have reached them; see `peaks`
+            self._peaks.clear()  # they must not count for the next program on the device
             self._newest = {**dict.fromkeys((*HELD, *PEAKS), 0), RETRIES: (self._newest or {}).get(RETRIES)}
 
     def __call__(self) -> Mapping[str, int | None]:
-        """The newest reading, its peaks those of all readings since the call before; every metric ``None`` when stale.
+        """The newest reading, with peaks since the previous call; ``None`` for every metric if out of date.
 
-        A peak pushed between two looks is in the next reading that is not stale.
+        A peak received between two calls is in the next valid reading.
         """
         with self._lock:
             if self._newest is None or (not self._ended and self._clock() - self._put_s > self._stale_s):
@@ -66,6 +66,6 @@ class PushedReading:
             return reading
 
     def peaks(self) -> dict[str, int | None]:
-        """The highest peaks ever pushed, in bytes; ``None`` where none was."""
+        """The highest peaks ever received, in bytes; ``None`` if there were none."""
         with self._lock:
             return {name: self._highest.get(name) for name in PEAKS}

@@ -1,5 +1,5 @@
-"""Watches how full every memory is, and how well each GPU: raises warnings with hysteresis, and foretells when a memory
-will be full."""
+"""Watches how full each memory is, and the health of each GPU: raises warnings with hysteresis, and forecasts when
+memory will be full."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from gpudash.telemetry.runs import WATCH, RunView
 from gpudash.units import format_bytes, format_left, format_number, format_pair, format_percent, memory_unit
 
 STOP, FREE, SAVE = "stop", "free_cache", "save_recording"
-"""What a warning may offer; of another machine's memory it is `SAVE` alone."""
+"""Actions that a warning may offer; for another machine's memory only `SAVE`."""
 
 GUARD_RATIO = 0.8
 """Part of the way to a guard's level (from the use when it was armed) that must be covered before a forecast becomes a
-notice: a run that stops short of its guard is nothing to warn about."""
+warning: a run that stops well below its guard needs none."""
 
 CALM_S = 2.0
 """Time without a forecast after which a growth has ended."""
 
 ROUNDING = 1e-9
-"""Slack for ratios such as 0.85 − 0.05, which binary fractions miss by a hair."""
+"""Tolerance for ratios such as 0.85 − 0.05, which floats miss by a hair."""
 
 
 @dataclass(slots=True)
 class _Memory:
-    """What is known of one memory.
+    """The state of one memory.
 
-    `height`: 0 calm, 1 past the warning level, 2 past the critical one. `idle`: bytes that torch's allocator keeps.
-    `time_s`: of the newest reading as its forecaster counts time.
+    `height`: 0 normal, 1 above the warning level, 2 above the critical one. `idle`: bytes in torch's cache. `time_s`:
+    time of the newest reading, in its forecaster's units.
     """
 
     forecaster: Forecaster = field(default_factory=Forecaster)
@@ -56,21 +56,21 @@ class _Memory:
 
 
 class MemoryWatch:
-    """Turns readings into warnings. Belongs to one thread, apart from `forecast` and `standing`, which any may call.
+    """Turns readings into warnings. Belongs to one thread, except `forecast` and `standing`, which any may call.
 
     Args:
-        warn_ratio: how full a memory is when a warning is raised.
-        critical_ratio: how full it is when a critical one is.
-        hysteresis_ratio: how far below a level it must fall before that level has passed.
+        warn_ratio: how full memory must be for a warning.
+        critical_ratio: how full it must be for a critical warning.
+        hysteresis_ratio: how far below a level it must fall for the warning to end.
 
     Attributes:
-        describe: memory ("host" or a GPU's UUID) → its name at the beginning of a sentence.
-        memory_of: a run's device as torch names it ("cpu", "cuda:0") → its memory; ``None`` when it is not known.
-        pool_of: memory → the one that is watched for it: itself, that which it is part of, or "" for none.
-        guards: memory → the guard of the run that is on.
-        interval_of: memory → seconds between two of its readings, where they come that seldom; ``None`` where they come
-            many times a second.
-        is_here: whether the memories are this computer's, where what fills them can be stopped.
+        describe: returns the name of a memory ("host" or a GPU's UUID) for the beginning of a sentence.
+        memory_of: returns the memory of torch's device ("cpu", "cuda:0"); ``None`` if unknown.
+        pool_of: returns the memory to watch for another one: itself, one that contains it, or "" for none.
+        guards: guard of the current run, by memory.
+        interval_of: returns the seconds between two readings of a memory if they are rare; ``None`` if they come many
+            times a second.
+        is_here: whether the memories are this computer's, so that programs can be stopped.
     """
 
     def __init__(self, warn_ratio: float = 0.85, critical_ratio: float = 0.95, hysteresis_ratio: float = 0.05) -> None:
@@ -90,19 +90,19 @@ class MemoryWatch:
         self._processes: dict[str, tuple[float, list[Mapping[str, Value]]]] = {}
 
     def set_levels(self, warn_ratio: float, critical_ratio: float, hysteresis_ratio: float) -> None:
-        """Use other levels from the next reading on; arguments as at construction."""
+        """Use other levels from the next reading on; arguments as in the constructor."""
         self._levels = (warn_ratio, critical_ratio)
         self._hysteresis = hysteresis_ratio
 
     def observe(self, sample: Sample, *, forecasts: bool = True) -> list[Event]:
-        """Take in a reading and say what it means: at most one warning of memory, and of hardware, usually none.
+        """Process a reading; returns at most one warning about memory, and one about hardware, usually none.
 
         A gap changes nothing: a memory that cannot be read is neither filling nor safe.
 
         Args:
-            sample: of any table.
-            forecasts: whether a memory that is read seldom is forecast anew, which takes about 0.3 ms; else the
-                forecast before stands.
+            sample: a sample of any table.
+            forecasts: whether to recompute the forecast of a memory that is read rarely, which takes about 0.3 ms;
+                otherwise the previous one stays.
         """
         if sample.table == "process":
             self._process(sample)
@@ -130,9 +130,9 @@ class MemoryWatch:
         return [warning]
 
     def observe_event(self, event: Event) -> None:
-        """Take in what a run tells: its beginning, its steps and its end divide readings into those of equal phase.
+        """Process an event of a run: its start, its steps and its end divide readings into intervals of equal phase.
 
-        Steps count for the memory of the run's device and, since its data pass there, for the host's.
+        Steps count for the memory of the run's device and, since its data pass through it, for the host's.
         """
         match event:
             case RunStarted():
@@ -156,34 +156,33 @@ class MemoryWatch:
                 pass
 
     def _turn_to(self, device: str) -> None:
-        """The run turns out to be on a device, or begins anew there: its steps count for that one's memory too."""
+        """Record that the run uses a device, or restarts on it: its steps then also count for that device's memory."""
         name = self.memory_of(device)
         if self._stepping and name is not None:
             self._stepping = {*self._stepping, self.pool_of(name)}
             self._begin(name)
 
     def _begin(self, name: str) -> None:
-        """What a run did before says nothing about it."""
+        """Reset for a new run: the previous one says nothing about it."""
         memory = self._memory(name)
         memory.cause = None
         memory.forecaster.begin_run()
 
     def set_cause(self, device: str, cause: str | None) -> None:
-        """What grows in ``device`` ("host" or a UUID) in this run, for a sentence; ``None`` takes it back."""
+        """Set what grows in ``device`` ("host" or a UUID) in this run, for a sentence; ``None`` for unknown."""
         memory = self._memory(device)
         memory.cause = cause
         memory.forecaster.set_cause(cause)
 
     def forecast(self, device: str) -> Forecast | None:
-        """When ``device`` ("host" or a UUID) reaches its capacity or its guard; ``None`` when it does not grow."""
+        """When ``device`` ("host" or a UUID) reaches its capacity or its guard; ``None`` if it does not grow."""
         memory = self._memories.get(self.pool_of(device))
         if memory is None:
             return None
         return memory.ahead
 
     def present(self, memory: str) -> list[Warning]:
-        """What there is to look at now: that a memory is past a level, else that it is about to be full; and what is
-        wrong with its GPU."""
+        """The current warnings: memory is above a level, or else about to be full; and the problems of its GPU."""
         full = self._present_level(memory)
         return [*([] if full is None else [full]), *self._hardware.present(memory)]
 
@@ -199,15 +198,15 @@ class MemoryWatch:
         return None
 
     def forget(self, memory: str) -> None:
-        """Know nothing of a memory any more, as before its first reading."""
+        """Delete everything known about a memory."""
         self._memories.pop(memory, None)
 
     def standing(self, warning: Warning, ahead: Forecast | None) -> Warning | None:
-        """``warning`` with the newest figures, and what can be done now; ``None`` where nothing is known that is newer.
+        """``warning`` with the newest figures and the possible actions; ``None`` if nothing newer is known.
 
         Args:
-            warning: of a memory; one that has not passed.
-            ahead: the answer of `forecast` for that memory, so that others can show the same.
+            warning: a current warning about memory.
+            ahead: result of `forecast` for that memory, so that others can show the same one.
         """
         name = self.pool_of(warning.device)
         memory = self._memories.get(name)
@@ -228,14 +227,15 @@ class MemoryWatch:
         return replace(warning, text=text, actions=self._actions(name))
 
     def _actions(self, name: str) -> tuple[str, ...]:
-        """What can be done about a memory now: Stop is of the run that uses it, Free of the cache of gpudash's runs."""
+        """The possible actions for a memory: Stop applies to the run that uses it, Free to the cache of gpudash's
+        runs."""
         if not self.is_here:
             return (SAVE,)
         run = None
         if name in self._stepping:
             run = self._run
         watches = run is not None and run.workload == WATCH
-        stops = run is not None and not (watches and "pid" in run.spec)  # a process that is attached to goes on
+        stops = run is not None and not (watches and "pid" in run.spec)  # an attached process is left running
         frees = not watches and (run is not None or name == HOST or self._holds_itself(name))
         found = [SAVE]
         if frees:
@@ -255,25 +255,25 @@ class MemoryWatch:
         if guard is not None:
             guard_level = guard.level_bytes
         if guard_level is not None:
-            guard_level += level.driver_reserved  # a guard counts what the driver calls used, without its own share
+            guard_level += level.driver_reserved  # the guard uses the driver's figure, which excludes its own memory
         if guard_level != memory.guard_level:
-            # how far the way to the guard is, is counted from where it was set
+            # Progress towards the guard is measured from where it was set.
             memory.guard_level = guard_level
             memory.guard_base = level.used
         memory.ahead = memory.forecaster.forecast(guard_level)
 
     def _follow_slowly(self, memory: _Memory, level: Level, interval_s: float, *, forecasts: bool) -> None:
-        """Follow readings that come every ``interval_s``.
+        """Process readings that come every ``interval_s``.
 
-        The forecaster is made for readings many times a second. Here its seconds are readings, so that it looks as far
-        back, in readings, as it does there.
+        The forecaster is designed for readings many times a second. Here it counts in readings instead of seconds, so
+        that it looks back over equally many readings.
         """
         if memory.level is not None:
             memory.time_s += (level.time_s - memory.level.time_s) / interval_s
         memory.level = level
         memory.forecaster.observe(memory.time_s, level.used, level.capacity)
         if level.ratio < FAIRLY_FULL:
-            memory.ahead = None  # no emptier one would be told of
+            memory.ahead = None  # emptier memories would not be reported
             return
         if not forecasts:
             return
@@ -301,10 +301,10 @@ class MemoryWatch:
         self._memory(name).forecaster.observe_allocator(sample.time_s, allocated, reserved, known)
 
     def _threshold(self, name: str, memory: _Memory, level: Level) -> Warning | None:
-        """One warning per crossing upwards, one "passed" when the lowest level has been left."""
+        """A warning for each crossing upwards, and a "passed" one after falling below the lowest level."""
         before = memory.height
         ratio = level.ratio
-        # up at once, down only below the level by the hysteresis: so a memory that swings about it is told of once
+        # Up immediately, down only below the level minus the hysteresis: swings around a level cause one warning.
         reached = sum(ratio >= limit - ROUNDING for limit in self._levels)
         held = sum(ratio >= limit - self._hysteresis - ROUNDING for limit in self._levels)
         memory.height = max(reached, min(before, held))
@@ -323,7 +323,8 @@ class MemoryWatch:
         return self._warning(gravity, name, level, self._full(name, level, memory.ahead, memory.cause))
 
     def _growth(self, name: str, memory: _Memory, level: Level) -> Warning | None:
-        """One notice for a growth that ends soon; one when it has ended, unless a warning of the same memory stands."""
+        """A warning for a growth that ends soon; a "passed" one when it has ended, unless the memory has another
+        warning."""
         ahead = memory.ahead
         if ahead is not None:
             memory.growing_s = level.time_s
@@ -381,7 +382,7 @@ class MemoryWatch:
         return f"{text} {self._advice(name)}".rstrip()
 
     def _advice(self, name: str, *more: str) -> str:
-        """What can be done about a memory, in a sentence: the buttons beside it, and ``more``."""
+        """Advice about a memory, in a sentence: the buttons next to it, and ``more``."""
         buttons = {STOP: "stop the run", FREE: "free the cache"}
         choices = [*(buttons[action] for action in self._actions(name) if action in buttons), *more]
         if not choices:
@@ -405,7 +406,7 @@ class MemoryWatch:
         rows.append(sample.values)
 
     def _rows(self, name: str) -> list[Mapping[str, Value]]:
-        """The processes that hold something of a memory, by lists that are not out of date."""
+        """The processes that use a memory, by current lists."""
         memory = self._memories.get(name)
         level = None
         if memory is not None:
@@ -418,11 +419,11 @@ class MemoryWatch:
         return [row for time_s, rows in lists if time_s >= since_s for row in tuple(rows)]
 
     def _holds_itself(self, name: str) -> bool:
-        """Whether this process holds something of a memory, by the newest list."""
+        """Whether this process uses a memory, by the newest list."""
         return any(row.get("pid") == os.getpid() for row in self._rows(name))
 
     def _biggest_user(self, name: str) -> str:
-        """Who holds most of a memory, in a sentence; empty when no process is known to."""
+        """The process that uses most of a memory, in a sentence; "" if none is known."""
         rows = self._rows(name)
         sized = [(size, row) for row in rows if isinstance(size := row.get("memory_bytes"), int | float)]
         if not sized:
@@ -436,7 +437,7 @@ class MemoryWatch:
         return f"{row.get('name') or 'A process'} (pid {row.get('pid')}{user}) holds {format_bytes(size)}."
 
     def _own_share(self, name: str, size: float) -> str:
-        """What this process holds of a memory, and for what, in a sentence."""
+        """This process's use of a memory, by purpose, in a sentence."""
         holds = f"holds {format_bytes(size)}"
         if self._run is not None:
             if name in self._stepping:
@@ -468,7 +469,7 @@ def _memory_of(device: str) -> str | None:
 
 
 def _rounded(size: float, unit: str) -> str:
-    """``size`` in ``unit``, or in one of its own where it would be nought."""
+    """``size`` in ``unit``, or in a smaller unit if that would be zero."""
     return format_bytes(size, unit=None if format_number(size, unit) == "0.00" else unit)
 
 
@@ -479,19 +480,19 @@ def _grows(cause: str | None) -> str:
 
 
 def ends_in(ahead: Forecast) -> str:
-    """What comes, and when: "full in 24 s", "guard in 24 s"."""
+    """What happens when: "full in 24 s", "guard in 24 s"."""
     return f"{'full' if ahead.limit == 'capacity' else 'guard'} in {format_left(ahead.seconds)}"
 
 
 def run_left(run: RunView, ahead: Forecast | None) -> str:
-    """The time left of a run: "40 s left"; "" where unknown.
+    """The remaining time of a run: "40 s left"; "" if unknown.
 
-    Where its memory is full before, that: "full in 24 s". A run that fills its memory ends when that is full, and at no
-    other time.
+    If its memory will be full before, that instead: "full in 24 s". A run that fills memory by design ends when it is
+    full.
 
     Args:
-        run: that is on.
-        ahead: of the memory of its device.
+        run: the current run.
+        ahead: forecast for the memory of its device.
     """
     left = run.seconds_left
     if left is None:
@@ -503,7 +504,7 @@ def run_left(run: RunView, ahead: Forecast | None) -> str:
 
 
 def _left(ahead: Forecast | None) -> str:
-    """How long a sentence's memory has: ", full in about 24 s"; "" where that is not foretold."""
+    """The remaining time of a memory for a sentence: ", full in about 24 s"; "" without a forecast."""
     if ahead is None:
         return ""
     return f", {'full' if ahead.limit == 'capacity' else 'at the guard'} in about {format_left(ahead.seconds)}"
@@ -514,7 +515,7 @@ def _pair(level: Level) -> str:
 
 
 def _share(level: Level) -> str:
-    """What of the use is the driver's own, where a card that does not count it shows another figure."""
+    """The driver's own part of the use, if the card excludes it from its figure."""
     unit = memory_unit(level.capacity)
     if _pair(level) == format_pair(level.used - level.driver_reserved, level.capacity):
         return ""

@@ -1,4 +1,4 @@
-"""A fleet of machines, as a Prometheus server knows it: an overview of every GPU, and the past of each."""
+"""A fleet of machines that a Prometheus server monitors: an overview of every GPU, and the history of each."""
 
 from gpudash.session.fleet.fleet import Fleet
 from gpudash.session.fleet.view import FleetView

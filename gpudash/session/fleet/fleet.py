@@ -1,4 +1,4 @@
-"""Every GPU that a Prometheus server knows, asked for again and again by a thread."""
+"""Every GPU that a Prometheus server knows, polled by a thread."""
 
 from __future__ import annotations
 
@@ -29,36 +29,37 @@ from gpudash.telemetry.records import Warning
 logger = logging.getLogger(__name__)
 
 SHORTEST_PERIOD_S = 1.0
-"""Seconds between two polls, at least."""
+"""Shortest interval between two polls, in seconds."""
 
 LONGEST_WAIT_S = 30.0
-"""Longest wait before a server that did not answer is asked again; the first is a period, each next twice as long."""
+"""Longest wait before a server that did not answer is asked again; the first wait is one period, doubling each
+time."""
 
 INTERVALS_EVERY = 60
-"""Polls after which it is asked anew how often the machines are scraped."""
+"""How many polls share one measurement of the machines' scrape intervals."""
 
 JOIN_S = 2.0
-"""How long closing waits for the thread."""
+"""Longest wait for the thread in `close`."""
 
 TRYING = "It is asked again by itself; nothing has to be done here once it answers."
 
 
 class Fleet(AnyFleet):
-    """A fleet. Any thread may read it; `poll` belongs to the one that `start` begins.
+    """A fleet. Any thread may read it; only the thread that `start` creates calls `poll`.
 
     Args:
-        address: of the server.
-        period_s: seconds between two polls; less than `SHORTEST_PERIOD_S` is raised to it.
-        settings: memory levels of the warnings; ``None`` reads the user's.
+        address: address of the server.
+        period_s: interval between polls in seconds, at least `SHORTEST_PERIOD_S`.
+        settings: memory levels of the warnings; ``None`` for the user's settings.
         clock: monotonic seconds; for tests.
 
     Raises:
-        ValueError: one sentence, when the token cannot be sent.
+        ValueError: one sentence, if the token cannot be sent.
 
     Attributes:
-        empty: whether the server answers, and knows no GPU.
-        answered: whether it has answered at all.
-        server_version: what it is, such as "2.42.0"; empty where it does not tell.
+        empty: whether the server answers, but knows no GPU.
+        answered: whether it has answered yet.
+        server_version: such as "2.42.0"; "" if the server does not report it.
     """
 
     trying = TRYING
@@ -94,12 +95,12 @@ class Fleet(AnyFleet):
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to poll."""
+        """Start to poll."""
         self._thread = threading.Thread(target=self._run, name="gpudash-fleet", daemon=True)
         self._thread.start()
 
     def close(self) -> bool:
-        """End the polling; false when the thread did not end in time."""
+        """Stop polling; false if the thread did not end in time."""
         self._stop.set()
         self._client.close()
         thread = self._thread
@@ -110,14 +111,14 @@ class Fleet(AnyFleet):
 
     @property
     def problem(self) -> str | None:
-        """One sentence while the server does not answer, or knows no GPU."""
+        """What is wrong, in one sentence, while the server does not answer or knows no GPU; else ``None``."""
         return self._problem
 
     def gpu(self, key: str) -> FleetGpu:
         """The GPU with this key.
 
         Raises:
-            ValueError: one sentence, when there is none.
+            ValueError: one sentence, if there is none.
         """
         found = next((gpu for gpu in self.gpus() if gpu.key == key), None)
         if found is None:
@@ -125,12 +126,12 @@ class Fleet(AnyFleet):
         return found
 
     def view(self, key: str, began_wall_s: float, ended_wall_s: float, points: int) -> FleetView:
-        """The past of one GPU between two times in seconds since the epoch, with at most ``points`` a curve.
+        """The history of one GPU between two times in seconds since the epoch, with at most ``points`` points a curve.
 
-        Returns at once; the view's `loading` tells whether its thread still asks. The view is the caller's to close.
+        Returns immediately; the view's `loading` is true while its thread is fetching. The caller must close the view.
 
         Raises:
-            ValueError: one sentence, when there is no such GPU or the range is empty.
+            ValueError: one sentence, if there is no such GPU or the range is empty.
         """
         client = Client(self._client.address, self._token)
         return FleetView(self.gpu(key), client, began_wall_s, ended_wall_s, points)
@@ -138,30 +139,30 @@ class Fleet(AnyFleet):
     def compare(
         self, key_a: str, range_a: tuple[float, float], key_b: str, range_b: tuple[float, float], points: int
     ) -> tuple[FleetView, FleetView]:
-        """Two views on a common axis: each begins at session time 0, whichever day or GPU it is of.
+        """Two views on a common time axis: both start at session time 0, whatever their day and GPU.
 
         Raises:
-            ValueError: as `view`.
+            ValueError: as in `view`.
         """
         self.gpu(key_b)
         return self.view(key_a, *range_a, points), self.view(key_b, *range_b, points)
 
     def now_s(self) -> float:
-        """The server's time in seconds since the epoch; this machine's before it has answered."""
+        """The server's time in seconds since the epoch; this machine's before the first answer."""
         server_s, here_s = self._at
         if server_s:
             return server_s + self._clock() - here_s
         return time.time()
 
     def poll(self) -> float:
-        """Ask once, and take in what comes; seconds to wait before the next time."""
+        """Poll once and store the answer; returns the seconds until the next poll."""
         try:
             reported, times, answer = self._ask()
         except PrometheusError as error:
             if error.kind != "closed":
                 self._fail(str(error))
             return self._wait_s()
-        except Exception as error:  # whatever the other end sends
+        except Exception as error:  # the answer may be anything
             logger.exception("what the Prometheus server answered could not be taken in")
             self._checked = False
             self._fail(str(of_unreadable(self._client.address, error)))
@@ -200,7 +201,7 @@ class Fleet(AnyFleet):
         self._show(gpus, (*self._watch.over(gpus, self._machines, now_s), *self._server_warnings))
 
     def _fail(self, problem: str) -> None:
-        if problem != self.problem:  # a server that is away is asked for hours
+        if problem != self.problem:  # log it once: a server may be down for hours
             logger.warning("fleet of %s: %s", self.address, problem)
         self._failures += 1
         self._problem = problem
@@ -228,12 +229,12 @@ class Fleet(AnyFleet):
 
 
 def pause_s(wait_s: float, took_s: float) -> float:
-    """Seconds to leave a server alone after a poll: a slow one gets as long a rest as it took to answer."""
+    """Pause after a poll in seconds: at least as long as the server took to answer, to spare a slow one."""
     return min(max(wait_s - took_s, took_s), LONGEST_WAIT_S)
 
 
 def _time_of(answer: HttpAnswer) -> float:
-    """The server's time of an answer; 0 where it has no series."""
+    """The server's time in an answer; 0 without any series."""
     try:
         return float(answer.result[0]["value"][0])
     except (LookupError, TypeError, ValueError):

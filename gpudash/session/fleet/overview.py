@@ -1,5 +1,5 @@
-"""From what exporters tell to one entry a GPU, fullest first, and what is to be looked at over the whole fleet: the
-warnings of memory and hardware, gpudash's own, machines that fell silent. Nothing here asks a server."""
+"""From exporters' metrics to one entry for each GPU, fullest first, and the warnings over a whole fleet: of memory and
+hardware, gpudash's own, and machines that fell silent. Sends no requests itself."""
 
 from __future__ import annotations
 
@@ -20,39 +20,39 @@ from gpudash.units import format_duration
 logger = logging.getLogger(__name__)
 
 STALE_S = 15.0
-"""Age of a reading from which on its GPU is marked, at least."""
+"""Smallest age of a reading from which its GPU is marked as stale."""
 
 LATE = 3.0
-"""Intervals between scrapes that pass before a GPU is marked, where that is longer than `STALE_S`: what is scraped once
-a minute is not late after 15 s."""
+"""The same age in scrape intervals, where that is longer than `STALE_S`: metrics scraped once a minute are not late
+after 15 s."""
 
 LONGEST_INTERVAL_S = 120.0
-"""Longest interval that is believed; a GPU that has just appeared looks as if it were scraped seldom."""
+"""Longest credible scrape interval; a GPU that has just appeared looks as if it were scraped rarely."""
 
 USUAL_INTERVAL_S = 15.0
-"""Seconds between scrapes where that is not known."""
+"""Assumed scrape interval in seconds, if unknown."""
 
 FORGET_S = 3600.0
-"""A GPU of which nothing was told for so long is shown no more."""
+"""A GPU without readings for this long is removed from the overview."""
 
 MOST_AT_ONCE = 64
-"""Memories that are forecast in one answer, those first that have waited longest: one takes about 0.3 ms."""
+"""Forecasts computed for each answer; those due longest come first. One takes about 0.3 ms."""
 
 MOST_REPORTED = 3
-"""Sentences of the server's own that are repeated."""
+"""How many of the server's own warnings are repeated."""
 
 Where = tuple[str, str]
-"""Instance, and identity of the GPU there."""
+"""Instance, and the GPU's identity on it."""
 
 
 class EnergyMeter:
-    """What GPUs draw from the first reading on. Belongs to one thread."""
+    """Energy that GPUs have used since the first reading. Belongs to one thread."""
 
     def __init__(self) -> None:
         self._since_j: dict[str, float] = {}
 
     def metered(self, gpu: FleetGpu) -> FleetGpu:
-        """``gpu`` with what it has drawn so far. A counter begins anew with its driver."""
+        """``gpu`` with its energy so far; a counter that restarts with its driver is handled."""
         total_j = gpu.values.get("energy_j")
         if total_j is None:
             return gpu
@@ -61,10 +61,10 @@ class EnergyMeter:
 
 
 class Overview:
-    """Follows the answers. Belongs to one thread.
+    """Merges the server's answers. Belongs to one thread.
 
     Attributes:
-        intervals: how far apart the scrapes of a GPU's memory are, in seconds, where that is known.
+        intervals: scrape interval of each GPU's memory in seconds, where known.
     """
 
     def __init__(self) -> None:
@@ -77,8 +77,8 @@ class Overview:
         """The GPUs, fullest first.
 
         Args:
-            reported: the newest answer; what is missing from it is stale at once, for the server says so.
-            times: when each GPU's memory was scraped last, in the server's seconds since the epoch.
+            reported: the newest answer; a GPU missing from it is stale immediately, since the server has dropped it.
+            times: time of the last scrape of each GPU's memory, in seconds since the epoch on the server's clock.
             now_s: the server's time.
         """
         reports: dict[str, list[FleetGpu]] = defaultdict(list)
@@ -102,24 +102,24 @@ class Overview:
         return self._sorted()
 
     def marked(self, now_s: float) -> tuple[FleetGpu, ...]:
-        """The GPUs as they stand at ``now_s`` when no answer has come since."""
+        """The GPUs at ``now_s``, if no answer has arrived since."""
         self._mark(now_s)
         return self._sorted()
 
     def missing(self) -> dict[str, int]:
-        """Instance → GPUs there that were scraped within the last minutes, and of which no answer has told yet."""
+        """For each instance, the number of GPUs scraped in the last minutes that are in no answer yet."""
         known = {gpu.where for gpu in self._known.values()}
         shown = {same_gpu(which) for _instance, which in known}
         gone = (where for where in self.intervals if where not in known and same_gpu(where[1]) not in shown)
         return dict(Counter(instance for instance, _which in gone))
 
     def interval_s(self, key: str) -> float:
-        """Seconds between two scrapes of a GPU that is known."""
+        """Scrape interval of a GPU in seconds, or the assumed one."""
         return self.intervals.get(self._known[key].where, USUAL_INTERVAL_S)
 
     def _mark(self, now_s: float) -> None:
         for key, gpu in list(self._known.items()):
-            if now_s - gpu.seen_s > FORGET_S and (key not in self._here or gpu.seen_s > 0):  # 0: no time is told
+            if now_s - gpu.seen_s > FORGET_S and (key not in self._here or gpu.seen_s > 0):  # 0: time unknown
                 logger.info("%s is shown no more: last reported %.0f s ago", gpu.name, now_s - gpu.seen_s)
                 del self._known[key]
             elif not gpu.stale and (key not in self._here or self._is_late(gpu, now_s)):
@@ -130,7 +130,7 @@ class Overview:
         return tuple(sorted(self._known.values(), key=fullest_first))
 
     def _choose(self, reports: list[FleetGpu], now_s: float) -> FleetGpu:
-        """The best exporter's telling that is not late, else the newest."""
+        """The report of the best exporter that is not late, else the newest report."""
         fresh = next((gpu for gpu in reports if not self._is_late(gpu, now_s)), None)
         return fresh or max(reports, key=lambda gpu: gpu.seen_s)
 
@@ -144,7 +144,7 @@ def _log_stale(gpu: FleetGpu, now_s: float) -> None:
 
 
 def _shared(gpus: Iterable[FleetGpu]) -> set[str]:
-    """Names of machines that several instances of one exporter have: those go by their instances."""
+    """Machine names that several instances of one exporter share; instances tell those apart."""
     instances: dict[tuple[str, str], set[str]] = defaultdict(set)
     for gpu in gpus:
         instances[gpu.exporter, gpu.host].add(gpu.where[0])
@@ -152,19 +152,19 @@ def _shared(gpus: Iterable[FleetGpu]) -> set[str]:
 
 
 def fullest_first(gpu: FleetGpu) -> tuple[bool, float, str, int, int]:
-    """A key that sorts GPUs by how full they are, those last of which that is not known."""
+    """Sort key: fullest first, unknown memory last."""
     fullness = gpu.fullness
     return fullness is None, -(fullness or 0.0), gpu.host, -1 if gpu.index is None else gpu.index, gpu.instance or 0
 
 
 class AnyFleet:
-    """What a fleet shows, whoever reports its GPUs: a server, or machines over ssh.
+    """What a fleet shows, whether its GPUs are reported by a server or by machines over ssh.
 
     Attributes:
-        address: what it is called.
-        asking: what is said until somebody has answered.
-        trying: what is said beside what is wrong.
-        days: whether the past of a GPU is known, to compare it with another day.
+        address: its name.
+        asking: text shown until the first answer.
+        trying: text shown with a problem.
+        days: whether a GPU's history is available, to compare days.
     """
 
     address: str
@@ -179,20 +179,20 @@ class AnyFleet:
 
     @property
     def version(self) -> int:
-        """Grows with everything new."""
+        """Counter that grows with every change."""
         return self._version
 
     @property
     def problem(self) -> str | None:
-        """What is wrong, in sentences; ``None`` when all is well."""
+        """What is wrong, in sentences; ``None`` if nothing is."""
         raise NotImplementedError
 
     def gpus(self) -> tuple[FleetGpu, ...]:
-        """Every GPU, fullest first; those whose memory is not known come last."""
+        """Every GPU, fullest first; those of unknown memory come last."""
         return self._gpus
 
     def warnings(self) -> tuple[Warning, ...]:
-        """What is to be looked at over all GPUs, critical first."""
+        """The warnings over all GPUs, critical ones first."""
         return self._warnings
 
     def now_s(self) -> float:
@@ -201,14 +201,14 @@ class AnyFleet:
 
     @property
     def unlinked(self) -> tuple[str, ...] | None:
-        """Names of machines that were tried and are not linked; ``None`` where nothing has to be."""
+        """Names of machines whose connection failed or was lost; ``None`` if the fleet needs no connections."""
         return None
 
     def link_again(self) -> None:
-        """Try every machine that is not linked at once."""
+        """Retry every machine without a connection now."""
 
     def close(self) -> bool:
-        """End the polling; false when that took too long."""
+        """Stop polling; false if a thread did not end in time."""
         raise NotImplementedError
 
     def _show(self, gpus: tuple[FleetGpu, ...], warnings: Iterable[Warning]) -> None:
@@ -220,11 +220,11 @@ class AnyFleet:
 
 
 class FleetWatch:
-    """The watches of memory and hardware over the GPUs of a server. Belongs to one thread.
+    """Memory and hardware warnings for a server's GPUs. Belongs to one thread.
 
     Args:
         settings: memory levels of the warnings.
-        overview: knows how far apart the readings of a GPU are.
+        overview: provides each GPU's scrape interval.
     """
 
     def __init__(self, settings: Settings, overview: Overview) -> None:
@@ -237,11 +237,11 @@ class FleetWatch:
         self._memory.describe = lambda key: self._gpus[key].name
 
     def over(self, gpus: Sequence[FleetGpu], machines: Mapping[str, Sequence[str]], now_s: float) -> list[Warning]:
-        """The warnings that stand, critical first and the fullest memory first.
+        """The current warnings, critical ones first, then by the fullest memory.
 
         Args:
             gpus: every GPU, fullest first.
-            machines: instance → levels of gpudash's warnings of its host memory.
+            machines: for each instance, the levels of gpudash's warnings about its host memory.
             now_s: the server's time.
         """
         self._observe(gpus)
@@ -251,14 +251,14 @@ class FleetWatch:
         return gravest_first(found)
 
     def _observe(self, gpus: Sequence[FleetGpu]) -> None:
-        """Take in the readings that are new; of full memories those are forecast that have waited longest for it."""
+        """Process new readings; of full memories, the ones whose forecast is oldest get a new one."""
         before = self._gpus
         self._gpus = {gpu.key: gpu for gpu in gpus}
         fresh = []
         for gpu in gpus:
             known = before.get(gpu.key)
             if gpu.stale:
-                self._memory.forget(gpu.key)  # what it held then says nothing of now
+                self._memory.forget(gpu.key)  # its old readings say nothing about now
             elif known is None or known.stale or gpu.seen_s > known.seen_s:
                 fresh.append(gpu)
         self._answers += 1
@@ -276,7 +276,7 @@ class FleetWatch:
         past_a_level = False
         for warning in self._memory.present(gpu.key):
             past_a_level |= warning.ratio is not None and warning.level != "forecast"
-            # a gpudash there reads many times a second what is scraped seldom: its forecast is the better one
+            # A gpudash there reads many times a second what is rarely scraped, so its forecast is better.
             if warning.level != "forecast" or gpu.forecast_s is None:
                 yield shown_of(gpu, warning, self._memory.forecast(gpu.key))
         warned = [level for level in gpu.warnings if level != "forecast"]
@@ -289,7 +289,7 @@ class FleetWatch:
 
 
 def shown_of(gpu: FleetGpu, warning: Warning, ahead: Forecast | None) -> Warning:
-    """A warning as a fleet shows it: of the GPU, and a forecast as grave as it is near."""
+    """A warning for a fleet: with the GPU's name; a forecast's level depends on how near it is."""
     if warning.level != "forecast":
         return replace(warning, device=gpu.key)
     near = ahead is not None and ahead.seconds <= SOON_S
@@ -297,22 +297,22 @@ def shown_of(gpu: FleetGpu, warning: Warning, ahead: Forecast | None) -> Warning
 
 
 def gravest_first(warnings: Iterable[Warning]) -> list[Warning]:
-    """In their order, but critical ones first."""
+    """Critical ones first, otherwise in the given order."""
     return sorted(warnings, key=lambda warning: warning.level != "critical")
 
 
 def fleet_warning(text: str, level: Level = "warning", key: str = "") -> Warning:
-    """A warning that stands, of the GPU ``key``; of a machine or the server where that is empty."""
+    """A current warning about the GPU ``key``; "" for a machine or the server."""
     return Warning(time_s=0.0, level=level, device=key, text=text)
 
 
 def of_server(sentences: Iterable[str]) -> list[Warning]:
-    """What the server says of answers that are not whole."""
+    """The server's own warnings about incomplete answers."""
     return [fleet_warning(f"The server says: {text}") for text in list(sentences)[:MOST_REPORTED]]
 
 
 def silent_before(missing: Mapping[str, int]) -> list[Warning]:
-    """Instances that told of GPUs a few minutes ago and were silent when the fleet was opened, with their GPUs."""
+    """Warnings for instances that were scraped minutes ago but were silent when the fleet was opened."""
     return [
         fleet_warning(f"{machine_of(instance)}: {_gpus(count)} told of a few minutes ago and not now.")
         for instance, count in sorted(missing.items())
@@ -320,7 +320,7 @@ def silent_before(missing: Mapping[str, int]) -> list[Warning]:
 
 
 def odd_entries(reported: ReportedGpus) -> list[Warning]:
-    """That a part of an answer could not be read."""
+    """The warning that part of an answer could not be read."""
     if not reported.odd:
         return []
     entries = f"{reported.odd} entries that cannot be read; they are left out"
@@ -343,7 +343,7 @@ def _of_host(instance: str, levels: Sequence[str]) -> Warning:
 
 
 def _silent(gpus: Iterable[FleetGpu], now_s: float) -> Iterator[Warning]:
-    """One for every machine that was not heard of for too long."""
+    """A warning for every machine that has been silent for too long."""
     machines: dict[str, list[FleetGpu]] = defaultdict(list)
     for gpu in gpus:
         if gpu.stale:

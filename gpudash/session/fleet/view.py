@@ -1,4 +1,4 @@
-"""The past of one GPU of a fleet, where a dashboard takes a recording: a range of it, and parts of it in more
+"""The history of one GPU of a fleet, in place of a dashboard's recording: a range of time, and parts of it in more
 detail.
 """
 
@@ -26,20 +26,20 @@ from gpudash.telemetry.store import MOST_DETAILS, Store
 logger = logging.getLogger(__name__)
 
 JOIN_S = 2.0
-"""How long closing waits for the thread."""
+"""Longest wait for the thread in `close`."""
 
 MARGIN = 0.1
-"""Part of a span that is fetched on either side of it as well, so that lines reach its edges."""
+"""Part of a range that is also fetched on either side of it, so that lines reach its edges."""
 
 COARSE = 1.6
-"""How many times wider than wished the steps of what is known may be before more detail is asked for."""
+"""How many times coarser than requested known data may be before more detail is fetched."""
 
 SHORTEST_S = 1.0
-"""Shortest range that is asked for, in seconds."""
+"""Shortest range that is fetched, in seconds."""
 
 
 class _Known(NamedTuple):
-    """A span in session time, and how far apart the points are that it is known with."""
+    """A span of session time, and the distance of the points known in it."""
 
     began_s: float
     ended_s: float
@@ -48,39 +48,39 @@ class _Known(NamedTuple):
 
 
 class _Request(NamedTuple):
-    """A range that is to be fetched, in seconds since the epoch."""
+    """A range to fetch, in seconds since the epoch."""
 
     began_wall_s: float
     ended_wall_s: float
 
 
 class FleetView:
-    """A range of one GPU's past, a `PlotSource`; session time 0 is the beginning of the range asked.
+    """A range of one GPU's history, as a `PlotSource`; session time 0 is the beginning of the range.
 
     Args:
-        gpu: whose past it is.
-        client: asks the server; the view closes it.
+        gpu: the GPU.
+        client: connection to the server; the view closes it.
         began_wall_s, ended_wall_s: the range, in seconds since the epoch.
-        points: of a curve, at most.
+        points: largest number of points of a curve.
 
     Raises:
-        ValueError: one sentence, when the range is empty.
+        ValueError: one sentence, if the range is empty.
 
     Attributes:
-        gpu: as it was when the view was made.
-        store: what was told, at the position that `seek` chose.
-        recording: the GPU's name: what a file that is saved is called after.
+        gpu: the GPU, as it was when the view was created.
+        store: the fetched readings, at the position set by `seek`.
+        recording: the GPU's name, used to name saved files.
         began_wall_s: seconds since the epoch at session time 0.
-        points: of a curve, at most: pixels of the plots.
-        fetched: grows with everything that has come.
-        requested_points: points of one curve that the newest question asked the server for.
+        points: largest number of points of a curve: the width of the plots in pixels.
+        fetched: counter that grows with every answer.
+        requested_points: points of one curve in the newest request to the server.
     """
 
     live = None
     keys: Collection[Key] = ()
     thinned = True
     shift_s, grows = 0.0, False
-    """Its session time begins with the range, which stays until another is asked for."""
+    """Session time starts with the range, which stays until another one is requested."""
 
     def __init__(
         self, gpu: FleetGpu, client: Client, began_wall_s: float, ended_wall_s: float, points: int = 1024
@@ -91,7 +91,7 @@ class FleetView:
         uuid = gpu.uuid or gpu.key
         total = None if gpu.total_bytes is None else round(gpu.total_bytes)
         self.gpus = (Gpu(gpu.index or 0, uuid, "", gpu.product or "GPU", total, simulated=gpu.simulated),)
-        assert gpu.exporter != "ssh"  # of which no server knows
+        assert gpu.exporter != "ssh"  # which no server monitors
         self._subject = Subject(gpu.exporter, uuid, gpu.labels, gpu.torch_name)
         self._client = client
         self._lock = threading.Lock()
@@ -111,7 +111,7 @@ class FleetView:
 
     @property
     def loading(self) -> bool:
-        """Whether something that was asked for has not come yet."""
+        """Whether a request is still unanswered."""
         return self._requests.busy
 
     @property
@@ -121,12 +121,12 @@ class FleetView:
 
     @property
     def empty(self) -> bool:
-        """Whether the server had nothing in the range."""
+        """Whether the server had no data in the range."""
         return self.fetched > 0 and not self._samples
 
     @property
     def notices(self) -> list[str]:
-        """What could not be had, a sentence each."""
+        """What could not be fetched, one sentence each."""
         if self._problem:
             return [self._problem]
         if self.loading or not self.empty:
@@ -136,13 +136,13 @@ class FleetView:
         return [*nothing, *(f"The server says: {text}" for text in self._reported)]
 
     def show_range(self, began_wall_s: float, ended_wall_s: float, points: int) -> None:
-        """Have another range, or a part of it in more detail, fetched by the view's own thread; the newest wins.
+        """Fetch another range, or part of this one in more detail, on the view's thread; the newest request wins.
 
-        A range within the one that is held is detail: session times stay as they are. Any other begins a new axis at
-        0 as soon as it has come: `began_wall_s` and `extent_s` change with the store, whose ``rewound`` grows.
+        A range within the current one adds detail: session times stay. Any other range starts a new axis at 0 once it
+        has been fetched: `began_wall_s` and `extent_s` then change together with the store, whose ``rewound`` grows.
 
         Raises:
-            ValueError: one sentence, when the range is empty.
+            ValueError: one sentence, if the range is empty.
         """
         if not ended_wall_s - began_wall_s >= SHORTEST_S:
             raise ValueError(f"A range of the past is at least {SHORTEST_S:g} s long; choose a later end.")
@@ -150,15 +150,15 @@ class FleetView:
         self._requests.submit(_Request(began_wall_s, ended_wall_s), retry=True)
 
     def seek(self, time_s: float | None) -> None:
-        """Have the store answer as of ``time_s``; ``None``, or a time past the end, is the end."""
+        """Move the store to ``time_s``; ``None``, or a time past the end, means the end."""
         self.store.seek(None if time_s is None or time_s >= self._length_s else max(time_s, 0.0))
 
     def settle(self, timeout_s: float) -> bool:
-        """Wait until everything that was asked for has come; false when the time passed first."""
+        """Wait until every request is answered; false on timeout."""
         return self._requests.wait(timeout_s)
 
     def close(self) -> bool:
-        """Ask nothing more; false when the thread did not end in time."""
+        """Send no more requests; false if the thread did not end in time."""
         self._requests.close()
         self._client.close()
         ended = self.settle(JOIN_S)
@@ -167,7 +167,7 @@ class FleetView:
         return ended
 
     def save_recording(self, target: Path) -> None:
-        """There is no file to copy.
+        """Not supported: there is no file to copy.
 
         Raises:
             RecordingError: always.
@@ -175,18 +175,18 @@ class FleetView:
         raise RecordingError("This is a server's past, not a recording; export its curves instead")
 
     def load(self, key: Key) -> Series | None:
-        """Everything that was fetched is in the store."""
+        """``None``: the store holds everything that was fetched."""
         return None
 
     def instant(self, store: Store, time_s: float, *, runs: bool) -> Instant:
-        """The newest readings at ``time_s``; of runs a server knows curves alone."""
+        """The newest readings at ``time_s``; of runs, a server knows only curves."""
         found = Instant(time_s)
         found.scan_back(reversed(self._samples))
         found.add_bands({uuid: name for name, uuid in store.links.items()})
         return found
 
     def request(self, t0: float, t1: float) -> None:
-        """Have a part known in more detail, where it is not known well enough; returns at once."""
+        """Fetch more detail for a part, unless it is known well enough; returns immediately."""
         t0, t1 = max(t0, 0.0), min(t1, self._length_s)
         if t1 - t0 < SHORTEST_S:
             return
@@ -207,7 +207,7 @@ class FleetView:
             else:
                 self._problem = str(error)
             return False
-        except Exception as error:  # whatever the other end sends
+        except Exception as error:  # the answer may be anything
             logger.exception("the past of a GPU could not be taken in")
             self._problem = str(of_unreadable(self._client.address, error))
             return False
@@ -247,12 +247,12 @@ class FleetView:
         return past
 
     def _learn(self, known: list[_Known]) -> None:
-        """What is known, the newest first and the whole range last."""
+        """Replace the list of known spans: the newest first, the whole range last."""
         with self._lock:
             self._known = known
 
     def _fill(self, store: Store, past: Past, since_s: float = 0.0) -> None:
-        """Have a store take in what was fetched of a part of the range that begins at ``since_s``."""
+        """Put the fetched part, which begins at ``since_s``, into a store."""
         for device, uuid in self.store.links.items():
             store.link(device, uuid)
         for sample in past.samples:

@@ -1,1 +1,1 @@
-"""Predictions for the devices of a session, by a child process that stays warm."""
+"""Predictions for a session's devices, made by a child process that stays warm."""

@@ -1,7 +1,7 @@
-"""One run of a user's program without its GPU, until it is known what it asks of one.
+"""One run of a user's program without its GPU, followed until its memory requests are known.
 
-The program runs in a session and process group of its own. What its processes say comes by a socket in a private
-folder; see `gpudash.agent.predicting`. What it writes does not stay.
+The program runs in a session and process group of its own. Its processes report over a socket in a private folder (see
+`gpudash.agent.predicting`). Nothing it writes is kept.
 """
 
 from __future__ import annotations
@@ -43,44 +43,44 @@ from gpudash.system.processes import waited_seconds
 logger = logging.getLogger(__name__)
 
 TICK_S = 0.1
-"""How often Ctrl+C is noticed."""
+"""Interval of the check for Ctrl+C."""
 
 COUNT_S = 0.5
-"""How often the program's processor time is read."""
+"""Interval at which the program's processor time is read."""
 
 MOST_WAITED_S = 90.0
-"""For so many seconds a program may wait for processors that others have, as one at the lowest priority does, before
-the wait counts as its own time."""
+"""Longest that a program may wait for busy processors (as one at the lowest priority does) before the wait counts as
+its own time."""
 
 MOST_STACK_BYTES = 2**20
-"""Of what it writes."""
+"""Largest stack dump that is read."""
 
 KILLED_S = 3.0
-"""Longest wait for a killed process."""
+"""Longest wait for a killed process to end."""
 
 STACK_S = 2.0
-"""How long a process has for writing where it stands."""
+"""Time limit for a process to write its stack."""
 
 MOST_PRINTED_BYTES = 16 * 1024
-"""Of the end of what a program prints into a pipe: some tracebacks lead through fifty frames."""
+"""How much of the end of a program's output is kept: some tracebacks go through fifty frames."""
 
 LAST_LINES = 40
-"""Of the end of what was held back that are shown where the program failed."""
+"""How many of the last held-back lines are shown when the program fails."""
 
 PRINTED_S = 1.0
-"""How long the rest of what it printed is waited for, once it has ended."""
+"""Longest wait for the rest of its output, once it has ended."""
 
 MOST_MESSAGE_BYTES = 2**31
-"""Of one answer: a trace of a long run has some hundred MB."""
+"""Largest answer: the trace of a long run has some hundred MB."""
 
 LAYERS, WRITTEN = "layers", "written"
-"""Folders in those that are made for a program."""
+"""Subfolders of the folder made for a program."""
 
 NEVER_TORCH = "has not imported torch"
 NEVER_CUDA = "has asked nothing of a GPU"
 NEVER_STEPS = "has not taken its steps"
 NEVER = (NEVER_TORCH, NEVER_CUDA, NEVER_STEPS)
-"""What a program has not done, in the order in which it does it."""
+"""What a program has not reached, in the order in which it would."""
 
 TRACKERS_OFF = {
     "WANDB_MODE": "disabled",
@@ -89,49 +89,49 @@ TRACKERS_OFF = {
     "CLEARML_OFFLINE_MODE": "1",
     "SWANLAB_MODE": "disabled",
 }
-"""Variables by which trackers send and write nothing."""
+"""Variables that keep trackers from sending or writing anything."""
 
 TRACKERS_ELSEWHERE = {
     "MLFLOW_TRACKING_URI": "file:{scratch}/mlflow",
     "TENSORBOARD_LOGGING_DIR": "{scratch}/tensorboard",
     "DISABLE_MLFLOW_INTEGRATION": "TRUE",
 }
-"""Variables by which they write elsewhere."""
+"""Variables that make trackers write elsewhere."""
 
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
-"""Variables by which what was downloaded once is taken from where it is."""
+"""Variables that restrict libraries to what is already downloaded."""
 
 CACHES = ("XDG_CACHE_HOME", "HF_HOME", "TORCH_HOME")
-"""Variables that name folders of downloads."""
+"""Variables that name download folders."""
 
 HELD_BY_SYSTEM = "sandbox"
 HELD_BY_PYTHON = "python"
 NOT_HELD = "nothing"
-"""What holds back what a program writes: overlays, whoever writes (`gpudash.system.sandbox`); functions of Python's
-(`gpudash.agent.predicting.held_writes`), where the system allows no overlays; nothing, where it may write."""
+"""What holds back a program's writes: overlays, for every kind of writer (`gpudash.system.sandbox`); Python's own
+functions (`gpudash.agent.predicting.held_writes`), where the system allows no overlays; nothing, where it may
+write."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """How a program is started to be followed.
+    """How to start a program that is followed.
 
     Attributes:
         command: program and arguments.
-        cards: that it finds, its ``cuda:0`` first.
-        steps: of its optimizer that are followed.
-        time_limit_s: processor time that it has, with what it starts, in seconds; by the clock three times as many, and
-            `MOST_WAITED_S` for what it waits while others have the processors.
+        cards: the cards that it finds, its ``cuda:0`` first.
+        steps: how many optimizer steps are followed.
+        time_limit_s: processor time for it and its children, in seconds; by the clock three times as many, plus up to
+            `MOST_WAITED_S` of waiting for busy processors.
         lets_write: whether it may write files.
-        folder: to run it in; ``None``: the present one.
-        environment: its variables; ``None``: those of this process.
-        is_aside: whether it runs beside the user's work, who did not ask for it: without output or network, at the
-            lowest priority.
-        is_quiet: whether what it prints is shown to nobody; the last line of it stands in what is said of a failure.
-        holds_output: whether what it prints is held back where its numbers are not computed: losses and the like in it
-            are made up. Of a program that fails the end is to be had (`Attempt.last_lines`).
-        whole_s: processor time in seconds, from its start on, in which the program may come to its own end before its
-            data loaders are ended early.
-        edit: a diff that is applied in its folder first, "" for none.
+        folder: working directory; ``None`` for this process's.
+        environment: its environment variables; ``None`` for this process's.
+        is_aside: whether it runs in the background, unasked for: without output or network, at the lowest priority.
+        is_quiet: whether its output is hidden; an error then quotes its last line.
+        holds_output: whether its output is held back where its numbers are not computed: losses and the like would be
+            made up. If the program fails, the end is in `Attempt.last_lines`.
+        whole_s: processor time in seconds, from its start, in which the program may end by itself before its data
+            loaders are stopped early.
+        edit: a diff to apply in its folder first; "" for none.
     """
 
     command: Sequence[str]
@@ -150,11 +150,11 @@ class Launch:
 
 @dataclass
 class _Process:
-    """One of the program's processes.
+    """A process of the program.
 
     Attributes:
-        furthest: how far it has come, as a place in `NEVER`.
-        cpu_steps: steps of its optimizer, once it is known that nothing of them is on a GPU.
+        furthest: how far it has come, as an index into `NEVER`.
+        cpu_steps: its optimizer steps, once it is known that none of them used a GPU.
     """
 
     connection: socket.socket
@@ -166,10 +166,10 @@ class _Process:
 
 
 class _Printed:
-    """Takes what a program prints, so that it is never held up, and keeps the end of it.
+    """Drains a program's output, so that the program never blocks on it, and keeps the end.
 
     Args:
-        stream: the end of its pipe; closed when the program and all that it started have closed theirs.
+        stream: the read end of its pipe; closed once the program and all its children have closed theirs.
 
     Attributes:
         any: whether it has printed anything.
@@ -183,10 +183,10 @@ class _Printed:
         self._thread.start()
 
     def last_lines(self) -> list[str]:
-        """The last lines that have something in them, as a terminal would show them."""
+        """The last lines that are not blank, as a terminal would show them."""
         self._thread.join(PRINTED_S)
         lines = self._end.decode(errors="replace").split("\n")
-        # a progress bar writes over its own line
+        # A progress bar overwrites its own line.
         shown = [line.rstrip().rpartition("\r")[2] for line in lines]
         return [line for line in shown if line][-LAST_LINES:]
 
@@ -199,7 +199,7 @@ class _Printed:
 
 @dataclass(frozen=True)
 class NotFollowed:
-    """Why there is no answer; whether that is since nothing is computed, and what the program held until then."""
+    """Why there is no answer, whether the cause is that no numbers are computed, and what the program held by then."""
 
     problem: Problem
     because_of_numbers: bool = False
@@ -208,12 +208,12 @@ class NotFollowed:
 
 @dataclass(frozen=True)
 class FollowedRun:
-    """What the processes of a program answered.
+    """The answers of the program's processes.
 
     Attributes:
-        answers: of each, as `gpudash.simulator.dry_run.programs.program` sends it.
+        answers: one for each process, as `gpudash.simulator.dry_run.programs.program` sends it.
         numbers: as of `Attempt`.
-        held_by: what held back what it wrote.
+        held_by: what held back its writes.
     """
 
     answers: Sequence[Mapping[str, Any]]
@@ -226,10 +226,10 @@ class Attempt:
 
     Args:
         launch: how it is started.
-        numbers: "unknown", "guessed" where it decides by them, or "computed".
+        numbers: "unknown", "guessed" where the program branches on them, or "computed".
 
     Attributes:
-        waited_s: seconds for which the program has waited for a processor so far.
+        waited_s: seconds that the program has waited for a processor so far.
     """
 
     def __init__(self, launch: Launch, numbers: str) -> None:
@@ -265,7 +265,7 @@ class Attempt:
             try:
                 return self._wait(listener, interrupted)
             finally:
-                # Also when interrupted: the program must not go on without anybody who hears it.
+                # Also when interrupted: the program must not go on with nobody reading its messages.
                 self._end()
                 code = self._program.poll()
                 logger.info("process %d, the program that is predicted, ended with code %s", self._program.pid, code)
@@ -276,7 +276,7 @@ class Attempt:
             self._selector.close()
             shutil.rmtree(self._folder, ignore_errors=True)
             if self._scratch is not None:
-                # Overlays leave folders without any permission, which `empty` opens; `remove` alone would fail at
+                # Overlays leave folders without any permission, which `empty` opens; `remove` alone would fail on
                 # them.
                 sandbox.empty(str(self._scratch.path / LAYERS))
                 self._scratch.remove()
@@ -290,7 +290,7 @@ class Attempt:
         return HELD_BY_SYSTEM
 
     def _sandbox(self) -> PrivateFolder | None:
-        """Where overlays take what is written; ``None`` where there can be none."""
+        """The folder to which overlays redirect writes; ``None`` where overlays are not possible."""
         try:
             scratch = PrivateFolder(data_folder(), ".predicted-")
         except OSError:
@@ -305,7 +305,7 @@ class Attempt:
 
     def _start(self, path: Path) -> subprocess.Popen[bytes]:
         launch = self._launch
-        # A copy, since the variables of a caller's launch serve its next attempt too.
+        # A copy, since the caller's launch is used for its next attempt too.
         environment = dict(os.environ if launch.environment is None else launch.environment)
         inject = str(Path(gpudash.__file__).parent / "agent" / "inject")
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (inject, environment.get("PYTHONPATH", ""))))
@@ -317,7 +317,8 @@ class Attempt:
             environment |= {name: value.format(scratch=written) for name, value in TRACKERS_ELSEWHERE.items()}
         if launch.is_aside:
             environment |= OFFLINE
-        # Its output is not what the user asked for: it goes to standard error, the prediction to standard output.
+        # The user asked for the prediction, which goes to standard output; the program's output goes to standard
+        # error.
         streams: dict[str, Any] = {"stdin": None, "stdout": 2, "stderr": None}
         if launch.is_aside:
             streams = dict.fromkeys(streams, subprocess.DEVNULL)
@@ -332,7 +333,7 @@ class Attempt:
         except OSError as error:
             raise ValueError(f"{launch.command[0]} could not be started ({error.strerror or error}).") from None
         logger.info("process %d began: the program that is predicted", program.pid)
-        # errors first: what is printed of them is most often on standard error
+        # Errors first: what gets quoted is most often on standard error.
         for stream in (program.stderr, program.stdout):
             if isinstance(stream, BufferedReader):
                 self._printed.append(_Printed(stream))
@@ -340,21 +341,21 @@ class Attempt:
 
     @property
     def held_output(self) -> bool:
-        """Whether something that the program printed was held back."""
+        """Whether any output was held back."""
         return self._launch.holds_output and any(printed.any for printed in self._printed)
 
     def last_lines(self) -> list[str]:
-        """The end of what was not shown: of standard error, and of standard output where there is nothing on that."""
+        """The end of the output that was not shown: of standard error, or of standard output if that is empty."""
         for printed in self._printed:
             if lines := printed.last_lines():
                 return lines
         return []
 
     def _command(self, environment: dict[str, str]) -> list[str]:
-        """What is started, which may need other variables.
+        """The command to start; may add to the environment.
 
         Raises:
-            ValueError: one sentence, where an edit of the program would stay.
+            ValueError: one sentence, if an edit by the program could not be undone.
         """
         launch, command = self._launch, list(self._launch.command)
         if launch.edit:
@@ -372,7 +373,7 @@ class Attempt:
         return command
 
     def _caches(self, environment: Mapping[str, str]) -> list[str]:
-        """Folders of downloads, which are there another time."""
+        """Download folders, whose contents later runs find again."""
         named = [Path(environment[name]) for name in CACHES if environment.get(name)]
         found = [str(folder.absolute()) for folder in (*named, Path.home() / ".cache")]
         for folder in found:
@@ -417,27 +418,27 @@ class Attempt:
             if self._failure is not None:
                 return self._failure
             found = self._followed()
-            # Answers are looked for before the exit code: a program may end right after it has answered.
+            # Answers are checked before the exit code: a program may end right after it has answered.
             if found is not None:
                 return found
             if interrupted():
                 raise KeyboardInterrupt
             code = self._program.poll()
             if code is not None:
-                # What it sent last may still be in the socket.
+                # Its last message may still be in the socket.
                 self._hear(listener)
                 found = None
                 if not code:
                     found = self._followed(ended=True)
                 return self._failure or found or self._ended(code)
             if time.monotonic() >= due:
-                # Processor time of a tree shrinks where a child ends whose parent does not wait for it.
+                # The processor time of a tree shrinks when a child ends and its parent does not wait for it.
                 seen_s = max(seen_s, _processor_s(self._program.pid))
                 self.waited_s = max(self.waited_s, _waited_s(self._program.pid))
                 due = time.monotonic() + COUNT_S
             passed_s = time.monotonic() - began - min(self.waited_s, MOST_WAITED_S)
             if seen_s > limit_s or passed_s > longest_s:
-                # Of a run that took too long, what was answered by then is worth more than that it took too long.
+                # A partial answer is worth more than the error that the run took too long.
                 return self._followed(ended=True) or self._too_long(time.monotonic() - began, seen_s)
 
     def _hear(self, listener: socket.socket) -> None:
@@ -459,7 +460,7 @@ class Attempt:
             self._selector.unregister(process.connection)
             return
         process.read += part
-        # The part before has no line end, else it would have been taken: only the new part is searched.
+        # The part before has no line end, or it would have been read: only search the new part.
         while (end := process.read.find(b"\n", max(0, len(process.read) - len(part)))) >= 0:
             line = bytes(process.read[:end])
             del process.read[: end + 1]
@@ -478,8 +479,8 @@ class Attempt:
         elif kind == "unused":
             process.cpu_steps = int(message["steps"])
             torch_processes = [one for one in self._processes if one.furthest >= NEVER.index(NEVER_CUDA)]
-            # A process without a step may be the one that will use the GPU: all that have torch must be known to stay
-            # off it.
+            # A process without a step may be the one that will use the GPU, so every process with torch must be known
+            # to stay off it.
             if all(one.cpu_steps for one in torch_processes):
                 self._failure = self._trains_on_cpu(process.cpu_steps)
         elif kind == "answer":
@@ -497,10 +498,10 @@ class Attempt:
             self._failure = NotFollowed(Problem("unavailable", why))
 
     def _followed(self, *, ended: bool = False) -> FollowedRun | None:
-        """What was answered, once every rank has; what there is where the program has ended."""
+        """The answers, once every rank has sent one; those there are, once the program has ended."""
         answers = [process.answer for process in self._processes if process.answer is not None]
         answers = [answer for answer in answers if answer["cards"]]
-        # One that says it comes to its end has not yet: it may fail on the way, and then its answer is of half a run.
+        # A process that reports its end has not ended yet: it may still fail, and its answer is then of half a run.
         if not answers or (not ended and any(answer["ended"] for answer in answers)):
             return None  # its exit code says whether it came to its end
         wanted = int(answers[0]["world_size"])
@@ -544,12 +545,12 @@ class Attempt:
         return max((process.furthest for process in self._processes), default=0)
 
     def _stack(self) -> str:
-        """Where the program stands: the innermost line of its own, of the process that is the furthest."""
+        """Where the program stands: the innermost line of its own code, in the process that is furthest."""
         for process in sorted(self._processes, key=lambda process: -process.furthest):
             path = self._folder / f"stack-{process.pid}"
             with suppress(OSError):
-                # `faulthandler` writes the stack of the main thread on SIGUSR2 (`agent/predicting`), whatever that
-                # thread is doing.
+                # On SIGUSR2 `faulthandler` writes the main thread's stack (`agent/predicting`), whatever that thread
+                # is doing.
                 os.kill(process.pid, signal.SIGUSR2)
                 deadline = time.monotonic() + STACK_S
                 while not path.stat().st_size and time.monotonic() < deadline:
@@ -558,12 +559,12 @@ class Attempt:
         return ""
 
     def _end(self) -> None:
-        """End the program and what it has started: SIGINT first, then SIGTERM, then SIGKILL.
+        """End the program and its children: SIGINT first, then SIGTERM, then SIGKILL.
 
-        One beside the user's work has nothing to save.
+        A program in the background has nothing to save.
         """
         program = self._program
-        # Its exceptions from here on are caused by being ended, and are not reported as its own.
+        # Exceptions from here on are caused by our signals, and are not reported as the program's own.
         (self._folder / ENDING).touch()
         if self._launch.is_aside:
             self._send_in_turn([(signal.SIGKILL, KILLED_S)])
@@ -575,11 +576,12 @@ class Attempt:
         self._send_in_turn([(signal.SIGINT, SHUTDOWN_S), (signal.SIGTERM, TERMINATE_S), (signal.SIGKILL, KILLED_S)])
 
     def _send_in_turn(self, signals: Sequence[tuple[signal.Signals, float]]) -> None:
-        """Send signals until nothing of the program runs, each with the seconds that are waited then."""
+        """Send the signals one after another, each with its time limit in seconds, until nothing of the program
+        runs."""
         program = self._program
         there: dict[int, psutil.Process] = {}
         for number, patience_s in signals:
-            # Again for each signal: a process may have started others since, as a handler of SIGINT does.
+            # List the processes again for each signal: some may have been started since, as by a handler of SIGINT.
             for process in _tree(program.pid, [process.pid for process in self._processes]):
                 there[process.pid] = process
             alive = [process for process in there.values() if runs(process)]
@@ -588,8 +590,8 @@ class Attempt:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(program.pid, number)
             for process in alive:
-                # SIGINT went to the whole group by `killpg`; a second one would cut short the cleaning up that the
-                # first began.
+                # SIGINT went to the whole group by `killpg`; a second one would interrupt the cleanup that the first
+                # one began.
                 if number is not signal.SIGINT or program.returncode is not None:
                     with suppress(psutil.Error, OSError):
                         process.send_signal(number)
@@ -600,7 +602,7 @@ class Attempt:
 
 
 def _has_members(group: int) -> bool:
-    """Whether a process group has a process, its first one aside where that has been waited for."""
+    """Whether a process group has members, not counting its leader once that has been waited for."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:
@@ -611,7 +613,7 @@ def _has_members(group: int) -> bool:
 
 
 def script_name(command: Sequence[str]) -> str:
-    """What a command is called: its script, also where a launcher such as torchrun starts that."""
+    """The name of a command: its script, also when a launcher such as torchrun starts it."""
     name = program_name(command)
     scripts = (Path(word).name for word in command if word.endswith((".py", ".sh")))
     if name.endswith(".py"):
@@ -620,14 +622,14 @@ def script_name(command: Sequence[str]) -> str:
 
 
 def standing(text: str) -> str:
-    """The innermost line of a program's own in what `faulthandler` wrote, else of all: ``train.py:12``."""
+    """The innermost line of the program's own code in `faulthandler`'s output, else of any code: ``train.py:12``."""
     lines = []
     for line in text.splitlines():
         place, _, rest = line.strip().removeprefix("File ").partition(", line ")
         number = rest.split(" ", 1)[0]
         if rest and number.isdecimal():
             lines.append((place.strip('"'), number))
-    # Not the library's: installed packages and what has no file ("<frozen …>").
+    # Without the libraries': installed packages, and what has no file ("<frozen …>").
     own = [
         line for line in lines if "/lib/python" not in line[0] and "-packages/" not in line[0] and "<" not in line[0]
     ]
@@ -649,12 +651,12 @@ def _tree(pid: int, others: Sequence[int]) -> list[psutil.Process]:
 
 
 def _waited_s(pid: int) -> float:
-    """How long the process of a tree that waited most for a processor did so, in seconds."""
+    """The longest that a process of the tree has waited for a processor, in seconds."""
     return max((waited_seconds(process.pid) for process in _tree(pid, ())), default=0.0)
 
 
 def _processor_s(pid: int) -> float:
-    """Processor time of a process and of all that it has started, in seconds."""
+    """Processor time of a process and all its descendants, in seconds."""
     total = 0.0
     for process in _tree(pid, ()):
         with suppress(psutil.Error):

@@ -1,4 +1,4 @@
-"""Whether predictions may ask the user's cuDNN, told to the processes that predict by what they inherit."""
+"""Whether predictions may query the user's cuDNN; child processes inherit the answer in their environment."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from gpudash.system.folders import data_folder
 
 
 def let_predictions_ask(*, without_driver: bool) -> None:
-    """Set the environment of processes that are started from now on.
+    """Set the environment of processes started from now on.
 
     Args:
-        without_driver: also where there is no NVIDIA driver, as the user says.
+        without_driver: whether the user also allows it where there is no NVIDIA driver.
     """
     os.environ[ANSWERS_VARIABLE] = str(data_folder() / "cudnn")
     if without_driver:

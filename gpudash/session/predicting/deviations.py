@@ -1,4 +1,4 @@
-"""Where a run left what was predicted of it: step by step, as far as its readings cover the steps."""
+"""Where a run deviated from its prediction, step by step, as far as its readings cover the steps."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from gpudash.units import MIB, format_bytes
 
 Floats = NDArray[np.float64]
 Readings = tuple[Floats, Floats]
-"""When the allocator was read, session time ascending, and the most bytes since the reading before."""
+"""Times of the allocator's readings (session time, ascending), and the most bytes since the reading before."""
 
 LEAST_RATIO = 0.02
 LEAST_BYTES = 64 * MIB
-"""Smallest deviation from the prediction that is reported: a share of the whole prediction, or bytes."""
+"""Smallest deviation that is reported: a share of the whole prediction, or bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """A step that held more or less than was predicted.
+    """A step that held more or less than predicted.
 
     Attributes:
-        step: its number.
-        at_s: session time of the reading that tells.
-        held: the most that the device held for it, bytes, what lies outside the allocator included.
-        more: by how much that is more than predicted, bytes; negative for less.
-        allocated_more: the same of what tensors had; ``None`` where their peak is not known.
+        step: number of the step.
+        at_s: session time of the reading that shows it.
+        held: the most that the device held during the step, in bytes, including memory outside the allocator.
+        more: difference from the prediction in bytes; negative for less.
+        allocated_more: the same for tensors alone; ``None`` if their peak is not known.
     """
 
     step: int
@@ -41,12 +41,12 @@ class Deviation:
 
     @property
     def label(self) -> str:
-        """The difference: "+80 MiB"."""
+        """The difference as a short label: "+80 MiB"."""
         return f"{'+' if self.more > 0 else '−'}{format_bytes(abs(self.more))}"
 
     @property
     def text(self) -> str:
-        """All of it: "at step 3 the run held 80 MiB more than predicted: its tensors 64 MiB more, its cache 16 MiB
+        """A sentence: "at step 3 the run held 80 MiB more than predicted: its tensors 64 MiB more, its cache 16 MiB
         more"."""
         whole = f"at step {self.step} the run held {_difference(self.more)} than predicted"
         if self.allocated_more is None:
@@ -56,11 +56,11 @@ class Deviation:
 
 
 def deviations(running: RunningGhost, reserved: Readings, allocated: Readings) -> tuple[Deviation, ...]:
-    """The steps in view that left what was predicted by `LEAST_RATIO` or `LEAST_BYTES`, oldest first.
+    """The steps in view that deviated from the prediction by `LEAST_RATIO` or `LEAST_BYTES`, oldest first.
 
-    A reading tells of all since the one before, so that one within a step is of that step alone, and the first behind
-    it of its end and of what follows: a step held more if the former say so, and less if all of them together do.
-    Steps between two readings are not reported.
+    A reading covers all the time since the one before. A step therefore held more if a reading that covers only this
+    step says so; it held less only if all readings that overlap it do. Steps that fall between two readings are not
+    reported.
     """
     ended = running.ended
     if not len(ended) or not running.ghost.steps or not len(reserved[0]):
@@ -74,8 +74,8 @@ def deviations(running: RunningGhost, reserved: Readings, allocated: Readings) -
     for place, (begin, end) in enumerate(zip(begins.tolist(), ended.tolist(), strict=True)):
         low, behind = np.searchsorted(times, [begin, end], "right").tolist()
         if low + 1 >= behind or behind >= len(times):
-            continue  # too few within, or its end has not been read yet
-        within = values[low + 1 : behind]  # the first one tells of the step before too
+            continue  # too few readings, or none after its end yet
+        within = values[low + 1 : behind]  # the first one covers the end of the step before too
         most = float(within.max())
         least_likely = float(values[low : behind + 1].max())
         predicted, predicted_used = expected[min(first + place, len(expected)) - 1]
@@ -97,12 +97,12 @@ def deviations(running: RunningGhost, reserved: Readings, allocated: Readings) -
 
 
 def _outside(ghost: Ghost) -> float:
-    """What lies outside the run's allocator: others, and the context."""
+    """Memory outside the run's allocator: other processes', and the CUDA context."""
     return sum(ghost.parts.get(name, 0.0) for name in (OTHERS, CONTEXT))
 
 
 def _expected(ghost: Ghost, step: int) -> tuple[float, float]:
-    """The most that the allocator was to hold in a step, and to have in use."""
+    """The most that the allocator should reserve in a step, and the most that should be allocated."""
     panel = ghost.step_panel(step)
     base = _outside(ghost)
     used = ghost.edges[ghost.top, panel.first : panel.behind]
@@ -118,5 +118,5 @@ def _most_between(readings: Readings, begin: float, end: float) -> float | None:
 
 
 def _difference(size: int) -> str:
-    """A size as more or less of something."""
+    """A size in words: "80 MiB more", "80 MiB less"."""
     return f"{format_bytes(abs(size))} {'more' if size > 0 else 'less'}"

@@ -1,4 +1,4 @@
-"""Predictions for the devices of a session, and what each has room for now."""
+"""Predictions for a session's devices, and how much room each has now."""
 
 from __future__ import annotations
 
@@ -26,28 +26,29 @@ from gpudash.telemetry.store import Store
 from gpudash.units import MIB, format_bytes
 
 ASSUMED_CONTEXT_BYTES = 500 * MIB
-"""What a CUDA context takes, where none has been made yet: 100 to 850 MiB have been seen, by card and driver."""
+"""Assumed size of a CUDA context before one exists: 100 to 850 MiB have been seen, by card and driver."""
 
 HOPPER_CONTEXT_BYTES = 758 * MIB
-"""The same on Hopper, with the kernels of a training and its libraries loaded: an H100 took 586 MiB for products of
-matrices, 742 MiB for training in float32 and 758 MiB in halves (torch 2.11 for CUDA 13.0; tests/gpu/recorded)."""
+"""The same on Hopper, with the kernels and libraries of a training loaded: an H100 needed 586 MiB for matrix products,
+742 MiB for training in float32 and 758 MiB in half precision (torch 2.11 for CUDA 13.0; tests/gpu/recorded)."""
 
 CONTEXT_TEXT = "a simulated context of {size}"
 
 CUDA_MARGIN_RATIO = 0.01
-"""How far a peak on CUDA may lie from the dry run's: kernels ask for workspaces that only they know."""
+"""How far a peak on CUDA may be off the dry run's: only the kernels know their workspaces."""
 
 CPU_MARGIN_RATIO = 0.2
-"""How far a peak on the CPU may lie from the sum of the tensors: its heap rounds, keeps and is not ours alone."""
+"""How far a peak on the CPU may be off the sum of the tensors: the heap rounds, caches and has other users."""
 
 
 class Estimates:
-    """Asks what a run would take on a device as it is now. Any thread may ask; only the newest question matters.
+    """Predicts what a run would need on a device in its present state. Any thread may ask; only the newest request
+    counts.
 
     Args:
-        machine: the devices.
-        store: their newest readings.
-        estimator: makes the predictions; nothing is started before the first question.
+        machine: the machine's devices.
+        store: the devices' newest readings.
+        estimator: makes the predictions; starts nothing before the first request.
     """
 
     def __init__(self, machine: Machine, store: Store, estimator: Estimator | None = None) -> None:
@@ -56,22 +57,22 @@ class Estimates:
         self._estimator = estimator or Estimator()
 
     def target(self, device: str) -> Target:
-        """What there is room for on a device.
+        """The room on a device.
 
         Raises:
-            ValueError: one sentence, when there is no such device, or torch would refuse its allocator's settings.
+            ValueError: one sentence, if there is no such device, or torch would refuse its allocator settings.
         """
         return _room_on(self._machine.find(device), self._machine, self._store)
 
     def empty_target(self, card: SimulatedCard) -> Target:
-        """What there is room for on a simulated card with nothing on it."""
+        """The room on an empty simulated card."""
         return empty_target(card, self._machine.simulated.settings)
 
     def used_bytes(self, device: str) -> int | None:
-        """How much of a device is in use, by which a workload may choose its size; ``None`` without a reading.
+        """Memory in use on a device, which a workload may size itself by; ``None`` without a reading.
 
         Raises:
-            ValueError: one sentence, when there is no such device.
+            ValueError: one sentence, if there is no such device.
         """
         level = self._machine.level(self._machine.find(device).memory)
         if level is None:
@@ -91,23 +92,23 @@ class Estimates:
         timeline: bool = False,
         cards: Sequence[SimulatedCard] | None = None,
     ) -> int:
-        """Ask whether ``spec`` fits ``device``, in place of what is being predicted; the question's number.
+        """Ask whether ``spec`` fits ``device``, cancelling the prediction in progress; returns the request's number.
 
         Args:
             spec: the run.
-            device: "cpu", "cuda:0" or "sim:0"; a run on several devices names them itself.
-            alternatives: whether changes that would fit are looked for.
-            time_limit_s, longest_s: seconds of processor time, and by the clock, after which predicting is given up, as
-                of `Estimator.ask`.
+            device: "cpu", "cuda:0" or "sim:0"; a run on several devices names the others itself.
+            alternatives: whether to look for changes that would fit.
+            time_limit_s, longest_s: limits on processor time and on time by the clock, in seconds, as in
+                `Estimator.ask`.
             memory_cap: the most that torch may reserve on a GPU.
-            python: the Python that has the libraries of a model that is asked for by its config; this one unless given.
-            timeline: whether the answer is to have the run's `Answer.ghost`.
-            cards: that the answer is to have in `Answer.cards` as they are when empty, beside every other device that
-                a run can use; ``None`` for neither.
+            python: the Python with the libraries of a model that is given by its config; this one by default.
+            timeline: whether the answer should include `Answer.ghost`.
+            cards: further cards, taken as empty, to include in `Answer.cards`, with every other device that a run can
+                use; ``None`` for none at all.
 
         Raises:
-            ValueError: as `target`, when ``device`` cannot bear the cap, and when a model is not there.
-            RuntimeError: when the session is closed.
+            ValueError: as in `target`; also if the cap is too small for ``device``, or a model is missing.
+            RuntimeError: if the session is closed.
         """
         spec = spec.predicted
         names = spec.device_names
@@ -147,17 +148,17 @@ class Estimates:
         timeline: bool = False,
         cards: Sequence[SimulatedCard] | None = None,
     ) -> int:
-        """Ask what the function ``package.module:function`` takes, which is given a device and returns its step.
+        """Ask what the function ``package.module:function`` needs; it is called with a device and returns its step.
 
         Args:
-            name: of the function.
-            steps: how many are followed.
-            as_cuda: whether the code calls the device cuda, and finds it as that.
-            device, alternatives, time_limit_s, memory_cap, timeline, cards: as of `ask`.
-            python: the Python that has the function's libraries, torch among them; this one unless given.
+            name: name of the function.
+            steps: how many steps are followed.
+            as_cuda: whether the code names the device cuda, and should find it by that name.
+            device, alternatives, time_limit_s, memory_cap, timeline, cards: as in `ask`.
+            python: the Python with the function's libraries, torch included; this one by default.
 
         Raises:
-            ValueError, RuntimeError: as `ask`.
+            ValueError, RuntimeError: as in `ask`.
         """
         message = {
             "callable": name,
@@ -170,15 +171,15 @@ class Estimates:
         return self._ask(message, device, time_limit_s, memory_cap, command=(*OWN_CODE_COMMAND, python))
 
     def ask_card(self, spec: Spec, card: SimulatedCard, *, python: str = sys.executable) -> int:
-        """Ask what ``spec`` takes of a card that is only thought of, with nothing on it; the question's number.
+        """Ask what ``spec`` needs on an empty, hypothetical card; returns the request's number.
 
         Args:
             spec: the run.
             card: its size, or a known GPU.
-            python: as of `ask`.
+            python: as in `ask`.
 
         Raises:
-            RuntimeError: when the session is closed.
+            RuntimeError: if the session is closed.
         """
         target = _plain(empty_target(card, self._machine.simulated.settings))
         message: dict[str, Any] = {"target": target, "elsewhere": [], "used_bytes": 0, "ranks": []}
@@ -190,19 +191,19 @@ class Estimates:
         return self._estimator.ask(message, TIME_LIMIT_S)
 
     def leave(self) -> None:
-        """Give up what is being predicted: something else is about to be asked."""
+        """Cancel the prediction in progress: another request is about to follow."""
         self._estimator.leave()
 
     def newest(self) -> Answer | None:
-        """What is known of the newest question; ``None`` before its first answer."""
+        """The latest answer to the newest request; ``None`` before its first answer."""
         return self._estimator.newest()
 
     def wait(self, timeout_s: float) -> Answer | None:
-        """Wait for the whole answer of the newest question; what is known when that has come or the time is over."""
+        """Wait for the final answer to the newest request; after the timeout, returns the latest one."""
         return self._estimator.wait(timeout_s)
 
     def close(self) -> bool:
-        """End the process that predicts; false when its thread could not be joined."""
+        """End the predicting process; false if its thread could not be joined."""
         return self._estimator.close()
 
     def _ask(
@@ -226,20 +227,20 @@ class Estimates:
             "target": _plain(_within(target, cap)),
             "elsewhere": [_plain(_within(other, cap)) for other in self._elsewhere(device)],
             "used_bytes": self.used_bytes(device),
-            # A model that is split is one process on several devices; ranks may share one, and then also what is free.
+            # A model split over devices is one process; ranks may share a device, and then its free memory too.
             "ranks": [_plain(_within(rank, cap)) for rank in (targets if split else ranks_on(targets))],
         }
         return self._estimator.ask(whole, time_limit_s, command, longest_s=longest_s)
 
     def _ask_server(self, spec: ModelSpec, device: str, time_limit_s: float, cards: Sequence[SimulatedCard]) -> int:
-        """Ask what a server of a model takes: a sum for each card, which needs no dry run."""
+        """Ask what serving a model needs: a calculation for each card, without a dry run."""
         own = {"key": device, "target": _plain(self.target(device))}
         others = self._cards(device, cards)["cards"]
         message = {"server": spec.model_dump(mode="json"), "device": device, "cards": [own, *others]}
         return self._estimator.ask(message, time_limit_s)
 
     def card_requests(self, device: str, cards: Sequence[SimulatedCard]) -> list[CardRequest]:
-        """The cards beside ``device`` that are asked about: devices by their names, others as `exact_text` has them."""
+        """The cards in the request beside ``device``: devices by name, others by their `exact_text`."""
         requested = {}
         for other in self._machine.devices():
             if other.name != device:
@@ -255,7 +256,7 @@ class Estimates:
         return {"cards": [{"key": one.key, "target": _plain(one.target)} for one in requested]}
 
     def _elsewhere(self, device: str) -> Iterator[Target]:
-        """What there is room for on every other device that a run can use; simulated ones help simulated ones only."""
+        """The room on every other device that a run can use; for a simulated one, only on simulated ones."""
         simulated = kind_of(device) == "sim"
         for other in self._machine.devices():
             if other.name != device and (simulated or not other.simulated):
@@ -264,7 +265,7 @@ class Estimates:
 
 
 def _within(target: Target, cap: MemoryCap | None) -> Target:
-    """``target`` with no more room than a cap leaves the allocator; the context lies beside it."""
+    """``target`` with its room reduced to what a cap allows the allocator; the context is not under the cap."""
     allowed = None
     if not (cap is None or target.device == "cpu"):
         allowed = cap.allowed_bytes(target.capacity_bytes)
@@ -274,20 +275,20 @@ def _within(target: Target, cap: MemoryCap | None) -> Target:
 
 
 def _plain(target: Target) -> dict[str, Any]:
-    """A target as the process reads it: the allocator's settings as torch takes them."""
+    """A target in JSON for the process, the allocator settings in torch's format."""
     found = {field.name: getattr(target, field.name) for field in fields(target) if field.name != "settings"}
     found["architecture"] = asdict(target.architecture)
     return {**found, "settings": "" if target.device == "cpu" else allocator_text()}
 
 
 def _room_on(device: Device, machine: Machine, store: Store) -> Target:
-    """Where a run on ``device`` is to fit, by the newest readings.
+    """The room for a run on ``device``, by the newest readings.
 
-    What torch's cache holds idle is free for the next run.
+    Idle memory in torch's cache counts as free, since the next run can use it.
 
     Raises:
-        ValueError: one sentence, when torch would refuse the allocator settings of this environment, and where nobody
-            knows the allocator.
+        ValueError: one sentence, if torch would refuse the allocator settings of this environment, or the allocator is
+            unknown.
     """
     if device.simulated:
         return _simulated(device, machine)
@@ -307,8 +308,8 @@ def _room_on(device: Device, machine: Machine, store: Store) -> Target:
     own = None
     if device.uuid is not None:
         own = machine.own_bytes(device.uuid)
-    # One or the other: NVML may not tell a process's memory, and a run without tensors has a context all the same.
-    opened = bool(own) or bool(reserved)  # a run's own process has taken its context with it, and reserves nothing
+    # Either will do: NVML may not report a process's memory, and a run without tensors has a context all the same.
+    opened = bool(own) or bool(reserved)  # the context of a run in its own process is gone, and so is what it reserved
     gpu = next((gpu for gpu in machine.gpus if gpu.uuid == device.uuid), None)
     architecture = architecture_of(gpu)
     pcie = None
@@ -321,7 +322,7 @@ def _room_on(device: Device, machine: Machine, store: Store) -> Target:
     return Target(
         device.name,
         device.total_bytes,
-        # Idle blocks of this process's cache are given back before torch reports that memory is out (c10/cuda).
+        # torch frees the cache's idle blocks before it raises an OutOfMemoryError (c10/cuda).
         None if free is None else free + idle,
         overhead,
         overhead_text,
@@ -334,7 +335,7 @@ def _room_on(device: Device, machine: Machine, store: Store) -> Target:
 
 
 def _context(device: Device, architecture: Architecture) -> tuple[int, str]:
-    """Bytes of a CUDA context that is still to be made, and how they are known."""
+    """Size in bytes of a CUDA context that does not exist yet, and the source of that figure."""
     measured = None
     if device.uuid is not None:
         measured = measured_context(device.uuid)
@@ -347,16 +348,16 @@ def _context(device: Device, architecture: Architecture) -> tuple[int, str]:
 
 
 def architecture_of(gpu: Gpu | None) -> Architecture:
-    """A GPU's design, as far as its driver tells it."""
+    """A GPU's architecture, as far as its driver reports it."""
     if gpu is None:
         return Architecture(A100.capability, A100.multiprocessors)
     return Architecture(gpu.cuda_capability or A100.capability, gpu.multiprocessors or A100.multiprocessors)
 
 
 def _simulated(device: Device, machine: Machine) -> Target:
-    """A simulated GPU is asked itself: its memory is the model's own, so there is no margin."""
+    """The room on a simulated GPU, which reports it exactly, so there is no margin."""
     card = next(card for card in machine.simulated.cards if card.uuid == device.uuid)
-    # A card that is opened counts its context as used already.
+    # A card that is open counts its context as used already.
     free, capacity = card.free_and_total()
     idle = card.reserved_bytes() - card.statistics()["allocated_bytes.all.current"]
     overhead = CONTEXT_BYTES
@@ -379,7 +380,7 @@ def _simulated(device: Device, machine: Machine) -> Target:
 
 
 def empty_target(card: SimulatedCard, settings: AllocatorSettings) -> Target:
-    """A card that is only thought of, simulated, with nothing on it."""
+    """The room on a hypothetical simulated card that is empty."""
     size = size_of(card)
     gpu = simulated_gpu(0, card)
     context_text = CONTEXT_TEXT.format(size=format_bytes(CONTEXT_BYTES))

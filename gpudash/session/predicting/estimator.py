@@ -1,4 +1,4 @@
-"""Predictions by a child process that stays warm: importing torch takes seconds, a prediction a fraction of one."""
+"""Predictions by a child process that stays alive: importing torch takes seconds, a prediction a fraction of one."""
 
 from __future__ import annotations
 
@@ -29,76 +29,76 @@ logger = logging.getLogger(__name__)
 COMMAND = (sys.executable, "-m", "gpudash.workloads.predicting.estimate_process")
 
 OWN_CODE_COMMAND = (sys.executable, "-m", "gpudash.workloads.predicting.own_code_process")
-"""The process that predicts a user's code; the user's Python is its argument."""
+"""Command of the process that predicts a user's code; takes the user's Python as its argument."""
 
 TIME_LIMIT_S = 60.0
-"""Processor time that one prediction may take unless another limit is given, in seconds."""
+"""Default limit on the processor time of one prediction, in seconds."""
 
 LONGEST_RATIO = 3.0
-"""Longest that a prediction may take by the clock, as a part of its limit: a busy machine has given it less by then."""
+"""Limit on the time by the clock, as a multiple of the processor time: beyond it the machine is too busy."""
 
 TOOK_TOO_LONG = "time_limit"
-"""Kind of the problem that a prediction took too long."""
+"""Kind of `Problem`: the prediction took too long."""
 
 PATIENCE_S = 1.0
-"""Processor time within which the process has to leave an older request for a newer one, else it is started anew."""
+"""Processor time that the process may take to leave an older request for a newer one before it is restarted."""
 
 FIRST_PATIENCE_S = 5.0
-"""The same where the older one is the first of its process, for which much is imported."""
+"""The same while the older request is its first, which also imports the libraries."""
 
 LONGEST_PATIENCE_RATIO = 15.0
-"""Longest that either may take by the clock: on a busy machine starting anew would take longer than waiting."""
+"""Limit of both by the clock, as a multiple: on a busy machine a restart would take longer than waiting."""
 
 LEAST_MORE_S = 0.05
-"""Least that a prediction goes on when its processor time is not used up."""
+"""Shortest extension of a prediction that has not used up its processor time."""
 
 CLOSE_TIMEOUT_S = 0.5
 
 
 @functools.cache
 def _reader() -> TypeAdapter[Estimate]:
-    """What reads an estimate from a line of JSON; made once there is one, for that takes a while."""
+    """Reads an estimate from a line of JSON; built on first use, because building takes a while."""
     return TypeAdapter(Estimate)
 
 
 @functools.cache
 def _card_reader() -> TypeAdapter[list[CardEstimate]]:
-    """As `_reader`, of the cards beside it."""
+    """The same for the other cards."""
     return TypeAdapter(list[CardEstimate])
 
 
 @functools.cache
 def _server_reader() -> TypeAdapter[list[ServerOnCard]]:
-    """As `_reader`, of servers."""
+    """The same for servers."""
     return TypeAdapter(list[ServerOnCard])
 
 
 def _cards(message: Mapping[str, Any]) -> Mapping[str, CardEstimate]:
-    """What is known of other cards, by their keys."""
+    """Answers for the other cards, by their keys."""
     if not message.get("cards"):
         return {}
     return {card.key: card for card in _card_reader().validate_python(message["cards"])}
 
 
 def _targets(request: Mapping[str, Any]) -> dict[str, Target]:
-    """The devices of a request, by the keys of `Answer.times`."""
+    """The devices of a request, by the keys that `Answer.times` has."""
     target = Target.from_json(request["target"])
     requested = {str(card["key"]): Target.from_json(card["target"]) for card in request.get("cards", ())}
     return {**requested, target.device: target}
 
 
 def _work(message: Mapping[str, Any]) -> StepWork | None:
-    """What one step does, which comes with one of the estimates of a request."""
+    """The work of one step, which comes with one of a request's estimates."""
     if not message.get("work"):
         return None
     return StepWork.from_dict(message["work"])
 
 
 def _ghost(message: Mapping[str, Any], estimate: Estimate, request: Mapping[str, Any]) -> Ghost | None:
-    """The run's memory as a drawing, made here and not by the window's thread."""
+    """The run's memory as a drawing, built here to keep that off the window's thread."""
     if not message.get("timeline"):
         return None
-    # Only windows ask for it.
+    # Imported late: only windows ask for it.
     from gpudash.memory.predicting.memory_timeline import MemoryTimeline
     from gpudash.session.predicting.ghosts import ghost_of
 
@@ -107,12 +107,12 @@ def _ghost(message: Mapping[str, Any], estimate: Estimate, request: Mapping[str,
 
 @dataclass(frozen=True)
 class Problem:
-    """Why a prediction was not made.
+    """Why there is no prediction.
 
     Attributes:
-        kind: `TOOK_TOO_LONG`, "crashed", "unavailable", or what the process calls it.
+        kind: `TOOK_TOO_LONG`, "crashed", "unavailable", or a kind of the child process.
         message: one sentence saying what was wrong.
-        remedy: what to do about it; may be empty.
+        remedy: what to do about it; may be "".
     """
 
     kind: str
@@ -122,20 +122,19 @@ class Problem:
 
 @dataclass(frozen=True)
 class Answer:
-    """What has been found out about one request.
+    """The state of one request.
 
     Attributes:
-        id: of the request.
-        estimate: as far as it has come.
-        problem: why it has come no further.
-        final: whether nothing more will come.
-        ghost: the run's memory as a drawing, where that was asked for and could be told.
-        remedies: the same of the run with a change, by the change's place among the estimate's alternatives.
-        cards: what is known of the cards that were asked about beside it, by their keys.
-        times: how long a step is predicted to take, by the name of the device in question and by the cards' keys; of
-            those of which that can be said.
-        servers: of a model that is to be served, what that comes to, by the name of the device in question and by the
-            cards' keys; there is no estimate then.
+        id: number of the request.
+        estimate: the estimate so far.
+        problem: why it stopped, if it did.
+        final: whether the answer is complete.
+        ghost: the run's memory as a drawing, if requested and available.
+        remedies: the same for changed runs, by the change's index among the estimate's alternatives.
+        cards: results for the other cards, by their keys.
+        times: predicted time of a step, by the device's name and the cards' keys, where it can be predicted.
+        servers: for a model to be served, the result by the device's name and the cards' keys; there is no estimate
+            then.
     """
 
     id: int
@@ -159,15 +158,15 @@ class _Request:
 
 
 class _Deadline:
-    """A limit on what a process works from now on; a busy machine gives it the time late, up to a limit by the clock.
+    """A limit on a process's processor time from now on, with a later limit by the clock for busy machines.
 
     Args:
-        process: that works.
-        limit_s: of its processor time.
-        longest_s: of the clock's.
+        process: the process.
+        limit_s: processor time in seconds.
+        longest_s: limit by the clock, in seconds.
 
     Attributes:
-        at: when it is to be looked at next, of `time.monotonic`.
+        at: when to check it next, of `time.monotonic`.
     """
 
     def __init__(self, process: ChildProcess, limit_s: float, longest_s: float) -> None:
@@ -179,7 +178,7 @@ class _Deadline:
 
     @property
     def passed(self) -> bool:
-        """Whether the process has had its time; where it lacks some, `at` is later from now on."""
+        """Whether the process has used up its time; if not, `at` moves on."""
         now = time.monotonic()
         if now < self.at:
             return False
@@ -192,13 +191,13 @@ class _Deadline:
 
 @dataclass
 class _Child:
-    """The process, and until when what is expected of it must have come.
+    """The process and the deadlines of its next answers.
 
     Attributes:
         start_until: when it must be ready, of `time.monotonic`.
-        request: the newest that it was sent.
-        limit: of that.
-        leaving: of leaving the one before; ``None`` once it has.
+        request: the newest request that it was sent.
+        limit: deadline of that request.
+        leaving: deadline for leaving the request before; ``None`` once it has.
     """
 
     process: ChildProcess
@@ -218,7 +217,7 @@ class _Child:
     work: StepWork | None = None
 
     def take_times(self, request: Mapping[str, Any], estimate: Estimate) -> None:
-        """Work out how long a step takes: once, and anew only where it matters that a larger batch fits or does not."""
+        """Compute the times of a step: once, and again only where a larger batch turns out to fit or not."""
         if estimate.work is None:
             return
         from gpudash.session.predicting.step_times import times_on
@@ -226,7 +225,7 @@ class _Child:
         rooms = estimate.batch_rooms(self.cards)
         targets = _targets(request)
         if self.times:
-            # All else of a time is the same for every answer to a request.
+            # Everything else about a time is the same in every answer to a request.
             waiting = {key for key, time in self.times.items() if time.bound == "launches"}
             changed = {key for key in waiting if rooms.get(key) != self.rooms.get(key)}
             targets = {key: target for key, target in targets.items() if key in changed}
@@ -234,11 +233,11 @@ class _Child:
         self.rooms = rooms
 
     def answer(self, request: _Request, estimate: Estimate | None, *, final: bool) -> Answer:
-        """What is known of a request now."""
+        """The newest answer to a request."""
         return Answer(request.id, estimate, None, final, self.ghost, self.remedies, self.cards, self.times)
 
     def take_drawing(self, drawn: Ghost | None, estimate: Estimate) -> None:
-        """Keep what came with an estimate: of the run itself, or of the last change that was tried."""
+        """Store the drawing that came with an estimate: of the run itself, or of the last change tried."""
         tried = len(estimate.alternatives)
         if drawn is not None and tried:
             self.remedies = {**self.remedies, tried - 1: drawn}
@@ -247,21 +246,21 @@ class _Child:
 
 
 class Estimator:
-    """Asks a child process, of which only the newest request matters. Any thread may call any method.
+    """Sends requests to a child process; only the newest one counts. Any thread may call any method.
 
-    Nothing is started before the first request. One thread owns the process; it ends in `close`.
+    Nothing is started before the first request. One thread owns the process; it ends with `close`.
 
     Args:
-        command: the process, `COMMAND` unless given. It writes ``{"ready": true}``, or ``{"ready": false, "problem"}``
-            and ends; then it reads one request a line and writes answers with the request's ``id``, an ``estimate``
+        command: the process, `COMMAND` by default. It writes ``{"ready": true}``, or ``{"ready": false, "problem"}``
+            and ends. Then it reads requests, one a line, and writes answers with the request's ``id``, an ``estimate``
             or an ``error``, and ``final``. It should leave a request when a newer one arrives.
-        start_limit_s: longest that it may take to become ready.
+        start_limit_s: time limit for it to become ready, in seconds.
     """
 
     def __init__(self, command: Sequence[str] | None = None, start_limit_s: float = TORCH_IMPORT_S) -> None:
         self._command = tuple(command or COMMAND)
         self._start_limit_s = start_limit_s
-        # Without the lock (GIL-protected): the reference of a frozen answer is replaced, and none is changed.
+        # Not under the lock (the GIL is enough): answers are frozen, so that readers only see whole ones.
         self._changed = threading.Condition()
         self._newest_id = 0
         self._left_id = 0
@@ -280,16 +279,16 @@ class Estimator:
         *,
         longest_s: float | None = None,
     ) -> int:
-        """Ask for a prediction in place of the one that is being made, and return the request's number.
+        """Ask for a prediction, cancelling the one in progress; returns the request's number.
 
         Args:
             message: the request.
-            time_limit_s: seconds of processor time after which predicting is given up.
-            command: the process that is to make it, when it is another than usual.
-            longest_s: seconds by the clock after which it is given up; `LONGEST_RATIO` of the limit unless given.
+            time_limit_s: limit on processor time, in seconds.
+            command: the process to use, if not the default one.
+            longest_s: limit on time by the clock, in seconds; by default `LONGEST_RATIO` times the other.
 
         Raises:
-            RuntimeError: when the estimator is closed.
+            RuntimeError: if the estimator is closed.
         """
         with self._changed:
             if self._closing:
@@ -304,27 +303,27 @@ class Estimator:
             self._answer = None
             if self._thread is None:
                 self._waker = Waker()
-                # Made with the first request: who only watches has neither thread nor process.
+                # Started with the first request: a session that only watches needs neither thread nor process.
                 self._thread = threading.Thread(target=self._work, name="gpudash-estimator", daemon=True)
                 self._thread.start()
             self._rouse()
             return self._newest_id
 
     def leave(self) -> None:
-        """Give up what is being predicted, as soon as that can be left; what is known stays.
+        """Cancel the prediction in progress, as soon as the process can leave it; its answer so far stays.
 
-        The process is free then when the next request comes, which would wait for what it is in the midst of.
+        The process is then free for the next request, which would otherwise wait for the operation in progress.
         """
         with self._changed:
             self._left_id = self._newest_id
             self._rouse()
 
     def newest(self) -> Answer | None:
-        """What is known of the newest request; ``None`` before its first answer."""
+        """The latest answer to the newest request; ``None`` before the first."""
         return self._answer
 
     def wait(self, timeout_s: float) -> Answer | None:
-        """Wait until the newest request is answered in full; what is known then, as `newest`."""
+        """Wait for the final answer to the newest request; returns the latest one, like `newest`."""
         with self._changed:
             self._changed.wait_for(lambda: self._answer is not None and self._answer.final, timeout_s)
             return self._answer
@@ -333,7 +332,7 @@ class Estimator:
         """End the process and the thread.
 
         Returns:
-            Whether the thread is gone; one that is not is a daemon and does not keep the process.
+            Whether the thread has ended; if not, it is a daemon and does not keep this process alive.
         """
         with self._changed:
             self._closing = True
@@ -355,11 +354,12 @@ class Estimator:
             self._waker.close()
 
     def _try_turn(self, waker: Waker) -> None:
-        """Obey, wait and listen once; an error becomes the answer, because the next request is to have its chance."""
+        """Send requests, wait and read answers once. An error becomes the answer, so that the next request has a
+        chance."""
         try:
-            self._obey()
+            self._send_newest()
             due = self._due()
-            # Also woken by `ask` and `close`, and by whatever the process writes.
+            # `ask` and `close` wake it too, and so does any output of the process.
             waker.wait(
                 None if self._child is None else self._child.process,
                 None if due is None else max(0.0, due - time.monotonic()),
@@ -374,10 +374,10 @@ class Estimator:
             problem = Problem("crashed", f"The prediction met an error ({type(error).__name__}: {error}).")
             self._report(Answer(newest_id, None, problem, final=True))
 
-    def _obey(self) -> None:
-        """Do what was asked for since the last time."""
+    def _send_newest(self) -> None:
+        """Send the newest request to the process, if it is ready for it."""
         with self._changed:
-            # Only looked at: the request stays wanted until there is a process that is ready for it.
+            # Not removed yet: the request stays pending until a process is ready for it.
             request = self._wanted
             left = self._left_id
             self._left_id = 0
@@ -392,16 +392,16 @@ class Estimator:
         if child is None or not child.ready:
             return
         with self._changed:
-            # A newer request came meanwhile: the next turn takes that.
+            # A newer request has arrived: the next turn sends that.
             if self._wanted is not request:
                 return
             self._wanted = None
         patience_s = FIRST_PATIENCE_S
-        # The first answer of a process waits for imports that later ones have done.
+        # A process's first answer takes longer, because of the imports.
         if child.has_answered:
             patience_s = PATIENCE_S
-        # The process is still at an older request, which it leaves at its next chance; if it does not, it is started
-        # anew.
+        # The process is still at an older request, which it leaves at its next chance; if it does not, it is
+        # restarted.
         child.leaving = None
         if child.request is not None:
             child.leaving = _Deadline(child.process, patience_s, LONGEST_PATIENCE_RATIO * patience_s)
@@ -416,7 +416,7 @@ class Estimator:
         child.process.send(request.message)
 
     def _send_leave(self, left: int) -> None:
-        """Let the process leave a request that is not wanted any more; it says when it has."""
+        """Ask the process to leave a cancelled request; it confirms when it has."""
         child = self._child
         if child is not None and child.request is not None and child.request.id == left:
             child.process.send({"id": left, "leave": True})
@@ -436,7 +436,7 @@ class Estimator:
         return True
 
     def _end_child(self) -> str:
-        """End the process; how it ended, in words."""
+        """End the process; returns how it ended, in words."""
         child, self._child = self._child, None
         if child is not None:
             return child.process.end()
@@ -455,7 +455,7 @@ class Estimator:
         return min(child.limit.at, child.leaving.at)
 
     def _listen(self) -> None:
-        """Take what the process has written."""
+        """Read the process's messages."""
         child = self._child
         if child is None:
             return
@@ -464,10 +464,10 @@ class Estimator:
                 self._take_greeting(child, message)
             elif child.request is not None and message.get("id") == child.request.id:
                 self._take_answer(child, child.request, message)
-            # Other answers to a request that was replaced are still in the pipe, and are dropped.
+            # Answers to a cancelled request may still be in the pipe, and are dropped.
             elif message.get("final"):
                 child.leaving = None
-        # `_take_greeting` may have ended this child and another may stand in its place.
+        # `_take_greeting` may have replaced this child by another one.
         if child is self._child and child.process.gone:
             self._lost(child)
 
@@ -501,7 +501,7 @@ class Estimator:
                 self._report(Answer(request.id, final=final, servers={server.key: server for server in servers}))
                 return
             if not error:
-                # The estimate says with which torch it was made: another Python may have another.
+                # The estimate names the torch version it was made with: another Python may have another one.
                 child.work = _work(message) or child.work
                 read = _reader().validate_python(message.get("estimate"))
                 estimate = replace(read, torch=child.torch, work=child.work)
@@ -520,7 +520,7 @@ class Estimator:
             self._report(child.answer(request, estimate, final=final))
 
     def _lost(self, child: _Child) -> None:
-        """The process has ended without being asked to."""
+        """Handle the unexpected end of the process."""
         ending = self._end_child().rstrip(".")
         request = child.request or (None if child.ready else self._take_wanted())
         if request is not None:
@@ -537,19 +537,19 @@ class Estimator:
         request = child.request
         if request is None or child.limit is None:
             return
-        # Past its own time it is given up; past the time to leave another it is asked again of a new process.
+        # Past its own limit a request fails; past the time to leave another one it is sent again, to a new process.
         if child.limit.passed:
             message = f"Predicting took longer than {request.limit_s:g} s and was stopped."
             self._fail(request, Problem(TOOK_TOO_LONG, message, "Ask for a smaller run, or allow more time."))
         elif child.leaving is not None and child.leaving.passed:
-            logger.info("process %s did not leave an older request, and is started anew", child.command[-1])
+            logger.info("process %s did not leave an older request, and is restarted", child.command[-1])
             with self._changed:
-                # Unless something newer is wanted by now.
+                # Unless there is a newer request by now.
                 self._wanted = self._wanted or request
         else:
             return
-        # It may be in the midst of an operation that cannot be broken off. Another is started at once, so that the
-        # imports are done before the next question.
+        # It may be inside an operation that cannot be interrupted. Start another one now, so that the imports are done
+        # before the next request.
         self._end_child()
         self._start_child()
 
@@ -568,18 +568,18 @@ class Estimator:
             return request
 
     def _fail(self, request: _Request, problem: Problem) -> None:
-        """End a request with what was known of it until now."""
+        """End a request with an error and the results so far."""
         with self._changed:
             if self._wanted is request:
                 self._wanted = None
             known = self._answer
-            # What was known of another request says nothing of this one.
+            # Results of another request do not apply.
             if known is None or known.id != request.id:
                 known = Answer(request.id)
         self._report(replace(known, problem=problem, final=True))
 
     def _report(self, answer: Answer) -> None:
-        """Make an answer known, unless something newer was asked."""
+        """Publish an answer, unless there is a newer request."""
         with self._changed:
             if answer.id == self._newest_id:
                 self._answer = answer

@@ -1,4 +1,4 @@
-"""A prediction's timeline as the drawing that the memory plot shows before the start."""
+"""A prediction's timeline as the drawing ("ghost") that the memory plot shows before a run starts."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ from gpudash.telemetry.store import Store
 from gpudash.units import format_bytes
 
 OTHERS = "in use already"
-"""The ribbon for what others hold of the device, and this process by now."""
+"""Name of the ribbon for memory that other processes, and this one so far, hold on the device."""
 
 BY_LIFE = (WEIGHTS, OPTIMIZER_STATE, GRADIENTS, INPUTS, ACTIVATIONS, WORKSPACE, TEMPORARY)
-"""The categories as they lie upon one another: what lives longest is lowest, so that its edge stays level."""
+"""The order in which categories are stacked: the longest-lived at the bottom, so that its edge stays level."""
 
 
 LOADING, TRYING, SERVING = "weights loaded", "largest step tried", "serving"
-"""Stages of a server's start, as vLLM has them."""
+"""Stages of a server's start, with vLLM's names."""
 
 MOST_STEPS = 4096
-"""Steps in view whose ends are asked for; of more each would have less than a column of pixels."""
+"""Limit on the steps in view whose ends are queried: with more, each would be narrower than a pixel."""
 
 RECORDED_COLUMNS = 24
-"""Columns of each stage of a step in which a prediction is recorded."""
+"""Columns for each stage of a step when a prediction is recorded."""
 
 
 def in_time(ghost: Ghost, run: RunView, store: Store, span: tuple[float, float]) -> RunningGhost | None:
-    """The ghost of a run in its time, of the steps that end within ``span``; ``None`` where it has no steps. Called
-    under the store's lock.
+    """The ghost of a run on the session's time axis, for the steps that end within ``span``; ``None`` for a run
+    without steps. Call it under the store's lock.
     """
     if run.stepped_s is None or run.pace_s is None:
         return None
@@ -56,17 +56,17 @@ def in_time(ghost: Ghost, run: RunView, store: Store, span: tuple[float, float])
     series = next((series for series in found if series is not None and series.extent() is not None), None)
     if series is None:
         return None
-    # the newest step also where that ended before the view begins: what follows it is in the view
+    # Include the newest step even if it ended before the view begins: what follows it is in the view.
     since = min(max(run.began_s, span[0]), run.stepped_s - run.pace_s / 2)
     ended, _ = series.window(since, run.stepped_s + run.pace_s / 2, MOST_STEPS)
     ended = ended[ended > run.began_s]
     if len(ended) > run.step or run.stepped_s > span[1]:
-        return None  # they cannot be counted
+        return None  # no steps to count
     return RunningGhost(ghost, run.began_s, ended, run.step, run.pace_s, run.steps, not run.running)
 
 
 def prediction_note(ghost: Ghost, time_s: float, run_id: int | None, step: StepTime | None = None) -> Note:
-    """What a run was predicted to hold, and how long a step to take, to be recorded with it."""
+    """The predicted memory of a run and time of its steps, to be recorded with it."""
     text = f"Predicted to hold {format_bytes(ghost.highest)} at its peak"
     details: dict[str, Any] = {"ghost": ghost.thinned(RECORDED_COLUMNS).to_json()}
     if step is not None:
@@ -76,7 +76,7 @@ def prediction_note(ghost: Ghost, time_s: float, run_id: int | None, step: StepT
 
 
 def recorded_ghost(run: RunView) -> Ghost | None:
-    """What a run was predicted to hold, as it was recorded; ``None`` where it was not, or that cannot be read."""
+    """The predicted memory that was recorded with a run; ``None`` if there is none, or it cannot be read."""
     for note in reversed(run.notes):
         if note.topic == Topic.PREDICTED:
             with suppress(KeyError, TypeError, ValueError, OverflowError):
@@ -85,12 +85,12 @@ def recorded_ghost(run: RunView) -> Ghost | None:
 
 
 def server_ghost(server: ServerOnCard) -> Ghost:
-    """The drawing of a server as it starts: what it loads, what its trial run takes beside that, and the KV cache that
-    fills what it is allowed.
+    """A server's start as a drawing: weights loaded, the temporary memory of its trial run, and the KV cache that
+    fills the rest of its limit.
     """
     parts = server.parts
     kv_bytes = max(0, server.kv_bytes)
-    # Each stage is as wide as the others: how long they take is not predicted.
+    # All stages get the same width: their durations are not predicted.
     moments = (
         (LOADING, ("context", "weights")),
         (TRYING, ("context", "weights", "activations", "workspace")),
@@ -107,10 +107,10 @@ def server_ghost(server: ServerOnCard) -> Ghost:
 
 
 def ghost_of(timeline: MemoryTimeline, estimate: Estimate, target: Target | None = None) -> Ghost:
-    """The drawing of what a run holds, of which ``estimate`` was predicted.
+    """The memory of a run as a drawing, for the run that ``estimate`` predicts.
 
     Args:
-        target: where; its stages are as wide as they are predicted to take there. Without one time is left out.
+        target: the device, whose predicted times give the widths of the stages; without it, all times are omitted.
     """
     level = np.ones(len(timeline.changes))
     allocated = timeline.allocated()

@@ -1,6 +1,6 @@
-"""What a script took when it ran before: its recorded curve, drawn as a predicted run is, for the same command.
+"""The memory of a script's last run: the recorded curve, drawn like a prediction, for the same command.
 
-The newest recordings are looked through on a thread of its own; nobody waits for it.
+A thread of its own searches the newest recordings, so that nobody has to wait.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from gpudash.telemetry.runs import WATCH
 logger = logging.getLogger(__name__)
 
 ALLOCATED = "allocated"
-"""The ribbon for what tensors held of which nothing more is known: by category only this session knows it."""
+"""Ribbon for tensors whose category is unknown: only the session that ran them knows it."""
 
 RAN_OUT = "its last run ran out of memory, so it needs more than it held"
 
 MOST_RECORDINGS = 60
-"""Of the newest, which are looked through."""
+"""How many of the newest recordings are searched."""
 
 COLUMNS = 2048
-"""Equal stretches of time that a run is drawn in, each at its highest."""
+"""Number of equal time intervals in a drawing, each at its maximum."""
 
 MOST_MARKED = 200
-"""Steps up to which each is marked."""
+"""Largest number of steps that are marked individually."""
 
 Floats = NDArray[np.float64]
 Key = tuple[tuple[str, ...], str]
@@ -51,16 +51,16 @@ Key = tuple[tuple[str, ...], str]
 
 @dataclass(frozen=True, eq=False)
 class MeasuredRun:
-    """A run of before.
+    """A past run.
 
     Attributes:
-        began_s: when, seconds since the epoch.
-        device: as torch names it; of several the one that held most.
-        devices: on how many it held memory.
-        ghost: what it held.
-        peak_bytes: the most that its allocator held.
-        steps: that it took.
-        ran_out: whether it ended since memory was full: then it needs more than it held.
+        began_s: start, in seconds since the epoch.
+        device: torch's name of the device; of several, the one that held most.
+        devices: number of devices on which it held memory.
+        ghost: its memory as a drawing.
+        peak_bytes: the most that its allocator reserved.
+        steps: number of its steps.
+        ran_out: whether it ended out of memory, so that it needs more than it held.
     """
 
     began_s: float
@@ -72,9 +72,9 @@ class MeasuredRun:
     ran_out: bool = False
 
     def on(self, key: str, target: Target) -> CardEstimate:
-        """How it would lie on another card, or on this one as it is now.
+        """Whether it would fit another card, or this one in its present state.
 
-        What the allocator only kept it gives back before a request fails: where tensors alone have room it may fit.
+        The allocator frees its cache before a request fails: if the tensors alone have room, the run may fit.
         """
         allocated = int(self.ghost.edges[self.ghost.top].max())
         fits: bool | None = None
@@ -85,7 +85,7 @@ class MeasuredRun:
             spare = room - self.peak_bytes
             if self.ran_out and spare > 0:
                 reason = RAN_OUT
-                spare = None  # of what it needs nobody knows what is left
+                spare = None  # its full need is unknown, so the rest is too
             elif self.ran_out:
                 fits = False
             elif spare >= 0:
@@ -109,12 +109,12 @@ class MeasuredRun:
 
 
 class MeasuredRuns:
-    """Finds the last run of a command that held memory of a GPU.
+    """Finds the last run of a command that held GPU memory.
 
     Args:
-        folder: where the recordings are.
-        own: the file that the session records to, wherever that is; ``None`` for none.
-        requests: what the session's programs asked of their allocators, in its own time.
+        folder: folder of the recordings.
+        own: the file that the session records to, in any folder; ``None`` for none.
+        requests: allocator requests of the session's programs, in session time.
     """
 
     def __init__(
@@ -127,19 +127,19 @@ class MeasuredRuns:
         self._requests: NewestRequest[Key] = NewestRequest("gpudash-measured", self._answer)
 
     def request(self, request: WatchRequest) -> None:
-        """Look for the last run of this command in this folder; returns at once."""
+        """Start to look for the last run of this command in this folder; returns immediately."""
         self._requests.submit(_key(request), retry=True)
 
     def of(self, request: WatchRequest) -> MeasuredRun | None:
-        """What was found; ``None`` where nothing was, or it is still being looked for."""
+        """The run that was found; ``None`` if there is none, or the search is still going on."""
         return self._found.get(_key(request))
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for what was requested; false when the time passed first."""
+        """Wait for the search; false on timeout."""
         return self._requests.wait(timeout_s)
 
     def close(self, timeout_s: float = 1.0) -> bool:
-        """Look for nothing more; false when the thread has not ended in time."""
+        """Stop searching; false if the thread has not ended in time."""
         self._requests.close()
         return self._requests.wait(timeout_s)
 
@@ -151,7 +151,7 @@ class MeasuredRuns:
         return True
 
     def _runs_of(self, key: Key) -> Iterator[MeasuredRun]:
-        """The runs of a command, the newest first, as far as they held anything."""
+        """The runs of a command that held any memory, newest first."""
         for path in self._recordings():
             try:
                 with open_recording(path) as recording:
@@ -165,7 +165,7 @@ class MeasuredRuns:
                         if found is not None:
                             yield found
             except (RecordingError, OSError):
-                continue  # it is gone by now, or is none
+                continue  # deleted meanwhile, or not a recording
 
     def _recordings(self) -> list[Path]:
         paths = set(self._folder().glob(f"*{SUFFIX}"))
@@ -186,7 +186,7 @@ def _key(request: WatchRequest) -> Key:
 
 
 def _key_of(run: RunRow) -> Key:
-    # a run with a change is of another program
+    # A run with a change is another program.
     if run.spec.get("edit") or run.spec.get("pid"):
         return (), ""
     request = WatchRequest.from_spec(run.spec)
@@ -194,10 +194,10 @@ def _key_of(run: RunRow) -> Key:
 
 
 def _measured(recording: Recording, run: RunRow, ended_s: float, logs: RequestLogs) -> MeasuredRun | None:
-    """What a run held of the device of which it held most; ``None`` where that is nothing.
+    """The run's memory on the device where it held most; ``None`` if it held none.
 
     Args:
-        logs: what is known of its requests.
+        logs: the known allocator requests.
     """
     last = recording.last_rows()
     first = recording.rows_at(run.began_s, last)
@@ -213,7 +213,7 @@ def _measured(recording: Recording, run: RunRow, ended_s: float, logs: RequestLo
         return None
     fullest = max(held, key=lambda device: held[device])
     events = recording.events(first.get("event", 0), until.get("event"))
-    # several records may tell of one step, as of its loss behind its end
+    # Several records may be about one step: its loss may follow its end.
     ended: dict[int, float] = {}
     for event in events:
         if isinstance(event, StepFinished):
@@ -228,7 +228,7 @@ def _measured(recording: Recording, run: RunRow, ended_s: float, logs: RequestLo
 
 
 def _most(*values: object) -> float | None:
-    """The larger of what was read now and of the most since the reading before."""
+    """The larger of the current reading and the maximum since the reading before."""
     known = [float(value) for value in values if isinstance(value, (int, float))]
     return max(known, default=None)
 
@@ -236,18 +236,18 @@ def _most(*values: object) -> float | None:
 def drawn(
     times: Floats, allocated: Floats, reserved: Floats, ends: Sequence[float], requests: RequestLog | None = None
 ) -> Ghost:
-    """A run as a ghost: evenly in time, in `COLUMNS` stretches at most, each at its highest.
+    """A run as a ghost: evenly in time, at most `COLUMNS` intervals, each at its maximum.
 
     Args:
-        times: of the readings, seconds, ascending.
+        times: times of the readings, in seconds, ascending.
         allocated, reserved: bytes.
-        ends: when its steps ended, seconds.
-        requests: by which what was allocated is divided into categories; ``None`` where nothing is known of them.
+        ends: times at which its steps ended, in seconds.
+        requests: the requests that divide allocated memory into categories; ``None`` if unknown.
     """
     count = min(COLUMNS, len(times))
     span = max(times[-1] - times[0], 1e-9)
     columns = np.minimum((times - times[0]) / span * count, count - 1).astype(int)
-    # what was held goes on until the next reading, so that a stretch without one has what was before
+    # Memory is held until the next reading: an interval without a reading has the value of the one before.
     held = np.stack([_by_column(allocated, columns, count), _by_column(reserved, columns, count)])
     marks: list[tuple[int, int, str]] = []
     if len(ends) <= MOST_MARKED:
@@ -265,15 +265,15 @@ def drawn(
 
 
 def _by_category(requests: RequestLog | None, span: tuple[float, float], allocated: Floats) -> dict[str, Floats]:
-    """What of ``allocated`` was for what in each of as many stretches of a span; nothing where no request is known."""
+    """``allocated`` divided into categories, for each of as many intervals of a span; empty without known requests."""
     if requests is None or requests.extent is None:
         return {}
     found = requests.allocations()
     of_line = [BY_LIFE.index(line.category) if line.category in BY_LIFE else len(BY_LIFE) for line in requests.lines]
     sizes = by_group(found, *span, len(allocated), np.array([*of_line, len(BY_LIFE)], np.int64))
-    # A reading and the requests around it are of slightly different moments: the readings are what is told.
+    # A reading and the requests around it are not simultaneous; scale to the readings, which are shown.
     share = np.minimum(1.0, allocated / np.maximum(sizes.sum(axis=0), 1.0))
-    # Whole bytes, so that the ribbons come to exactly what was read.
+    # Whole bytes, so that the ribbons add up to the readings exactly.
     return {name: np.floor(size * share) for name, size in zip(BY_LIFE, sizes, strict=False)}
 
 

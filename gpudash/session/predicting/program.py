@@ -1,4 +1,4 @@
-"""A user's program, predicted as it is: ``gpudash estimate -- COMMAND``."""
+"""Prediction of a user's unmodified program: ``gpudash estimate -- COMMAND``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from gpudash.workloads.predicting.card_fits import BORROWED_RATIO
 from gpudash.workloads.predicting.device_fit import unchanged
 
 WITH_NUMBERS_RATIO = 2.0
-"""A run with numbers takes at least what it holds on the GPU of this computer's memory; so much more is asked for."""
+"""Host memory required for a run with numbers, as a multiple of what it holds on the GPU; it needs at least 1."""
 
 EACH = "each rank of the program"
 EACH_CARD = "each GPU of the program"
@@ -44,7 +44,7 @@ HELD = {
     HELD_BY_PYTHON: "what it wrote through Python was held back, and what other code wrote was not: this system allows "
     "no user namespaces, or no overlays",
 }
-"""In words, what held back what a program wrote."""
+"""What held back a program's writes, in words."""
 
 
 HELD_OUTPUT = (
@@ -55,19 +55,19 @@ LAST_OUTPUT = "The last that {name} printed, without numbers, so that losses in 
 
 @dataclass(frozen=True)
 class ProgramQuestion:
-    """What is asked of a program.
+    """A request to predict a program.
 
     Attributes:
         command: program and arguments.
-        target: where it is to fit: the first card.
-        others: further cards, those that its ranks have.
-        steps: of its optimizer that are followed.
-        time_limit_s: processor time that it has, with what it starts, in seconds; by the clock three times as many.
+        target: the first card, which it should fit.
+        others: further cards, for its other ranks.
+        steps: how many optimizer steps are followed.
+        time_limit_s: processor time for it and its children, in seconds; by the clock three times as many.
         lets_write: whether it may write files.
-        alternatives: whether to look for what would let it fit as it is.
-        folder, environment, is_quiet, holds_output: as of `Launch`.
-        cards: that are asked about beside those, of a program on one card.
-        draws: whether the answer is to have `ProgramAnswer.ghost`.
+        alternatives: whether to look for changes with which it would fit.
+        folder, environment, is_quiet, holds_output: as in `Launch`.
+        cards: further cards to check, for a program on one card.
+        draws: whether the answer should include `ProgramAnswer.ghost`.
     """
 
     command: Sequence[str]
@@ -87,14 +87,14 @@ class ProgramQuestion:
 
 @dataclass(frozen=True)
 class ProgramAnswer:
-    """What came of a question.
+    """The answer to a `ProgramQuestion`.
 
     Attributes:
-        estimate: what the program takes.
+        estimate: what the program needs.
         problem: why there is no estimate.
-        ghost: what it holds, as a drawing; of several cards the one of which it needs most.
-        cards: what is known of the cards that were asked about beside its own, by their keys.
-        times: as of `Answer.times`.
+        ghost: its memory as a drawing; of several cards, the one on which it needs most.
+        cards: results for the further cards, by their keys.
+        times: as in `Answer.times`.
     """
 
     estimate: Estimate | None = None
@@ -107,16 +107,16 @@ class ProgramAnswer:
 def predict_program(
     question: ProgramQuestion, interrupted: Callable[[], bool], notice: Callable[[str], None]
 ) -> ProgramAnswer:
-    """Run a program until it can be said what it takes, and end it.
+    """Run a program until its needs are known, and end it.
 
     Args:
         question: the program.
-        interrupted: whether the user wants no answer any more; ends the program.
-        notice: is given, in a sentence, what the user should know while it goes on.
+        interrupted: whether the user has cancelled; ends the program.
+        notice: callback for progress messages, each a sentence.
 
     Raises:
-        ValueError: one sentence, when it cannot be started.
-        KeyboardInterrupt: when ``interrupted``.
+        ValueError: one sentence, if it cannot be started.
+        KeyboardInterrupt: if ``interrupted``.
     """
     began = time.perf_counter()
     found = follow_program(question, interrupted, notice)
@@ -130,7 +130,7 @@ def predict_program(
 def follow_program(
     question: ProgramQuestion, interrupted: Callable[[], bool], notice: Callable[[str], None]
 ) -> FollowedRun | NotFollowed:
-    """Run a program until it is known what it asks of its cards, and end it; as `predict_program`."""
+    """Run a program until its memory requests are known, and end it; otherwise as `predict_program`."""
     check_request(WatchRequest(command=question.command, folder=question.folder))
     check_options(question.command)
     launch = Launch(
@@ -167,10 +167,10 @@ def follow_program(
 
 
 def check_options(command: Sequence[str]) -> None:
-    """Make sure that Python loads what predicts: without it the program would run as ever.
+    """Check that Python will load the predicting code: without it the program would run for real.
 
     Raises:
-        ValueError: one sentence, when it does not.
+        ValueError: one sentence, if it will not.
     """
     if not Path(command[0]).name.startswith(("python", "pypy")):
         return
@@ -183,12 +183,12 @@ def check_options(command: Sequence[str]) -> None:
 
 
 def judge_program(question: ProgramQuestion, found: FollowedRun, followed_on: Architecture) -> ProgramAnswer:
-    """What the program comes to, by what its processes asked of their cards.
+    """What the program needs, by the memory requests of its processes.
 
     Args:
-        question: what it is to fit.
-        found: what it asked for.
-        followed_on: the design of the card on which it was followed; of another design the scratch is another.
+        question: the cards it should fit.
+        found: the requests.
+        followed_on: architecture of the card on which they were recorded; on another one, scratch memory differs.
     """
     targets = [_as_known(target, followed_on) for target in (question.target, *question.others)]
     name = script_name(question.command)
@@ -223,7 +223,7 @@ def judge_program(question: ProgramQuestion, found: FollowedRun, followed_on: Ar
     estimate = replace(estimate, assumptions=assumptions, method=method, torch=str(first["torch"]), remark=remark)
     ghost = None
     if question.draws:
-        # Only windows ask for it.
+        # Imported late: only windows ask for it.
         from gpudash.memory.predicting.memory_timeline import timeline_of
         from gpudash.session.predicting.ghosts import ghost_of
 
@@ -240,17 +240,17 @@ def judge_program(question: ProgramQuestion, found: FollowedRun, followed_on: Ar
 
 
 LEAST_KEPT = 4096
-"""Bytes of every step from which it is told that a line keeps them: a scalar loss in a list is 512."""
+"""Smallest growth a step, in bytes, for which a line is blamed: a scalar loss in a list is 512."""
 
 
 def _keeps(kept: Sequence[tuple[str, Mapping[str, int]]], steps: int) -> dict[str, float]:
-    """Bytes that lines keep of every step, most first.
+    """Bytes that each line keeps from every step, most first.
 
-    What the first step leaves is no growth, as the state of an optimizer; what the last has allocated may still go.
+    The first step's are no growth (the optimizer's state, say); those of the last step may still be freed.
 
     Args:
-        kept: lines with the bytes of each step that were there when the last had ended.
-        steps: that were taken.
+        kept: lines with the bytes of each step that were still allocated after the last one.
+        steps: number of steps taken.
     """
     found = {}
     for line, sizes in kept:
@@ -262,7 +262,7 @@ def _keeps(kept: Sequence[tuple[str, Mapping[str, int]]], steps: int) -> dict[st
 
 
 def _on_cards(question: ProgramQuestion, trace: Trace, followed_on: Architecture) -> dict[str, CardEstimate]:
-    """What a program that was followed on one card takes of others: what it asks for is taken to be the same."""
+    """What a program that was followed on one card needs on others, assuming the same requests."""
     found = {}
     spacious: dict[str, Peaks] = {}
     for card in question.cards:
@@ -278,14 +278,14 @@ def _on_cards(question: ProgramQuestion, trace: Trace, followed_on: Architecture
 
 
 def _as_known(target: Target, followed_on: Architecture) -> Target:
-    """A card with the error that comes of another one's run being taken for its own."""
+    """The card with the added error of using another card's requests."""
     if target.architecture == followed_on:
         return target
     return replace(target, margin_ratio=max(target.margin_ratio, BORROWED_RATIO))
 
 
 def _same(trace: Trace, _where: Target) -> Trace:
-    """What a program asks of any card: it was not run on another."""
+    """The requests of a program on any card: it was not run on another."""
     return trace
 
 

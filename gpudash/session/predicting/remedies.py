@@ -1,4 +1,4 @@
-"""After an out-of-memory: what change would have let the run fit, found by dry runs in a process of their own."""
+"""After an out-of-memory: finds changes with which the run would have fitted, by dry runs in a child process."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from gpudash.telemetry.store import Store
 from gpudash.units import format_bytes, format_duration
 
 WORK_LIMIT_S = 20.0
-"""Processor time for which remedies are looked for: a machine that is busy otherwise takes longer for as many."""
+"""Processor time for a search; a busy machine takes longer for the same work."""
 
 TIME_LIMIT_S = 90.0
-"""Longest that remedies are looked for, however busy the machine is."""
+"""Time limit for a search by the clock, however busy the machine is."""
 
 AFTER_THE_CONTEXT: tuple[PartKind, ...] = ("context", "unattributed", "category", "idle", "pending", "private")
-"""What is there only once the context is; where it cannot be measured, it is among what is unattributed."""
+"""Parts that exist only after the CUDA context; if the context cannot be measured, it counts as "unattributed"."""
 
 UNKNOWN = "The workload {workload} is not known here with these fields, so no change of it could be tried."
 
@@ -39,13 +39,13 @@ STILL_SEARCHING = "Looking further for what would have fitted"
 
 @dataclass(frozen=True, slots=True)
 class SoFar:
-    """How far a search has come.
+    """Progress of a search.
 
     Attributes:
-        found: what would have fitted of what was tried, the best first.
-        tried: how many changes were tried.
-        predicted: whether the run itself has been followed, without which no change can be.
-        seconds: how long it has gone on, in whole ones.
+        found: changes that would have fitted, the best first.
+        tried: number of changes tried.
+        predicted: whether the run itself has been simulated; changes are tried after that.
+        seconds: time since the search began, in whole seconds.
     """
 
     found: tuple[Remedy, ...] = ()
@@ -55,7 +55,7 @@ class SoFar:
 
     @property
     def progress_text(self) -> str:
-        """What goes on: "Looking for what would have fitted: 3 changes tried, 12 s…"."""
+        """Progress in words: "Looking for what would have fitted: 3 changes tried, 12 s…"."""
         if not self.predicted:
             stage = "following the run itself"
         elif not self.tried:
@@ -66,12 +66,12 @@ class SoFar:
 
 
 class Remedies:
-    """Looks for remedies of the newest out-of-memory, and tells them by a note.
+    """Searches remedies for the newest out-of-memory and reports them in a note.
 
     Args:
         machine: the devices.
-        store: the runs, and the newest readings.
-        emit: takes the note; called on a thread of its own.
+        store: the runs and the newest readings.
+        emit: callback for the note; called on a thread of its own.
         clock: session time in seconds.
         estimator: makes the process that predicts.
     """
@@ -95,10 +95,10 @@ class Remedies:
         self._closed = False
 
     def take(self, event: Event) -> None:
-        """Begin to look when memory has run out, and end it when the next run begins; by the session's thread.
+        """Start a search when memory runs out, and stop it when the next run begins. Called by the session's thread.
 
         Args:
-            event: any, once the store has it.
+            event: any event, once it is in the store.
         """
         if isinstance(event, RunStarted):
             self._end()
@@ -108,24 +108,23 @@ class Remedies:
                 if not self._closed:
                     self._begin(event, event.explanation)
         elif isinstance(event, RemediesFound) and self._search is not None:
-            # The store has it now, which is what `wait` promises.
-            self._search.reported.set()  # not before: who waits for it reads it in the store
+            self._search.reported.set()  # last: `wait` promises that the store has it
 
     @property
     def so_far(self) -> SoFar | None:
-        """How far the search has come; ``None`` while nothing is looked for. For any thread."""
+        """Progress of the search; ``None`` while there is none. Safe from any thread."""
         search = self._search
         if search is None or search.reported.is_set():
             return None
         return search.so_far
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until the store has what is looked for; true at once when nothing is looked for."""
+        """Wait until the search's result is in the store; returns true immediately if there is no search."""
         search = self._search
         return search is None or search.reported.wait(timeout_s)
 
     def close(self) -> bool:
-        """Look no more, for good; false when the thread could not be joined."""
+        """Stop searching, for good; false if the thread could not be joined."""
         with self._lock:
             self._closed = True
         self._end()
@@ -138,7 +137,7 @@ class Remedies:
         if run is None:
             return
         spec = _spec_of(run)
-        # Its own estimator: the form's question must not take the place of this search, nor the other way round.
+        # An estimator of its own: this search and the form's requests must not cancel each other.
         estimates = _Afterwards(self._machine, self._store, self._estimator(), explanation)
 
         def report(found: Explanation) -> None:
@@ -158,7 +157,7 @@ class Remedies:
             self._search = _Search(spec, run.device, estimates, explanation, report)
 
     def _end(self) -> None:
-        """Stop the search without waiting for it; `close` waits, since the session's thread must go on."""
+        """Stop the search without waiting, since the session's thread must go on; `close` waits."""
         search, self._search = self._search, None
         self._ending = [search for search in self._ending if search.alive]
         if search is not None:
@@ -167,7 +166,7 @@ class Remedies:
 
 
 class _Search:
-    """One search, on a thread of its own."""
+    """A search, on a thread of its own."""
 
     def __init__(
         self,
@@ -191,22 +190,22 @@ class _Search:
 
     @property
     def alive(self) -> bool:
-        """Whether its thread runs still."""
+        """Whether its thread is still running."""
         return self._thread.is_alive()
 
     @property
     def so_far(self) -> SoFar:
-        """What is known until now."""
+        """Its progress."""
         return replace(self._known, seconds=int(time.monotonic() - self._began_s))
 
     def end(self) -> None:
-        """Look no more, as soon as the thread notices."""
+        """Stop, as soon as the thread notices."""
         self._ended = True
-        # Also wakes waiters: nothing more will be reported.
+        # Also wakes waiters: there will be no further report.
         self.reported.set()
 
     def close(self) -> bool:
-        """Wait for the end that `end` asked for; false when a thread could not be joined."""
+        """Wait for the thread after `end`; false if one could not be joined."""
         closed = self._estimates.close()
         self._thread.join(0.5)
         return closed and not self._thread.is_alive()
@@ -236,7 +235,7 @@ class _Search:
         if answer is not None:
             estimate = answer.estimate
             problem = answer.problem
-        # Out of time is no problem of the run: what was found by then stands.
+        # Running out of time is no problem of the run: the results so far stand.
         if answer is None or not answer.final or (problem is not None and problem.kind == TOOK_TOO_LONG):
             note = f"Looking for remedies was stopped after {format_duration(time.monotonic() - began)}."
         else:
@@ -252,7 +251,8 @@ class _Search:
         return with_dry_run(self._explanation, estimate, raises_cap=not fills_memory(self._spec), note=note)
 
     def _answer(self) -> Answer | None:
-        """The whole answer, or what there is of it at the limit; waited for in parts: `end` is heard."""
+        """The final answer, or the latest one at the time limit. Waits in short intervals, so that `end` takes
+        effect."""
         answer = None
         while not self._ended:
             answer = self._estimates.wait(0.1)
@@ -261,7 +261,7 @@ class _Search:
             estimate = None
             if answer is not None:
                 estimate = answer.estimate
-            # Only with each new change: judging all of them takes longer than a turn.
+            # Only for a new change: judging all of them takes longer than an interval.
             if estimate is not None and (not self._known.predicted or len(estimate.alternatives) > self._known.tried):
                 found = self._with(estimate, SEARCHING).remedies
                 self._known = SoFar(found, len(estimate.alternatives), predicted=True)
@@ -269,7 +269,7 @@ class _Search:
 
 
 class _Afterwards(Estimates):
-    """Predictions for a device as it was without the run that failed on it."""
+    """Predictions for a device in the state that it had without the failed run."""
 
     def __init__(self, machine: Machine, store: Store, estimator: Estimator, explanation: Explanation) -> None:
         super().__init__(machine, store, estimator)
@@ -285,8 +285,7 @@ class _Afterwards(Estimates):
             capacity_bytes=explanation.capacity_bytes,
             free_bytes=free if explanation.allowed_bytes is None else min(free, explanation.allowed_bytes),
         )
-        # The run had made its context before it failed: its bytes are among what the card held, and are not taken
-        # twice.
+        # The run had its context before it failed. The card's used memory includes it: do not count it twice.
         if not explanation.part_bytes(*AFTER_THE_CONTEXT):
             return found
         return replace(found, overhead_bytes=0, overhead_words="the context is there already")
@@ -298,7 +297,7 @@ class _Afterwards(Estimates):
 
     @property
     def _others_bytes(self) -> int:
-        """What was taken and not by the run's tensors."""
+        """Memory in use that did not belong to the run's tensors."""
         return self._explanation.part_bytes("process", "context", "unattributed")
 
 
@@ -309,7 +308,7 @@ def _with_peak(remedy: Remedy) -> str:
 
 
 def found_text(found: tuple[Remedy, ...], note: str) -> str:
-    """What was found, in a sentence."""
+    """The result in one sentence."""
     if not found:
         return note or NONE_FOUND
     first = ", ".join(_with_peak(remedy) for remedy in alike(found)[:3])
@@ -317,11 +316,11 @@ def found_text(found: tuple[Remedy, ...], note: str) -> str:
 
 
 def _spec_of(run: RunView) -> Spec | None:
-    """The spec of a run; ``None`` when its workload is not known here."""
+    """The spec of a run; ``None`` if its workload is unknown here."""
     kind = workloads().get(run.workload)
     if kind is None:
         return None
-    # a field at its default counts as not given, which is not the same to every check of a spec
+    # A field at its default is passed as not given: some checks of a spec tell the two apart.
     given = {name: value for name, value in run.spec.items() if not _is_default(kind, name, value)}
     try:
         return kind.model_validate(given).predicted

@@ -1,6 +1,6 @@
-"""The user's script, predicted before it runs, when somebody asks for it: one at a time, on a thread of its own.
+"""Predicts the user's script before it runs, on request: one at a time, on a thread of its own.
 
-What a script asked of its card is kept, so that another card is answered without running it again.
+A script's memory requests are cached, so that another card needs no second run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gpudash.system.threads import joined
 logger = logging.getLogger(__name__)
 
 TIME_LIMIT_S = 300.0
-"""Processor time of a script in seconds, with what it starts; in the window it can be stopped at any moment."""
+"""Processor time for a script and its children, in seconds; in the window the user can stop it at any moment."""
 
 NO_CARD = "A script is predicted on a GPU, and there is none here; choose a card above."
 BUSY = "A script is being predicted; stop that first."
@@ -37,12 +37,12 @@ _Version = tuple[object, ...]
 
 @dataclass(frozen=True)
 class PredictedScript:
-    """A script that is being predicted.
+    """A script whose prediction is in progress.
 
     Attributes:
         request: the script.
-        name: of its file.
-        began_s: when, of `time.monotonic`.
+        name: file name of the script.
+        began_s: start, on the clock of `time.monotonic`.
     """
 
     request: WatchRequest
@@ -52,7 +52,7 @@ class PredictedScript:
 
 @dataclass(frozen=True)
 class _Followed:
-    """What a script asked of its cards, and the design of the first, on which its scratch depends."""
+    """A script's memory requests, and the architecture of the first card, which its scratch memory depends on."""
 
     run: FollowedRun
     architecture: Architecture
@@ -62,10 +62,10 @@ class ScriptPredictions:
     """Predicts scripts.
 
     Args:
-        estimates: knows the cards and what is free on them.
+        estimates: provides the cards and their free memory.
 
     Attributes:
-        following: the script that is being predicted; ``None`` while none is.
+        following: the script in progress; ``None`` if there is none.
     """
 
     def __init__(self, estimates: Estimates) -> None:
@@ -79,24 +79,24 @@ class ScriptPredictions:
         self.following: PredictedScript | None = None
 
     def begin(self, request: WatchRequest, cards: Sequence[SimulatedCard] = ()) -> None:
-        """Predict a script, also where it was predicted before; returns at once.
+        """Predict a script, even if there is a prediction already; returns immediately.
 
         Args:
-            request: the script, and the cards that it is to run on.
-            cards: that are asked about beside them, as they are when empty.
+            request: the script, with the cards it should run on.
+            cards: further cards to check, taken as empty.
 
         Raises:
-            RuntimeError: one sentence, while a script is being predicted.
-            ValueError: one sentence, where there is no card to predict it for.
+            RuntimeError: one sentence, if another prediction is in progress.
+            ValueError: one sentence, if there is no card to predict for.
         """
         question = self._question(request, cards)
         if not self._start(request, lambda stop: self._follow(request, question, stop)):
             raise RuntimeError(BUSY)
 
     def request(self, request: WatchRequest, cards: Sequence[SimulatedCard] = ()) -> None:
-        """Answer a script that was predicted for another card, by what it asked of that; returns at once.
+        """Answer for other cards a script that has been predicted, from its cached requests; returns immediately.
 
-        Nothing is done where it was not predicted, or its file is another by now.
+        Does nothing if there is no prediction, or the file has changed since.
         """
         version = _version(request)
         followed = self._followed.get(version)
@@ -109,19 +109,19 @@ class ScriptPredictions:
         self._start(request, lambda _stop: judge_program(question, followed.run, followed.architecture))
 
     def stop(self) -> None:
-        """End the script that is being predicted; there is no answer then."""
+        """Stop the prediction in progress; it gives no answer."""
         self._stop.set()
 
     def of(self, request: WatchRequest) -> Answer | None:
-        """What was predicted of a script as its file is now, for these cards; ``None`` where nothing was."""
+        """The prediction for a script, with its file as it is now, on these cards; ``None`` if there is none."""
         return self._answers.get((*_version(request), *request.simulate))
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until nothing is being predicted; false when the time passed first."""
+        """Wait until no prediction is in progress; false on timeout."""
         return joined(self._thread, timeout_s)
 
     def close(self, timeout_s: float = 2.0) -> bool:
-        """Predict nothing more; false when the thread has not ended in time."""
+        """Stop predicting, for good; false if the thread has not ended in time."""
         self.stop()
         return self.wait(timeout_s)
 
@@ -140,7 +140,7 @@ class ScriptPredictions:
         )
 
     def _targets(self, request: WatchRequest) -> list[Target]:
-        """The cards that the script finds: those it is to simulate, else the GPU of this machine."""
+        """The cards that the script finds: the simulated ones of the request, else this machine's GPU."""
         if request.simulate:
             return [self._estimates.empty_target(card) for card in request.simulate]
         try:
@@ -149,7 +149,7 @@ class ScriptPredictions:
             raise ValueError(NO_CARD) from None
 
     def _follow(self, request: WatchRequest, question: ProgramQuestion, stop: threading.Event) -> ProgramAnswer:
-        version = _version(request)  # as it is started: it may be edited meanwhile
+        version = _version(request)  # before the start: the file may be edited meanwhile
         found = follow_program(question, stop.is_set, lambda text: logger.info("%s", text))
         if isinstance(found, NotFollowed):
             return ProgramAnswer(problem=found.problem)
@@ -158,7 +158,7 @@ class ScriptPredictions:
         return judge_program(question, found, architecture)
 
     def _start(self, request: WatchRequest, answer: Callable[[threading.Event], ProgramAnswer]) -> bool:
-        """Have a script answered on a thread; false while another one is."""
+        """Start a thread that answers a script; false if one is busy."""
         with self._lock:
             if self._thread is not None:
                 return False
@@ -175,7 +175,7 @@ class ScriptPredictions:
         try:
             found = answer(stop)
         except KeyboardInterrupt:
-            found = None  # it was stopped
+            found = None  # stopped by the user
         except ValueError as error:
             found = ProgramAnswer(problem=Problem("command", str(error)))
         except Exception as error:
@@ -197,7 +197,7 @@ class ScriptPredictions:
 
 
 def _version(request: WatchRequest) -> _Version:
-    """What an answer is of: the command where and as it is started, and its file as it is now."""
+    """Key of an answer: the command with its folder and environment, and the state of its file."""
     script = script_of(list(request.command))
     state: tuple[object, ...] = ()
     if script is not None:
@@ -205,5 +205,5 @@ def _version(request: WatchRequest) -> _Version:
             stat = (request.folder or Path.cwd()).joinpath(script).stat()
             state = stat.st_mtime_ns, stat.st_size
         except OSError:
-            pass  # it is gone, and will not start either
+            pass  # deleted; the script will fail to start too
     return tuple(request.command), str(request.folder), tuple(sorted(request.environment.items())), state

@@ -1,4 +1,4 @@
-"""How long the steps of a predicted run take, on its own device and on the cards that are asked about beside it."""
+"""Predicted step times of a run, on its own device and on the other cards of the request."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from gpudash.workloads.predicting.host_speed import known_host_speed
 logger = logging.getLogger(__name__)
 
 NOT_KNOWN = "how fast it is cannot be said of a size alone; name the card, such as rtx4090"
-"""Of a card that is a size and nothing else."""
+"""Reason for a card that is given by size alone."""
 
 NO_DATA_SHEET = "how fast it is is not known here"
-"""Of one that has a name."""
+"""Reason for a card with a name but no data sheet."""
 
 
 def performance_on(target: Target) -> CardPerformance | None:
-    """What a device can do; ``None`` where that is not known.
+    """The performance of a device; ``None`` if unknown.
 
-    Of a GPU in this machine the link is its own, and one of no data sheet is guessed from its architecture; that of a
-    simulated one may be nobody's.
+    For a GPU of this machine the PCIe link is the real one, and without a data sheet its figures are guessed from the
+    architecture. The performance of a simulated GPU may be unknown.
     """
     own = _own_performance()
     if kind_of(target.device) != "cuda":
@@ -38,7 +38,7 @@ def performance_on(target: Target) -> CardPerformance | None:
 
 
 def reason_for(product: str) -> str:
-    """Why nothing is said of the speed of a device."""
+    """Why there is no step time for a device."""
     if find(product.removeprefix(SIMULATED_PREFIX)) is None:
         return NOT_KNOWN
     return NO_DATA_SHEET
@@ -47,12 +47,12 @@ def reason_for(product: str) -> str:
 def times_on(
     work: StepWork | None, targets: Mapping[str, Target], rooms: Mapping[str, float | None] | None = None
 ) -> dict[str, StepTime]:
-    """The predicted time of a step on each device of which it is known what it can do.
+    """The predicted step time on each device of known performance.
 
     Args:
-        work: of the step; ``None`` where it was not written down.
+        work: work of the step; ``None`` if it was not recorded.
         targets: the devices.
-        rooms: how many times larger a batch fits each, as of `gpudash.speed.prediction.predict`.
+        rooms: how many times larger a batch fits each device, as in `gpudash.speed.prediction.predict`.
     """
     if work is None or not work.operations:
         return {}
@@ -66,10 +66,10 @@ def times_on(
 
 
 def stage_seconds(work: StepWork | None, target: Target) -> dict[str, float]:
-    """How much of a step's predicted time is in the stages of each name; empty where that is not known.
+    """A step's predicted time by the name of its stage; empty if unknown.
 
-    What runs side by side in a step (host, device, copies) is told of each stage as if it were alone, and then brought
-    to the time of the whole.
+    Host, device and copies overlap in a step. Each stage is therefore predicted alone, and the results are scaled to
+    the time of the whole step.
     """
     whole = times_on(work, {"": target}).get("")
     if work is None or whole is None:
@@ -91,6 +91,6 @@ def _own_performance() -> Mapping[str, CardPerformance]:
     try:
         return own_cards().performance
     except ValueError as error:
-        # The commands that ask for such a card say so themselves.
+        # The commands that use such a card report the error themselves.
         logger.warning("The cards of one's own are left out: %s", error)
         return {}

@@ -1,4 +1,4 @@
-"""Machines over ssh: each recorded and watched as this one is, all of them a fleet."""
+"""Machines over ssh: each is recorded and watched like this one; together they are a fleet."""
 
 from gpudash.sources.ssh.asking import SshQuestion
 

@@ -1,5 +1,5 @@
-"""Machines over ssh as a fleet: one entry for every GPU, or for the memory of a machine without one, and warnings over
-all of them."""
+"""Machines over ssh as a fleet: an entry for every GPU, or for the memory of a machine without GPUs, and the warnings
+about them."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from gpudash.telemetry.recording.schema import numbered, recording_name
 from gpudash.telemetry.records import Warning
 
 PERIOD_S = 0.5
-"""Seconds between two looks at what the machines have told."""
+"""Interval between updates, in seconds."""
 
 STALE_S = 3.0
-"""Age of a reading from which on its GPU is marked."""
+"""Age of a reading from which its GPU is marked as stale."""
 
 MOST_HOSTS = 64
 
@@ -37,21 +37,21 @@ AGAIN = "What was lost is linked again by itself; what needs something done is t
 
 
 class SshFleet(AnyFleet):
-    """The machines, each with a thread of its own, and what is shown of them. Belongs to the window's thread.
+    """The machines, each with its own thread, and what is shown of them. Belongs to the window's thread.
 
     Args:
-        hosts: where they are.
-        settings: memory levels, and readings a second.
-        recordings: for each machine the file that it is recorded in; left out: private ones.
+        hosts: addresses of the machines.
+        settings: memory levels, and readings per second.
+        recordings: file to record each machine in; private files by default.
         clock: any clock, in seconds.
 
     Raises:
-        ValueError: one sentence, when there are too many.
-        RecordingError, OSError: when the files that they are recorded in cannot be written.
+        ValueError: one sentence, if there are too many.
+        RecordingError, OSError: if a recording cannot be written.
 
     Attributes:
         hosts: as given.
-        machines: one for each.
+        machines: one for each host.
     """
 
     trying = AGAIN
@@ -87,19 +87,19 @@ class SshFleet(AnyFleet):
             raise
 
     def start(self, *, asks: bool = True) -> None:
-        """Begin to link all of them at once; ssh asks for nothing in a terminal.
+        """Start to connect to all of them at the same time; ssh never asks in a terminal.
 
         Args:
-            asks: whether ssh's questions can be shown: `RemoteMachine.question`.
+            asks: whether ssh's questions can be shown; see `RemoteMachine.question`.
         """
         for machine in self.machines:
             machine.start(asks=asks)
 
     def start_in_terminal(self, waiting: Callable[[RemoteMachine], object]) -> None:
-        """Begin to link one after the other, so that ssh can ask for passwords in the terminal.
+        """Start to connect to one after the other, so that ssh can ask for passwords in the terminal.
 
         Args:
-            waiting: called with a machine that takes longer than `QUIET_S`, perhaps since ssh waits for an answer.
+            waiting: callback for a machine that takes longer than `QUIET_S`, perhaps because ssh waits for an answer.
         """
         for machine in self.machines:
             machine.start(prompt=True)
@@ -109,23 +109,23 @@ class SshFleet(AnyFleet):
 
     @property
     def unlinked(self) -> tuple[str, ...] | None:
-        """The machines that were tried and are not linked."""
+        """The machines whose connection failed or was lost."""
         return tuple(machine.name for machine in self.machines if machine.problem is not None)
 
     def link_again(self) -> None:
-        """Try every machine that is not linked at once; ssh may ask."""
+        """Retry every machine without a connection now; ssh may ask."""
         for machine in self.machines:
             if machine.problem is not None:
                 machine.link_again()
 
     def save_recordings(self, folder: Path) -> list[Path]:
-        """Write a copy of every machine's recording so far; nothing that is there is written over.
+        """Save a copy of every machine's recording so far; existing files are not overwritten.
 
         Returns:
-            The files: "2026-03-01-120000-a.gpudash" of the machine a, at noon of that day.
+            The files, such as "2026-03-01-120000-a.gpudash" for machine "a" at noon of that day.
 
         Raises:
-            RecordingError: when one cannot be written; those before it are.
+            RecordingError: if one cannot be written; those before it remain.
         """
         written = []
         for machine in self.machines:
@@ -137,7 +137,7 @@ class SshFleet(AnyFleet):
 
     @property
     def version(self) -> int:
-        """Grows when there is something new, at most every `PERIOD_S`."""
+        """Counter that grows with changes, at most once in `PERIOD_S`."""
         now = self._clock()
         if now - self._polled_s >= PERIOD_S:
             self._polled_s = now
@@ -146,24 +146,24 @@ class SshFleet(AnyFleet):
 
     @property
     def problem(self) -> str | None:
-        """Why nothing is shown, a line each; ``None`` while something is: then links that fail are warnings."""
+        """Why nothing is shown, one reason a line; ``None`` if something is: failed connections are then warnings."""
         if self._gpus:
             return None
         return "\n".join(machine.problem for machine in self.machines if machine.problem) or None
 
     def machine_of(self, key: str) -> RemoteMachine | None:
-        """The machine that has the GPU with this key; ``None`` where none has."""
+        """The machine with this GPU; ``None`` if no machine has it."""
         return next((machine for machine in self.machines if key.startswith(f"{machine.host}/")), None)
 
     def close(self) -> bool:
-        """End all links at once, except those still held elsewhere; false when one took too long."""
+        """Close all connections at the same time, except those with other holders; false if one took too long."""
         if self._closed:
             return True
         self._closed = True
         for machine in self.machines:
             if machine.held == 1:
-                machine.stop()  # all of them, before the first is waited for
-        released = [machine.release() for machine in self.machines]  # also behind one that took too long
+                machine.stop()  # all of them, before waiting for the first
+        released = [machine.release() for machine in self.machines]  # even after one that took too long
         return all(released)
 
     def _poll(self) -> None:
@@ -171,11 +171,11 @@ class SshFleet(AnyFleet):
         gpus = tuple(sorted((self._energy.metered(gpu) for gpu in found), key=fullest_first))
         warnings = [warning for gpu in gpus if not gpu.stale for warning in self._of(gpu)]
         if gpus:
-            warnings += _of_hosts(self.machines)  # without any, `problem` says it
+            warnings += _of_hosts(self.machines)  # without GPUs, `problem` has the reason
         self._show(gpus, gravest_first(warnings))
 
     def _of(self, gpu: FleetGpu) -> Iterator[Warning]:
-        """What its machine warns of."""
+        """The warnings of its machine."""
         machine, memory = self.machine_of(gpu.key), gpu.uuid or HOST
         assert machine is not None
         for warning in machine.present_warnings(memory):
@@ -183,28 +183,28 @@ class SshFleet(AnyFleet):
 
 
 def read_machines(given: Iterable[str]) -> list[SshHost]:
-    """The machines at some addresses, each once: "ssh://user@host:2222", "host".
+    """The machines at these addresses ("ssh://user@host:2222", "host"), without duplicates.
 
     Raises:
-        ValueError: one sentence, when one is no address.
+        ValueError: one sentence, if one is not an address.
     """
     texts = (text if text.startswith(PREFIX) else f"{PREFIX}//{text}" for text in given)
     return list(dict.fromkeys(read_host(text) for text in texts))
 
 
 def _gpus(machine: RemoteMachine) -> Iterable[FleetGpu]:
-    """A machine's reported GPUs, each MIG instance in place of its GPU; of its memory where it has none;
-    nothing before it was linked."""
+    """A machine's GPUs, with MIG instances in place of a divided GPU; its memory if it has no GPU; nothing before the
+    first connection."""
     if machine.greeting is None:
         return
     whole = [gpu for gpu in machine.gpus if not gpu.instances]
     if not whole and machine.gpu_problem is None:
-        return  # it has not told yet which GPUs there are
+        return  # its GPUs are not known yet
     memories: Iterable[Gpu | None] = whole or [None]
     for known in memories:
         gpu = memory_entry(str(machine.host), machine.name, known, machine.store)
         if gpu is None:
-            continue  # its first reading is on the way
+            continue  # its first reading has not arrived yet
         late = machine.clock() - gpu.seen_s > STALE_S
         gpu.stale = gpu.used_bytes is None or machine.state != "linked" or late
         gpu.seen_s += machine.began_wall_s
@@ -214,7 +214,7 @@ def _gpus(machine: RemoteMachine) -> Iterable[FleetGpu]:
 
 
 def _of_hosts(machines: Iterable[RemoteMachine]) -> Iterator[Warning]:
-    """What concerns a whole machine: a driver that does not work, no link."""
+    """Warnings about a whole machine: its driver does not work, or it is not connected."""
     for machine in machines:
         for text in (machine.gpu_problem if machine.driver_fails else None, machine.problem):
             if text is not None:

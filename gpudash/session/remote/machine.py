@@ -1,4 +1,4 @@
-"""One machine over ssh: linked by a thread of its own, which records what comes, watches its memory, and links anew."""
+"""One machine over ssh. A thread connects to it, records its readings, watches its memory, and reconnects."""
 
 from __future__ import annotations
 
@@ -48,60 +48,60 @@ from gpudash.units import format_duration
 logger = logging.getLogger(__name__)
 
 FASTEST_HZ = 5.0
-"""Readings a second that are sent at most: enough for a forecast, little for a line."""
+"""Most readings per second that are sent: enough for a forecast, light on the connection."""
 
 WAIT_S = 0.1
-"""Longest wait for a line, so that commits stay due."""
+"""Longest wait for input, so that the recording is still committed on time."""
 
 GAP_S = 3.0
-"""Silence after which the readings are gaps."""
+"""Silence after which readings become gaps."""
 
 SILENT_S = 15.0
-"""Silence after which a link counts as lost: a sleeping line reports nothing."""
+"""Silence after which a connection counts as lost: a dead connection gives no error."""
 
 QUIET_S = 60.0
-"""Longest time to link while no question is open: the user may have to confirm it elsewhere."""
+"""Time limit for connecting, unless ssh is waiting for an answer (a second factor takes time)."""
 
 UNSEEN_S = 300.0
-"""The same where ssh asks the user itself, unseen from here: an sshd gives each login 120 s (LoginGraceTime)."""
+"""The same if ssh asks the user directly, invisibly to us: sshd allows 120 s for a login (LoginGraceTime)."""
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0
-"""Seconds before a link is tried again: at first, and at most; each next is twice as long."""
+"""First and longest wait before a retry, in seconds; doubling each time."""
 
 MOST_BEFORE = 1000
-"""Lines before the reader's first that are passed over: what a login shell says."""
+"""How many lines before the reader's first are skipped: the output of a login shell."""
 
 JOIN_S = 2.5
-"""How long closing waits for the thread."""
+"""Longest wait for the thread in `release`."""
 
 LinkState = Literal["linking", "linked", "waiting", "given up"]
 
 SSH = "ssh"
-"""`SourceFailed.source` of a link."""
+"""`SourceFailed.source` for the connection."""
 
 
 class RemoteMachine:
-    """A machine. Any thread may read it.
+    """A machine over ssh. Any thread may read it.
 
     Args:
-        host: where it is.
-        settings: memory levels of its warnings, and readings a second (at most `FASTEST_HZ`).
-        recording: the file that it is recorded in, numbered where there is one already; left out: a private one, which
-            goes with the machine.
+        host: address of the machine.
+        settings: memory levels of its warnings, and readings per second (at most `FASTEST_HZ`).
+        recording: file to record it in, with a number added if it exists; by default a private file that is deleted
+            with the machine.
 
     Raises:
-        RecordingError, OSError: when that file cannot be written.
+        RecordingError, OSError: if that file cannot be written.
 
     Attributes:
         host: as given.
-        store: all that is known of it.
-        state: of the link.
-        problem: one sentence while it is not linked and has been tried; ``None`` when all is well.
-        greeting: what it said of itself; ``None`` before it was linked for the first time.
-        settled: set as soon as the first attempt has led to a link, or to none.
+        store: its readings.
+        state: state of the connection.
+        problem: why it is not connected, in one sentence; ``None`` while connected and before the first attempt ends.
+        greeting: the machine's description of itself; ``None`` before the first connection.
+        settled: event that is set once the first attempt has succeeded or failed.
         began_wall_s: seconds since the epoch at session time 0.
-        rate_hz: readings a second.
-        on_record: called with every record as it comes, on the machine's thread; set before `start`.
+        rate_hz: readings per second.
+        on_record: callback for every record, on the machine's thread; set it before `start`.
     """
 
     def __init__(self, host: SshHost, settings: Settings, recording: Path | None = None) -> None:
@@ -115,7 +115,7 @@ class RemoteMachine:
         self.began_wall_s, self._origin = time.time(), time.monotonic()
         self._readings = Readings()
         self._watch = MemoryWatch(settings.warn_ratio, settings.critical_ratio, settings.hysteresis_ratio)
-        # Advice about a watched GPU may name programs; on another machine none of them is ours.
+        # Advice on a watched GPU may suggest to end programs; on another machine none of them is ours.
         self._watch.is_here = False
         self._watch.describe = self.memory_name
         self._watch.pool_of = lambda memory: pool_of(memory, self.gpus)
@@ -139,17 +139,17 @@ class RemoteMachine:
         except BaseException:
             self._folder.close()
             raise
-        # Summaries go by the store, from the first record on.
+        # The recorder computes its summaries from the store, from the first record on.
         self._recorder.summarise(self.store)
 
     @property
     def name(self) -> str:
-        """How it is called: "host", "user@host:2222"."""
+        """Its name: "host", "user@host:2222"."""
         return self.host.name
 
     @property
     def recording(self) -> Path:
-        """The file that it is recorded in."""
+        """The file it is recorded in."""
         return self._recorder.path
 
     @property
@@ -159,14 +159,14 @@ class RemoteMachine:
 
     @property
     def host_capacity_source(self) -> str:
-        """Where the size of its memory is known from."""
+        """What limits its memory: 'RAM' or a cgroup."""
         if self.greeting is None:
             return "RAM"
         return self.greeting.capacity_source
 
     @property
     def gpu_problem(self) -> str | None:
-        """Why there is none, in one sentence; ``None`` before that is known."""
+        """Why it has no GPU, in one sentence; ``None`` before that is known."""
         why = self._readings.gpu_problem
         if why is None:
             return None
@@ -174,28 +174,28 @@ class RemoteMachine:
 
     @property
     def driver_fails(self) -> bool:
-        """Whether there is none because its driver is to be mended."""
+        """Whether it has no GPU because its driver is broken."""
         return self._readings.driver_fails
 
     @property
     def left_out(self) -> int:
-        """Lines that made no sense, and were left out."""
+        """How many lines were ignored because they were malformed."""
         return self._readings.left_out
 
     @property
     def why_not_linked(self) -> str:
-        """Why there is no link, in one sentence without a word of what comes next; "" while there is one."""
+        """Why there is no connection, in one sentence without saying whether it is retried; "" while connected."""
         return self._fault
 
     def _meta(self) -> dict[str, Any]:
         return session_meta(self.began_wall_s, self._settings, self.name, self.host_capacity_source)
 
     def introduction(self) -> Note:
-        """What a reader of its records must know beforehand, as `Session.introduction`."""
+        """The note that readers of its records need first, like `Session.introduction`."""
         return Note(time_s=0.0, topic=Topic.SESSION, text="", details=self._meta())
 
     def status(self) -> Status:
-        """Figures of the link; the cost of reading it here is this whole process's."""
+        """Figures about the connection; the CPU cost is that of this whole process."""
         return Status(
             recording=None,
             recording_bytes=0,
@@ -207,11 +207,11 @@ class RemoteMachine:
         )
 
     def clock(self) -> float:
-        """Session time now."""
+        """Session time."""
         return time.monotonic() - self._origin
 
     def devices(self) -> list[Device]:
-        """Its memory as a device; which of its GPUs torch can use is not known from here."""
+        """Its memory as a device; which GPUs torch can use there is unknown."""
         with self.store.lock:
             size = self.store.latest("host", "total_bytes").value
         if self.greeting is None:
@@ -221,76 +221,77 @@ class RemoteMachine:
         return [Device("cpu", product, int(size) if isinstance(size, int | float) else None)]
 
     def memory_name(self, memory: str) -> str:
-        """How a memory (a GPU's UUID or "host") is called at the beginning of a sentence."""
+        """The name of a memory (a GPU's UUID or "host") for the beginning of a sentence."""
         if memory == HOST:
             return f"{self.name}'s memory"
         number = next((gpu.number for gpu in self.gpus if gpu.uuid == memory), None)
         return f"{self.name} {memory[:12] if number is None else f'GPU {number}'}"
 
     def forecast(self, memory: str) -> Forecast | None:
-        """When a memory is full, if it grows on as it does; ``None`` while nothing comes."""
+        """When a memory will be full at its present growth; ``None`` while not connected."""
         if self.state == "linked":
             return self._watch.forecast(memory)
         return None
 
     def present_warnings(self, memory: str) -> list[Warning]:
-        """What there is to look at now of a memory (a GPU's UUID or "host"), and of its GPU."""
+        """The current warnings about a memory (a GPU's UUID or "host") and its GPU."""
         return self._watch.present(memory)
 
     def standing(self, warning: Warning, ahead: Forecast | None) -> Warning | None:
-        """A warning with the newest figures; as `MemoryWatch.standing`."""
+        """A warning with the newest figures, like `MemoryWatch.standing`."""
         return self._watch.standing(warning, ahead)
 
     def start(self, *, prompt: bool = False, asks: bool = False) -> None:
-        """Begin to link.
+        """Start to connect.
 
         Args:
-            prompt: ssh may ask in the terminal, the first time.
-            asks: ssh may ask by `question`, the first time.
+            prompt: whether ssh may ask in the terminal, for the first attempt.
+            asks: whether ssh may ask by `question`, for the first attempt.
         """
-        # For the first attempt only: automatic retries may have no user in front of them.
+        # Only for the first attempt: during automatic retries the user may be away.
         self._prompt, self._asks = prompt, asks
         self._thread = threading.Thread(target=self._run, name=f"gpudash ssh {self.name}", daemon=True)
         self._thread.start()
 
     @property
     def question(self) -> SshQuestion | None:
-        """What ssh asks now, to be answered or refused; ``None`` for nothing."""
+        """The question that ssh is asking, to be answered or refused; ``None`` for none."""
         with self._lock:
             if self._connection is None:
                 return None
             return self._connection.question
 
     def link_again(self) -> None:
-        """Try it now, where there is no link; ssh may ask by `question`. What was told before stays."""
+        """Retry now if there is no connection; ssh may ask by `question`. Existing readings stay."""
         with self._lock:
-            # One that asks already is left to its questions.
+            # An attempt that is asking already is left alone.
             if self.state == "linked" or self._asking:
                 return
-            # Records stay in the store; the last attempt's sentence goes, since another one begins.
+            # Records stay in the store. The last attempt's error goes, since a new attempt begins.
             self._asks, self.problem = True, None
             if self._connection is not None:
-                self._connection.stop()  # one that may not ask
+                self._connection.stop()  # an attempt that may not ask
         self._awake.set()
 
     def replay(self, progress: Progress = lambda _part: None) -> RemoteReplay:
-        """What has been recorded, followed; it is the caller's to close, who has a `hold` meanwhile."""
+        """A replay of the recording so far that follows new records; the caller must close it, and `hold` the
+        machine."""
         return RemoteReplay(self, progress)
 
     def save_recording(self, target: Path) -> None:
-        """Write a copy of what has been recorded so far.
+        """Save a copy of the recording so far.
 
         Raises:
-            RecordingError: when the target cannot be written.
+            RecordingError: if the target cannot be written.
         """
         self._recorder.copy_to(target)
 
     def hold(self) -> None:
-        """Stay linked until one more `release`."""
+        """Stay connected until one more `release`."""
         self._holders += 1
 
     def stop(self) -> None:
-        """End the link now, without waiting for its thread."""
+        """Close the connection now, without waiting for the thread."""
         self._stop.set()
         self._awake.set()
         with self._lock:
@@ -298,11 +299,11 @@ class RemoteMachine:
                 self._connection.stop()
 
     def release(self) -> bool:
-        """Let go of it; the last who does ends ssh and removes the private file. False when that took too long."""
+        """Undo one `hold`; the last one ends ssh and deletes the private file. False if that took too long."""
         self._holders -= 1
         if self._holders > 0:
             return True
-        # The thread leaves its loop by the flag, and its read by the end of ssh.
+        # The flag ends the thread's loop, and the end of ssh its read.
         self.stop()
         thread = self._thread
         if thread is not None:
@@ -310,31 +311,31 @@ class RemoteMachine:
             if thread.is_alive():
                 return False
         else:
-            # Without a thread the recorder has not been closed.
+            # There was no thread to close the recorder.
             self._recorder.close("closed")
         self._folder.close()
         return True
 
     @property
     def held(self) -> int:
-        """How many have not released it."""
+        """Number of holders that have not released it."""
         return self._holders
 
     def _run(self) -> None:
         try:
-            # A link that ends is followed by a pause, and the next attempt; only `stop` ends the thread.
+            # A closed connection leads to a pause and a retry; only `stop` ends the thread.
             while not self._stop.is_set():
                 try:
                     fault = self._link()
-                except Exception as error:  # whatever the other end sends
+                except Exception as error:  # the other side may send anything
                     logger.exception("ssh://%s cannot be read any more", self.name)
                     what = f"{type(error).__name__}: {error}"
                     fault = LinkFault(f"{self.name} cannot be read any more ({what})", lasting=True)
                 if self._stop.is_set():
                     break
                 self._lost(fault)
-                self.settled.set()  # whoever waits for it asks why there is no link
-                # Doubling up to a minute; a lasting fault waits for `link_again` alone.
+                self.settled.set()  # last: waiters then read `problem`
+                # Up to a minute; a lasting fault waits for `link_again`.
                 wait_s = min(FIRST_WAIT_S * 2 ** min(self._failures - 1, 10), LONGEST_WAIT_S)
                 self._pause(math.inf if fault.lasting else wait_s)
         finally:
@@ -342,15 +343,15 @@ class RemoteMachine:
             self._recorder.close("closed")
 
     def _link(self) -> LinkFault:
-        """One connection from its beginning to its end; why it ended."""
+        """Connect and read until the connection ends; returns why it ended."""
         with self._lock:
-            # Taken and cleared in one go: what is asked for from now on is for the attempt after this one.
+            # Read and reset in one step: flags set from now on apply to the next attempt.
             self.state = "linking"
             prompt, self._prompt = self._prompt, False
             self._asking, self._asks = self._asks, False
         asking, own = None, has_askpass(os.environ)
         if self._asking and not own:
-            with suppress(OSError):  # then there is nobody to be asked
+            with suppress(OSError):  # then ssh cannot ask
                 asking = Asking()
         try:
             connection = Connection(self.host, 1 / self.rate_hz, prompt=prompt, asking=asking)
@@ -360,7 +361,7 @@ class RemoteMachine:
             return LinkFault(f"ssh cannot be started: {error}", lasting=True)
         with self._lock:
             self._connection = connection
-        if self._stop.is_set():  # it may have been asked before there was one
+        if self._stop.is_set():  # `stop` may have been called before it existed
             connection.stop()
         silence: str | None = None
         try:
@@ -368,17 +369,17 @@ class RemoteMachine:
         finally:
             with self._lock:
                 self._connection, self._asking = None, False
-            # Failures are 0 only once this attempt was greeted: what ended is then a link, and no attempt at one.
+            # Failures are 0 once this attempt was greeted: then a connection was lost, not an attempt.
             fault = connection.end(greeted=self._failures == 0 and self.greeting is not None)
         if silence is None:
             return fault
         return LinkFault(silence)
 
     def _follow(self, connection: Connection, quiet_s: float) -> str | None:
-        """Take in what comes until it ends; a sentence where the other side fell silent.
+        """Process input until it ends; returns a sentence if the other side fell silent.
 
         Args:
-            quiet_s: how long it may take until the reader there begins, apart from questions.
+            quiet_s: time limit until the reader's greeting, not counting questions.
         """
         greeted, before = False, 0
         heard_s, gap = self.clock(), False
@@ -391,7 +392,7 @@ class RemoteMachine:
             # Time that the user takes to answer does not count.
             if not greeted and connection.question is not None:
                 heard_s = now_s
-            # What a login shell prints comes before the reader's first line and is passed over.
+            # The output of a login shell precedes the reader's first line and is skipped.
             for line in lines:
                 if not greeted:
                     before += 1
@@ -400,7 +401,7 @@ class RemoteMachine:
                         return None
                 else:
                     self._line(line, now_s)
-            # Any whole line is a sign of life; before the greeting only the reader's own counts.
+            # Any complete line is a sign of life; before the greeting only the reader's own is.
             if lines and greeted:
                 heard_s, gap = now_s, False
             elif greeted and now_s - heard_s > GAP_S and not gap:
@@ -411,18 +412,18 @@ class RemoteMachine:
             if not greeted and now_s - heard_s > quiet_s:
                 waited = format_duration(quiet_s)
                 return f"{self.name} has not told anything within {waited}; see what {self.host.login} says"
-            # Within the loop: the recorder commits by the clock, also while nothing comes.
+            # Inside the loop: the recorder also commits when nothing arrives.
             self._recorder.tick()
         return None
 
     def _greet(self, line: bytes, now_s: float) -> bool:
-        """Whether this is the reader's first line; then the machine is linked."""
+        """Whether this is the reader's greeting, with which the connection is up."""
         found = self._readings.take(line, now_s)
         if not isinstance(found, Greeting):
             return False
         self.greeting = found
         again, self._failures = self._failures > 0, 0
-        # Linked: the next attempt asks no questions unless the user requests it.
+        # Connected: the next attempt asks nothing unless the user starts it.
         self._asks = False
         facts = {
             "host_product": found.processor,
@@ -443,15 +444,15 @@ class RemoteMachine:
             return
         self._take(found)
         if isinstance(found, Sample):
-            # Warnings stand behind the reading that they are of.
+            # Warnings follow the reading that caused them.
             for event in self._watch.observe(found):
                 self._take(event)
 
     def _lost(self, fault: LinkFault) -> None:
-        """Tell that there is no link, once; what was read is a gap from now on."""
+        """Report the loss of the connection, once; readings are gaps from now on."""
         now_s = self.clock()
         was_linked = self.state == "linked"
-        # An attempt that fails again is no news, and would fill the log.
+        # Another failed attempt is no news and would fill the log.
         if was_linked or self._failures == 0 or fault.lasting:
             logger.warning("no link to ssh://%s: %s", self.name, fault.text)
         self._failures += 1
@@ -465,38 +466,38 @@ class RemoteMachine:
         else:
             self.problem = f"{fault.text}; it is tried again."
         if was_linked:
-            # From now on, not from the last reading: what came until now was true.
+            # From now on, not from the last reading, which was still valid until now.
             self._gap(now_s)
-        # A machine that was never linked has no readings that could end.
+        # Without a first connection there are no readings to end.
         if self.greeting is not None and (was_linked or fault.lasting):
             self._take(SourceFailed(time_s=now_s, source=SSH, text=self.problem))
         self._recorder.tick()
 
     def _gap(self, now_s: float) -> None:
-        """No reading of anything at ``now_s``."""
+        """Record a gap at ``now_s`` in all readings."""
         self._readings.arrived(now_s)
         for table, device in _tables(self.gpus):
             with self.store.lock:
                 names = (metric.name for metric in METRICS[table])
-                # Only what was read before can be a gap now.
+                # Only a metric that has been read can have a gap.
                 metrics = [name for name in names if self.store.latest(table, name, device) is not NEVER_READ]
             states = dict.fromkeys(metrics, State.LOST)
             self._take(Sample(now_s, table, device, dict.fromkeys(metrics), states))
 
     def _pause(self, seconds: float) -> None:
-        """Wait, or until it is to be tried at once, with the recording brought up to date meanwhile."""
+        """Wait, or until woken for a retry; keep committing the recording."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             self._recorder.tick()
             if self._awake.wait(min(left, WAIT_S)):
                 break
-        # Left set while stopping, so that every later pause ends at once.
+        # Left set while stopping, so that later pauses end immediately.
         if not self._stop.is_set():
             self._awake.clear()
 
     def _take(self, record: Record) -> None:
         log_record(record, f"ssh://{self.name}")
-        # The store first: summaries that the recorder writes are taken from it.
+        # The store first: the recorder computes summaries from it.
         self.store.apply(record)
         self._recorder.add(record)
         if self.on_record is not None:
@@ -510,14 +511,14 @@ def _tables(gpus: tuple[Gpu, ...]) -> Iterator[tuple[Table, str | None]]:
 
 
 class RemoteReplay(Replay):
-    """A machine's recording so far, and what still comes, with everything a replay can do; with its forecasts too.
+    """A replay of a machine's recording that follows new records; with forecasts.
 
     Args:
-        machine: held by the caller.
-        progress: as `Replay`'s.
+        machine: the machine; the caller holds it.
+        progress: as in `Replay`.
 
     Raises:
-        RecordingError: one sentence, when the recording cannot be read.
+        RecordingError: one sentence, if the recording cannot be read.
     """
 
     def __init__(self, machine: RemoteMachine, progress: Callable[[float], None]) -> None:
@@ -526,7 +527,7 @@ class RemoteReplay(Replay):
 
     @property
     def notices(self) -> list[str]:
-        """What could not be read, why there is no GPU, and that there is no link, a sentence each."""
+        """What could not be read, why there is no GPU, and why there is no connection, one sentence each."""
         machine = self.machine
         bad = machine.left_out
         left_out = []
@@ -536,30 +537,30 @@ class RemoteReplay(Replay):
 
     @property
     def present(self) -> bool:
-        """Whether what is shown is what comes, and not the past."""
+        """Whether it shows the present, not the past."""
         return self.at_end and self.machine.state == "linked"
 
     def forecast(self, device: str) -> Forecast | None:
-        """When a memory is full, while the present is shown."""
+        """When a memory will be full; only while it shows the present."""
         if self.present:
             return self.machine.forecast(device)
         return None
 
     def standing(self, warning: Warning, ahead: Forecast | None) -> Warning | None:
-        """A warning with the newest figures, while the present is shown."""
+        """A warning with the newest figures; only while it shows the present."""
         if self.present:
             return self.machine.standing(warning, ahead)
         return None
 
     def device_text(self, device: str) -> str:
-        """How a reading's device is called."""
+        """The name of a reading's device."""
         return self.machine.memory_name(device)
 
 
 def summary(machine: RemoteMachine) -> dict[str, Any]:
-    """What ``gpudash monitor ssh://host --json`` prints: the same keys as of this machine, and ``machine``.
+    """The JSON of ``gpudash monitor ssh://host --json``: the same keys as for this machine, and ``machine``.
 
-    ``error`` is there where the link is lost for good.
+    ``error`` is present if the connection is lost for good.
     """
     seconds = machine.clock()
     found = of_session(machine.store, machine.status(), seconds, machine.gpus, machine.gpu_problem, None)

@@ -1,5 +1,5 @@
-"""A range of what has been recorded of one memory, of a machine that is linked or in a recording, where a comparison
-looks at a server's past."""
+"""A range of the recording of one memory, from a connected machine or a file. Comparisons with a server use its
+history instead."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class MemoryView:
     """A view of one memory.
 
     Args:
-        recorded: what is looked at, a replay at its end.
-        close: called once, when nobody looks any more.
-        grows: whether more of it comes by itself.
-        problems: what is wrong with it now, a sentence each.
+        recorded: the recording, as a replay at its end.
+        close: called once, when the view is closed.
+        grows: whether the recording still grows.
+        problems: returns what is wrong now, one sentence each.
 
     Attributes:
-        shift_s: session time at the beginning of the range.
+        shift_s: session time of the beginning of the range.
     """
 
     loading = False
@@ -50,29 +50,29 @@ class MemoryView:
 
     @property
     def notices(self) -> list[str]:
-        """What is wrong, a sentence each."""
+        """What is wrong, one sentence each."""
         return self._problems()
 
     def show_range(self, began_wall_s: float, _ended_wall_s: float, _points: int) -> None:
-        """Let the range begin there; how far it goes is what is drawn."""
+        """Move the beginning of the range; its end is given by the plot."""
         self.shift_s = began_wall_s - self._recorded.began_wall_s
 
     def close(self) -> None:
-        """Look no more."""
+        """Close the view."""
         self._close()
 
 
 def memory_entry(machine: str, name: str, gpu: Gpu | None, store: Store) -> FleetGpu | None:
-    """A GPU of a machine, or its host's memory, as a fleet has it, with the newest readings of a store.
+    """A GPU of a machine, or its host memory, as an entry of a fleet, with a store's newest readings.
 
     Args:
-        machine: what tells it from other machines.
-        name: the machine's.
-        gpu: ``None`` is its host's memory.
-        store: whose lock the caller does not hold; `FleetGpu.seen_s` is in its session time.
+        machine: key that tells it from other machines.
+        name: name of the machine.
+        gpu: the GPU; ``None`` for the host's memory.
+        store: the readings; the caller must not hold its lock. `FleetGpu.seen_s` is in its session time.
 
     Returns:
-        ``None`` before there is a reading of the memory.
+        The entry; ``None`` before the memory's first reading.
     """
     table: Table = "host"
     uuid = None
@@ -105,14 +105,14 @@ def memory_entry(machine: str, name: str, gpu: Gpu | None, store: Store) -> Flee
 
 
 def fullest_memory(replay: Replay, name: str) -> FleetGpu:
-    """The GPU of a recording whose memory was fullest; its host's memory where it has no GPU with readings.
+    """The GPU with the fullest memory in a recording; the host's memory if no GPU has readings.
 
     Args:
         replay: at its end.
-        name: of the machine that it is of.
+        name: name of its machine.
 
     Raises:
-        RecordingError: when it holds no reading of any memory.
+        RecordingError: if it has no reading of any memory.
     """
     found: list[tuple[float, FleetGpu]] = []
     for gpu in (*(gpu for gpu in replay.gpus if not gpu.instances), None):

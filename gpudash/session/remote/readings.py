@@ -1,5 +1,5 @@
-"""What a machine's reader writes, line by line, into records. Nothing of it is believed: numbers, names and how much
-comes have limits, and times are those of this computer."""
+"""From the lines of a machine's reader to records. The input is untrusted: numbers, names and amounts are limited, and
+times are converted to this computer's clock."""
 
 from __future__ import annotations
 
@@ -14,51 +14,51 @@ from gpudash.session.recordings.opener import record_from_line
 from gpudash.telemetry.records import Note, Sample, State, Topic
 
 VERSION = 1
-"""Of the reader, which is sent with every connection."""
+"""Version of the reader, which is sent with every connection."""
 
 MOST_GPUS, MOST_PROCESSES = 64, 256
-"""GPUs of a machine, and processes of one list, that are taken."""
+"""Most GPUs of a machine, and most processes of one list, that are accepted."""
 
 MOST_RECORDS = 2000
-"""Readings of one second that are taken; more are left out."""
+"""Most readings accepted in one second; the rest is ignored."""
 
 LARGEST = 1e18
-"""The largest number that is taken for a reading: an exabyte."""
+"""Largest number accepted as a reading: an exabyte."""
 
 LONGEST_NAME = 200
 
 LATE_S = 5.0
-"""So far may a reading's own time be from its arrival; beyond that the arrival counts."""
+"""How far a reading's own time may be off its arrival; beyond that, the arrival counts."""
 
 
 @dataclass(slots=True)
 class Clock:
-    """Turns the times of a machine's clock, whatever it shows, into session time: as far apart as there, never before
-    the reading before, never after they came."""
+    """Converts times of a machine's clock, whatever it shows, to session time. Distances are kept; the result is never
+    before the previous reading and never after the arrival."""
 
     _offset_s: float | None = None
     last_s: float = 0.0
 
     def begin(self) -> None:
-        """The machine's clock may show something else from now on."""
+        """Start anew: the machine's clock may have changed."""
         self._offset_s = None
 
     def here(self, there_s: float, arrival_s: float) -> float:
-        """Session time of a reading of ``there_s`` that came at ``arrival_s``."""
+        """Session time of a reading with the remote time ``there_s`` that arrived at ``arrival_s``."""
         lead_s = arrival_s - there_s
         if self._offset_s is None or lead_s < self._offset_s or lead_s - self._offset_s > LATE_S:
-            self._offset_s = lead_s  # the one that came fastest is least late
+            self._offset_s = lead_s  # the fastest message has the smallest delay
         self.last_s = min(arrival_s, max(self.last_s, there_s + self._offset_s))
         return self.last_s
 
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """What a machine says of itself first.
+    """A machine's description of itself, its first message.
 
     Attributes:
-        product: its processor; "CPU" where it does not tell.
-        cores: of all processors; 0 where that is not told.
+        product: processor; "CPU" if unknown.
+        cores: number of cores of all processors; 0 if unknown.
         capacity_source: what limits its memory.
     """
 
@@ -68,7 +68,7 @@ class Greeting:
 
     @property
     def processor(self) -> str:
-        """The processor in words, as this computer's is."""
+        """The processor in words, as for this computer."""
         if self.cores:
             return f"{self.product}, {self.cores} cores"
         return self.product
@@ -76,13 +76,13 @@ class Greeting:
 
 @dataclass(slots=True)
 class Readings:
-    """Takes the lines of one machine; belongs to one thread.
+    """Parses one machine's lines; belongs to one thread.
 
     Attributes:
-        gpus: that it has, as it said last.
-        gpu_problem: why none, in words; ``None`` before it is known, and where there are some.
-        driver_fails: whether that is to be mended there.
-        left_out: lines that made no sense, or were too many.
+        gpus: the GPUs it reported last.
+        gpu_problem: why it has no GPU, in words; ``None`` if it has some, or before that is known.
+        driver_fails: whether the cause is a broken driver.
+        left_out: number of lines ignored because they were malformed or too many.
     """
 
     gpus: tuple[Gpu, ...] = ()
@@ -94,19 +94,19 @@ class Readings:
     _lists: dict[str | None, tuple[float, float, int]] = field(default_factory=dict)
 
     def begin(self) -> None:
-        """A new connection: the machine may have begun anew."""
+        """Reset for a new connection: the machine may have been restarted."""
         self._clock.begin()
 
     def arrived(self, time_s: float) -> None:
-        """Nothing that comes from now on is of before ``time_s``."""
+        """Date no later reading before ``time_s``."""
         self._clock.last_s = max(self._clock.last_s, time_s)
 
     def take(self, line: bytes, arrival_s: float) -> Greeting | Note | Sample | None:
-        """What a line says; ``None`` where it makes no sense.
+        """The content of a line; ``None`` if it is malformed.
 
         Args:
-            line: as it came.
-            arrival_s: when, in session time.
+            line: the line as received.
+            arrival_s: session time of its arrival.
         """
         second, count = self._second
         self._second = (int(arrival_s), 1 + (count if second == int(arrival_s) else 0))
@@ -148,10 +148,10 @@ class Readings:
         return replace(sample, time_s=time_s, values=values, states=states)
 
     def _listed_s(self, sample: Sample, arrival_s: float) -> float:
-        """The one time that all rows of a list of processes have.
+        """The common time of all rows of a process list.
 
         Raises:
-            ValueError: when the list is full.
+            ValueError: if the list is full.
         """
         there_s, time_s, count = self._lists.get(sample.device, (-1.0, 0.0, 0))
         if there_s != sample.time_s:
@@ -171,14 +171,14 @@ class Readings:
             self.gpu_problem = _why_none(code)
             text = f"no GPU: {self.gpu_problem}"
         self.driver_fails = not self.gpus and code not in _NOTHING_THERE
-        names = {f"GPU {gpu.number}": gpu.uuid for gpu in self.gpus}  # what torch there calls them is not known
+        names = {f"GPU {gpu.number}": gpu.uuid for gpu in self.gpus}  # torch's names for them there are unknown
         details = {"gpus": [asdict(gpu) for gpu in self.gpus], "torch_names": names}
         self.arrived(arrival_s)
         return Note(time_s=arrival_s, topic=Topic.GPUS, text=text, details=details)
 
 
 def plain(text: str, longest: int = LONGEST_NAME) -> str:
-    """Text of another machine as it can be shown: short, and without anything that is not printed."""
+    """Text from another machine, made safe to display: short and printable."""
     kept = "".join(character if character.isprintable() else "\ufffd" for character in text[:longest])
     if len(text) <= longest:
         return kept
@@ -197,10 +197,10 @@ def _greeting(data: Mapping[str, Any]) -> Greeting:
 
 
 def _gpu(facts: Mapping[str, Any]) -> Gpu:
-    """A GPU as the reader describes it.
+    """A GPU from the reader's description.
 
     Raises:
-        ValueError: when it has no identity.
+        ValueError: if it has no UUID.
     """
     uuid = plain(str(facts["uuid"]), 96)
     if not uuid:
@@ -230,11 +230,11 @@ def _small(value: object) -> int | None:
 
 
 _NOTHING_THERE = (-1, -2, 6)
-"""Codes of a machine that has no card to read, or one that sleeps."""
+"""Codes of a machine that has no card, or whose card is asleep."""
 
 
 def _why_none(code: object) -> str:
-    """Why a machine has no GPU to read, by the code that its reader gives."""
+    """Why a machine has no GPU to read, by the reader's code."""
     known = {
         -1: "no NVIDIA driver (libnvidia-ml.so.1) was found there; its memory and processor are shown",
         -2: "its NVIDIA card sleeps, and is not woken by being watched",

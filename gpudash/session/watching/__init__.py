@@ -1,1 +1,1 @@
-"""Watching the user's own program."""
+"""Watches the user's own program."""

@@ -1,4 +1,4 @@
-"""A program of the user's with a change, run from copies of the files that it changes: the files themselves stay."""
+"""Runs a user's program with a change, from copies of the changed files: the originals stay as they are."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ LIST_NAME = "copies.json"
 
 
 class EditedCopy:
-    """Copies of what a request's edit changes, in a private folder.
+    """Copies of the files that a request's edit changes, in a private folder.
 
     Args:
-        request: with an edit.
+        request: a request with an edit.
 
     Raises:
-        ValueError: one sentence, when the edit cannot be made on copies.
+        ValueError: one sentence, if the edit cannot be applied to copies.
 
     Attributes:
-        command: runs the program with them; `environment` has the variables that this needs besides.
+        command: command that runs the program with them; `environment` has the variables for that.
     """
 
     def __init__(self, request: WatchRequest) -> None:
@@ -41,11 +41,11 @@ class EditedCopy:
         self.environment: Mapping[str, str] = {edited.VARIABLE: str(self._folder.path / LIST_NAME)}
 
     def remove(self) -> None:
-        """Remove the copies. Never raises."""
+        """Delete the copies. Never raises."""
         self._folder.remove()
 
     def _write(self, request: WatchRequest, found: Mapping[Path, bytes]) -> None:
-        """Raises: OSError: when there is no room."""
+        """Raises: OSError: if there is no disk space."""
         copies = {}
         for number, (file, content) in enumerate(found.items(), 1):
             folder = self._folder.path / str(number)
@@ -60,10 +60,10 @@ class EditedCopy:
 
 
 def copies_of(request: WatchRequest) -> Mapping[Path, bytes]:
-    """The files that a request's edit changes, with what their copies hold.
+    """The files that a request's edit changes, with the content of their copies.
 
     Raises:
-        ValueError: one sentence, when the edit cannot be made, or the program cannot be run with copies.
+        ValueError: one sentence, if the edit cannot be applied, or the program cannot run with copies.
     """
     script = script_of(request.command)
     folder = (request.folder or Path.cwd()).absolute()
@@ -77,7 +77,7 @@ def copies_of(request: WatchRequest) -> Mapping[Path, bytes]:
 
 
 def why_no_copy(request: WatchRequest) -> str:
-    """Why the program cannot be run with the request's edit, in a sentence; "" where it can."""
+    """Why the program cannot run with the request's edit, in a sentence; "" if it can."""
     try:
         copies_of(request)
     except ValueError as error:

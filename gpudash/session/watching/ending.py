@@ -1,6 +1,6 @@
-"""How a watched program ended, from its exit code, its last words and its agents'.
+"""How a watched program ended, from its exit code, its last output and its agents' reports.
 
-Of a data-parallel run it says which rank failed first: one ends, and the others miss it.
+For a data-parallel run, it finds the rank that failed first: the others then miss it.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from gpudash.telemetry.records import RunEnd, RunStatus
 from gpudash.units import format_bytes, format_like
 
 JUST_NOW_S = 5.0
-"""An out-of-memory this long before a bad end is its cause, unless steps were made in between."""
+"""An out-of-memory this long before a failure is its cause, unless steps were completed in between."""
 
 _PASSED_ON = ("ChildFailedError", "CalledProcessError", "ProcessRaisedException", "ProcessExitedException")
-"""What a process raises because another one failed (torch.distributed.elastic, subprocess, torch.multiprocessing)."""
+"""Exceptions raised because another process failed (torch.distributed.elastic, subprocess, torch.multiprocessing)."""
 
 LONGEST_MESSAGE = 300
-"""Characters of an exception's message that a sentence repeats."""
+"""How many characters of an exception's message a sentence quotes."""
 
 REPORTED = "The report says what filled the memory and what would have fitted."
 
 UNREPORTED = "Ask for less at a time, such as a smaller batch; of what filled the memory there is no report."
 
 _REPORTED_PLACE = re.compile(r" \([^()]+, line \d+\)$")
-"""The end of a syntax error's message: it names the place, which is shown anyway."""
+"""The end of a syntax error's message with the position, which is shown anyway."""
 
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<name>.+))?$')
 _ERROR = re.compile(r"^(?P<error>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning))(?:: (?P<message>.*))?$")
 _ASSERTS_CUDA = re.compile(r"^\s+assert\b.*\bcuda\.(?:is_available|device_count)\(", re.MULTILINE)
-"""The line of a traceback that makes sure of CUDA; such an exception mostly says nothing."""
+"""A traceback's line that asserts that CUDA is available; such exceptions mostly have no message."""
 
 NEEDS_A_GPU = (
     "The GPU is simulated: Triton, kernels of one's own and NCCL's own calls need a real one; do without them here. "
@@ -47,20 +47,20 @@ NEEDS_A_GPU = (
 )
 
 _NEEDS_A_GPU = re.compile(r"\bNCCL\b|\bCUDA_HOME\b|\b[Tt]riton\b|\bnvcc\b|\blibcud")
-"""What torch says of what can be had of a real GPU alone."""
+"""Words in torch's messages about features that need a real GPU."""
 
 _OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|CUDA out of memory|CUDA error: out of memory")
 
 _OUT_OF_HOST_MEMORY = re.compile(r"^MemoryError\b|DefaultCPUAllocator: ")
 
 OUT_OF_HOST_MEMORY = "out_of_host_memory"
-"""What the agent calls an exception that says that host memory was refused."""
+"""The agent's name for an exception about host memory."""
 
 _TRIED = re.compile(r"tried to allocate (\d+) bytes")
-"""How much of it, in torch's message (c10/core/impl/alloc_cpu.cpp)."""
+"""The size in torch's message (c10/core/impl/alloc_cpu.cpp)."""
 
 _DRIVER_REFUSED = "CUDA error: out of memory"
-"""What CUDA says where it is not the allocator of torch that was refused."""
+"""CUDA's message if it failed outside of torch's allocator."""
 
 _PINS = re.compile(r"pin_memory")
 
@@ -85,11 +85,11 @@ class Raised:
     """An uncaught exception.
 
     Attributes:
-        who: the process in words; "" for the command's own.
+        who: the process in words; "" for the command's own process.
         error: "out_of_memory", or the exception's class.
         frames: outermost first, each with ``file``, ``line`` and ``name``.
         time_s: session time.
-        rank: of the process, in a distributed run.
+        rank: rank of the process, in a distributed run.
     """
 
     error: str
@@ -104,13 +104,13 @@ class Raised:
 
     @property
     def place(self) -> str:
-        """Where it was raised: "train.py:12"; "" when that is not known."""
+        """Where it was raised: "train.py:12"; "" if unknown."""
         if self.file:
             return f"{short(self.file)}:{self.line}"
         return ""
 
     def at_own_line(self) -> Raised:
-        """The same, placed at the innermost line of the program's own code where its traceback has one."""
+        """A copy whose position is the innermost line of the program's own code, if its traceback has one."""
         frames = [Frame(frame["file"], frame["line"], frame["name"]) for frame in frames_of(self.details.splitlines())]
         own = site_of(frames[::-1])
         if own is None or is_library(own):
@@ -119,7 +119,7 @@ class Raised:
 
     @property
     def frames(self) -> list[dict[str, Any]]:
-        """The lines of its traceback, outermost first, without those of what simulates the GPU."""
+        """The frames of its traceback, outermost first, without those that simulate the GPU."""
         found = [frame for frame in frames_of(self.details.splitlines()) if not _is_ours(frame["file"])]
         if not found and self.file:
             found = [{"file": self.file, "line": self.line, "name": self.name}]
@@ -128,26 +128,26 @@ class Raised:
 
 @dataclass(frozen=True, slots=True)
 class EndedRun:
-    """What is known of a program that has ended.
+    """The facts about a program that has ended.
 
     Attributes:
-        name: of the program.
-        code: its exit code, negative for a signal.
+        name: name of the program.
+        code: exit code, negative for a signal.
         stopped: whether it was asked to end.
-        raised: uncaught exceptions in the order of their reports; those of other processes have a `who`.
-        out_of_memory: the newest message of a refused allocation, with ``who`` and ``time_s``; ``None`` without one.
+        raised: uncaught exceptions in the order of their reports; those of other processes have `who`.
+        out_of_memory: newest report of a failed allocation, with ``who`` and ``time_s``; ``None`` for none.
         stepped_s: session time of the newest step.
-        errors: the last lines it printed to its standard error.
-        oom_kills: processes the kernel killed meanwhile because memory was full.
-        refusal: why it was ended by us, in a sentence.
-        ranks: processes of its ranks, by rank.
-        places: where ranks stand that made no step for a while: frames, outermost first, by rank.
-        why_full: says why memory ran out on this rank and not on another, in a sentence or with "".
-        held_by_others: says who else holds memory of a GPU, in a sentence or with "".
-        held: says what a rank had on its device, in a sentence or with "".
-        python_with_torch: names an interpreter that has PyTorch; asked where the program's own has none.
-        as_cuda: whether a simulated GPU answered for CUDA.
-        without_cuda: what to do where it is CUDA that the program misses, in a sentence or "".
+        errors: last lines of its standard error.
+        oom_kills: number of processes that the kernel killed meanwhile because memory was full.
+        refusal: why gpudash ended it, in a sentence.
+        ranks: PIDs of its ranks, by rank.
+        places: stacks of ranks without a step for a while: frames, outermost first, by rank.
+        why_full: returns why memory ran out on this rank, not on another, in a sentence, or "".
+        held_by_others: returns which other processes use a GPU's memory, in a sentence, or "".
+        held: returns what a rank had on its device, in a sentence, or "".
+        python_with_torch: returns an interpreter with PyTorch, if the program's own has none.
+        as_cuda: whether a simulated GPU stood in for CUDA.
+        without_cuda: what to do if the program needs CUDA, in a sentence, or "".
     """
 
     name: str
@@ -177,7 +177,7 @@ class EndedRun:
 
 def ending_of(ran: EndedRun) -> RunEnd:
     """The event that ends the run; the caller adds an explanation."""
-    # The order decides: what gpudash itself did, exceptions that explain the end, ranks, signs without an exception.
+    # The order matters: gpudash's own actions, exceptions that explain the end, ranks, signs without an exception.
     if ran.refusal:
         return _failed(ran, "simulation", ran.refusal, "Run it without --simulate, or with a torch that can.")
     if ran.stopped:
@@ -189,42 +189,42 @@ def ending_of(ran: EndedRun) -> RunEnd:
         return _out_of_host_memory(ran, raised)
     if raised is not None and raised.error == "out_of_memory":
         return _out_of_memory(ran, raised)
-    # Before other exceptions: ranks that miss a dead one raise too, and what they say is not the cause.
+    # Before other exceptions: ranks that miss a dead one raise too, but theirs are not the cause.
     if (ending := _rank_ended(ran)) is not None:
         return ending
     if raised is not None:
         return _raised(ran, raised)
-    # A program that catches the exception may end badly for want of memory all the same.
+    # A program that catches the exception may still fail for lack of memory.
     refused = ran.out_of_memory
     if refused is not None and ran.time_s - refused["time_s"] <= JUST_NOW_S and ran.stepped_s <= refused["time_s"]:
         return _out_of_memory(ran, None)
-    # SIGKILL alone proves nothing, anybody may send it; the kernel's own count has to have grown.
+    # SIGKILL alone proves nothing, since anyone may send it; the kernel's own count must have grown.
     if ran.code == -9 and ran.oom_kills:
         return _killed_by_the_kernel(ran)
     return _failed(ran, _kind(ran.code), f"{ran.name} {exit_text(ran.code)}.", _remedy(ran))
 
 
 def cause_of(ran: EndedRun) -> Raised | None:
-    """The exception that ended the program: its own, unless that only passes on another process's."""
+    """The exception that ended the program: its own, unless that only reports another process's failure."""
     own = next((raised for raised in reversed(ran.raised) if not raised.who), None)
     others = [raised for raised in ran.raised if raised.who]
     if own is not None and not (own.error in _PASSED_ON and others):
         return own
     if own is not None:
         others = of_last_start(reported(own.message), others)
-    # A refused allocation is the cause even where a rank complained of the missing one first.
+    # A failed allocation is the cause even if a rank complained about the missing one first.
     full = next((raised for raised in others if raised.error == "out_of_memory"), None)
     return (
         full
         or next(iter(own_errors(others)), None)
         or next(iter(others), None)
-        # A signal leaves no last words: a traceback in the output would be of an exception that was survived.
+        # A signal leaves no traceback: one in the output is of an exception that was handled.
         or (None if ran.code < 0 else _printed(ran.errors))
     )
 
 
 def _rank_ended(ran: EndedRun) -> RunEnd | None:
-    """The end of a run of which one rank died or hangs, and no rank has an exception of its own to tell."""
+    """The end of a run in which one rank died or hangs, and no rank reported an exception of its own."""
     launcher = next((raised for raised in reversed(ran.raised) if not raised.who), None)
     if launcher is None or launcher.error not in _PASSED_ON:
         return None
@@ -244,7 +244,7 @@ def _rank_ended(ran: EndedRun) -> RunEnd | None:
 
 
 def _hung(ran: EndedRun, hanging: Sequence[int], waiting: Raised) -> RunEnd:
-    """The end of a run in which these ranks hang, at the lines of the first of them, as far as its agent could tell."""
+    """The end of a run in which these ranks hang, with the first one's lines if its agent reported them."""
     frames = ran.places.get(hanging[0], [])
     text = hang_text(hanging, ran.ranks, ran.steps)
     remedy = "What it printed last, or py-spy dump on it while it hangs, shows where."
@@ -260,7 +260,7 @@ def _hung(ran: EndedRun, hanging: Sequence[int], waiting: Raised) -> RunEnd:
 
 
 def own_place(frames: Sequence[Mapping[str, Any]]) -> str:
-    """The innermost line of the program's own code, "train.py:12"; of all code where there is none."""
+    """The innermost line of the program's own code, "train.py:12"; of any code if there is none."""
     stack = [Frame(frame["file"], frame["line"], frame["name"]) for frame in frames]
     own = site_of(stack[::-1])
     if own is None or is_library(own):
@@ -271,15 +271,15 @@ def own_place(frames: Sequence[Mapping[str, Any]]) -> str:
 
 
 def frames_of(lines: Sequence[str]) -> list[dict[str, Any]]:
-    """The frames of the last traceback among lines of text, outermost first."""
+    """The frames of the last traceback in some lines of text, outermost first."""
     begun = max((place for place, line in enumerate(lines) if line.startswith("Traceback (most")), default=0)
     found = (match for line in lines[begun:] if (match := _FRAME.match(line)) is not None)
     return [{"file": m["file"], "line": int(m["line"]), "name": m["name"] or ""} for m in found]
 
 
 def _printed(lines: Sequence[str]) -> Raised | None:
-    """The exception whose traceback is the last thing a program printed, where no agent could tell of it."""
-    # A few lines may follow the exception, such as warnings at exit; a traceback further up was survived.
+    """The exception whose traceback ends a program's output, if no agent reported it."""
+    # A few lines may follow it, such as warnings at exit; a traceback further up was handled.
     for line in reversed(lines[-5:]):
         match = _ERROR.match(line)
         frames = frames_of(lines)
@@ -326,7 +326,7 @@ def _raised(ran: EndedRun, raised: Raised) -> RunEnd:
     who = ""
     if raised.who:
         who = f"{raised.who[:1].upper()}{raised.who[1:]}: "
-    # Some messages begin with an empty line or one of dashes.
+    # Some messages begin with an empty line or a line of dashes.
     first = next((line.strip() for line in raised.message.splitlines() if any(map(str.isalnum, line))), "")
     if raised.place:
         first = _REPORTED_PLACE.sub("", first)
@@ -389,13 +389,13 @@ def _out_of_memory(ran: EndedRun, raised: Raised | None) -> RunEnd:
 
 
 def _driver_refused(ran: EndedRun, raised: Raised, who: str) -> RunEnd:
-    """The end of a program to which CUDA itself had no memory to give: for its context, or pinned."""
+    """The end of a program that got no memory from CUDA itself: for its context, or pinned memory."""
     place = ""
     if raised.place:
         place = f" ({raised.place})"
     if _PINS.search(raised.details):
         return _of_host(ran, raised, f"{who} could not pin as much host memory{place}.", LESS_PINNED)
-    # of a program that has come no further
+    # For a program that came no further.
     if kind_of(ran.device) == "cpu":
         gpu = "its GPU"
     else:
@@ -462,24 +462,24 @@ _MISSING = re.compile(
     r"remote process exited|ncclRemoteError|ncclSystemError|recvValue failed|store->get|gloo/transport|"
     r"Application timeout|connectFullMesh|no longer (alive|reachable)"
 )
-"""What Gloo, NCCL and the store say in a rank that waits for one that is gone or hangs."""
+"""Messages of Gloo, NCCL and the store in a rank that waits for one that has ended or hangs."""
 
 _WAITED = re.compile(r"[Tt]imed out|[Tt]imeout")
 
 _ENDED_BY_LAUNCHER = -15
-"""torchrun ends the other ranks by SIGTERM when one has failed."""
+"""torchrun ends the other ranks by SIGTERM if one has failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankFailure:
-    """A rank that the launcher saw fail, in its own words: exit code, negative for a signal."""
+    """A failed rank, as the launcher reports it: exit code, negative for a signal."""
 
     rank: int
     code: int
     pid: int
 
     def is_of(self, error: Raised) -> bool:
-        """Whether it is the end of the process that raised ``error``."""
+        """Whether it is the process that raised ``error``."""
         return f"(pid {self.pid})" in error.who
 
     @property
@@ -489,26 +489,26 @@ class RankFailure:
 
 
 def reported(message: str) -> list[RankFailure]:
-    """The ranks that torchrun's report names, the root cause last."""
+    """The ranks named in torchrun's report, the root cause last."""
     return [RankFailure(int(m["rank"]), int(m["code"]), int(m["pid"])) for m in _FAILURE.finditer(message)]
 
 
 def of_last_start(failures: Sequence[RankFailure], errors: Sequence[Raised]) -> list[Raised]:
-    """The exceptions of those processes that the launcher saw fail last; all where it saw none of them."""
+    """The exceptions of the processes that the launcher saw fail last; all of them if it saw none."""
     last = [error for error in errors if any(failure.is_of(error) for failure in failures)]
     return last or list(errors)
 
 
 def own_errors(errors: Sequence[Raised]) -> list[Raised]:
-    """Exceptions that are no rank's complaint about a missing one, in order of time."""
+    """Exceptions other than complaints about a missing rank, in order of time."""
     return sorted((one for one in errors if not _MISSING.search(one.message)), key=lambda one: one.time_s)
 
 
 def died(failures: Sequence[RankFailure], errors: Sequence[Raised]) -> RankFailure | None:
-    """The rank that ended without an exception of its own: by a signal, or with an exit code it chose.
+    """The rank that ended without an exception: by a signal, or with an exit code of its own.
 
     Args:
-        failures: of the launcher's report.
+        failures: ranks in the launcher's report.
         errors: exceptions of the ranks.
     """
     ended = [one for one in failures if one.code not in (0, _ENDED_BY_LAUNCHER)]
@@ -519,7 +519,7 @@ def died(failures: Sequence[RankFailure], errors: Sequence[Raised]) -> RankFailu
 
 
 def awaited(processes: Mapping[int, int], errors: Sequence[Raised]) -> tuple[int, ...]:
-    """Ranks that hang: those that raised nothing while all others waited for them until their patience ended."""
+    """Ranks that hang: they raised nothing while all others waited for them until their timeouts."""
     waiting = {one.rank for one in errors if _WAITED.search(one.message)}
     silent = tuple(rank for rank in sorted(processes) if rank not in {one.rank for one in errors})
     if waiting and silent and len(waiting) + len(silent) >= len(processes):
@@ -528,7 +528,7 @@ def awaited(processes: Mapping[int, int], errors: Sequence[Raised]) -> tuple[int
 
 
 def hang_text(ranks: Sequence[int], processes: Mapping[int, int], steps: int) -> str:
-    """That these ranks hang, in a sentence."""
+    """The sentence that these ranks hang."""
     names = " and ".join(f"rank {rank} (pid {processes[rank]})" for rank in ranks)
     after = ""
     if steps:

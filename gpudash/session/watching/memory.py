@@ -1,4 +1,4 @@
-"""The memory of a watched program, as its processes tell it: allocators, simulated cards, lines that grow."""
+"""The memory of a watched program, as its processes report it: allocators, simulated cards, growing lines."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ if TYPE_CHECKING:
     from gpudash.agent.wire import Message
 
 STALE_S = 3.0
-"""Silence of a process after which its figures are no longer taken for the present: its agent looks in seldom when
-looking is expensive."""
+"""Silence of a process after which its figures are out of date: its agent reads rarely if reading is expensive."""
 
 MOST_STACK_BYTES = 128 * 2**20
-"""What the stacks of all processes of a program take together, about; beyond it the older half goes of the process that
-has most. A training has some thousand stacks, of which most frames are the same: a few MB."""
+"""Approximate memory for the stacks of all processes of a program; beyond it, the process with most loses its older
+half. A training has some thousand stacks with mostly the same frames: a few MB."""
 
 LONGEST_FILE, LONGEST_NAME = 4096, 1000
-"""Characters of a frame that are kept: the longest path of Linux (PATH_MAX), and of a function's name."""
+"""Longest path and function name of a frame, in characters: Linux's PATH_MAX, and our own limit."""
 
 LONGEST_COMMAND = 60
-"""Characters of a command within a sentence."""
+"""Longest command within a sentence, in characters."""
 
 _FRAME_BYTES, _STACK_BYTES, _PLACE_BYTES = 300, 200, 8
-"""What a frame takes beside its texts, a stack beside its frames, and a frame's place in a stack (64-bit CPython)."""
+"""Memory for a frame besides its strings, for a stack besides its frames, and for a frame's entry in it (64-bit
+CPython)."""
 
 MOST_DEVICES = 64
-"""Of one process that are listened to."""
+"""Most devices accepted from one process."""
 
 MOST_PROCESSES = 256
-"""Whose highest figures are kept."""
+"""Most processes whose peaks are kept."""
 
 _ALLOCATOR = (
     "allocated_bytes",
@@ -59,14 +59,14 @@ _ALLOCATOR = (
 Figures = Mapping[str, int | float]
 
 Probe = Callable[[str, Callable[[], Mapping[str, int | None]] | None], None]
-"""Reads an allocator's figures by a callable from now on, or with ``None`` no longer."""
+"""Starts to read an allocator's figures by a callable; ``None`` stops that."""
 
 
 class _Stacks:
-    """The stacks that one process has told, by number. Those that have a frame in common share it.
+    """The stacks reported by one process, by number. Stacks share equal frames.
 
     Attributes:
-        bytes: that they take, about.
+        bytes: approximate memory that they use.
     """
 
     def __init__(self) -> None:
@@ -78,18 +78,18 @@ class _Stacks:
         return len(self._stacks)
 
     def get(self, number: str) -> tuple[Frame, ...]:
-        """The stack of this number; an empty one where it is not known any more."""
+        """The stack of this number; an empty one if it is no longer known."""
         return self._stacks.get(number, ())
 
     def add(self, number: str, frames: Iterable[Frame]) -> None:
-        """Keep a stack."""
+        """Store a stack."""
         stack = tuple(self._shared(frame) for frame in frames)
-        self._stacks.pop(number, None)  # a number that is given again is among the newest
+        self._stacks.pop(number, None)  # a reused number is among the newest
         self._stacks[number] = stack
         self.bytes += _STACK_BYTES + len(number) + _PLACE_BYTES * len(stack)
 
     def drop_older_half(self) -> None:
-        """Keep the newer half of the stacks, and no frame that is in none of them."""
+        """Drop the older half of the stacks, and unused frames."""
         kept = list(self._stacks.items())[(len(self._stacks) + 1) // 2 :]
         self._stacks = {}
         self._frames = {}
@@ -98,7 +98,7 @@ class _Stacks:
             self.add(number, stack)
 
     def _shared(self, frame: Frame) -> Frame:
-        # what is in the dict already is another object that is equal: that one is used, and this one goes
+        # Use the equal object that is already in the dict, so that this one can be freed.
         found = self._frames.setdefault(frame, frame)
         if found is frame:
             self.bytes += _FRAME_BYTES + len(frame.file) + len(frame.name)
@@ -107,12 +107,12 @@ class _Stacks:
 
 @dataclass(slots=True)
 class _Process:
-    """What one process has told: figures by device, stacks by number.
+    """The reports of one process: figures by device, stacks by number.
 
     Attributes:
-        name: of the process.
-        command: with which the program started it; "" of the program's own process, and of its ranks.
-        steady: by device, what the process has reserved, and the session time since when it is the same.
+        name: name of the process.
+        command: command with which the program started it; "" for the program's own process, and its ranks.
+        steady: by device, the reserved bytes, and the session time since when they are unchanged.
         contexts: by device, the bytes of its CUDA context.
     """
 
@@ -126,23 +126,24 @@ class _Process:
 
 
 class WatchedMemory:
-    """Passes on what the processes of one run tell of their memory. Belongs to one thread.
+    """Passes on what the processes of a run report about their memory. Belongs to one thread.
 
     Args:
         run_id: of the run.
         machine: the devices.
-        probe: has a device's allocator read.
-        emit: takes notes and warnings.
+        probe: starts and stops the reading of a device's allocator.
+        emit: callback for notes and warnings.
         clock: session time in seconds.
-        cards: names of the simulated cards that the program is given, its ``sim:0`` first; shown empty while no process
-            tells of its own.
-        others: bytes that simulated other processes hold of the first.
+        cards: names of the simulated cards for the program, its ``sim:0`` first; shown empty until a process reports
+            its own.
+        others: bytes of simulated other processes on the first one.
         as_cuda: whether the program calls them ``cuda:0`` and so on.
-        requests: takes every request to their allocators.
+        requests: stores all requests to their allocators.
 
     Attributes:
-        peaks: device → the highest figures of its allocator, the program's own peaks among them; bytes.
-        table: what the program's processes hold of their simulated cards; ``None`` where only they themselves tell.
+        peaks: device → peaks of its allocator, including the program's own; bytes.
+        table: table of the processes' memory on their simulated cards; ``None`` if only their own reports are
+            available.
     """
 
     def __init__(
@@ -184,10 +185,10 @@ class WatchedMemory:
             self._show(name, None)
 
     def take_allocator(self, pid: int, name: str, message: Message) -> None:
-        """Take in the figures of a process's allocators.
+        """Process a report of a process's allocators.
 
         Args:
-            name: of the process.
+            name: name of the process.
         """
         devices = message.get("devices")
         if not isinstance(devices, dict):
@@ -200,7 +201,7 @@ class WatchedMemory:
             process = self._processes.setdefault(pid, _Process())
             process.name = name
             if device not in process.figures and not figures["reserved_bytes"] + figures.get("context_bytes", 0):
-                continue  # it has a device and uses it not, as the process that starts all ranks
+                continue  # it has a device but does not use it, like a launcher of ranks
             if len(process.figures) < MOST_DEVICES or device in process.figures:
                 process.figures[device] = figures
                 self._note_highest(device, pid, name, figures)
@@ -208,10 +209,10 @@ class WatchedMemory:
                 self._read(device, pid, name)
 
     def note_command(self, pid: int, command: str) -> None:
-        """Keep with what command the program started a process.
+        """Store the command with which the program started a process.
 
         Args:
-            command: as it is said in a sentence.
+            command: the command in words.
         """
         text = " ".join(command.split())
         if len(text) > LONGEST_COMMAND:
@@ -219,7 +220,7 @@ class WatchedMemory:
         self._processes.setdefault(pid, _Process()).command = text
 
     def take_stacks(self, pid: int, message: Message) -> None:
-        """Take in stacks by their numbers, for what is held later."""
+        """Store stacks by their numbers, for later reports."""
         stacks = message.get("stacks")
         known = self._processes.setdefault(pid, _Process()).stacks
         for number, frames in stacks.items() if isinstance(stacks, dict) else ():
@@ -227,13 +228,13 @@ class WatchedMemory:
         self._bound_stacks()
 
     def _bound_stacks(self) -> None:
-        """Let go of older stacks where all of them take more than `MOST_STACK_BYTES`."""
+        """Drop older stacks if all of them exceed `MOST_STACK_BYTES`."""
         stacks = [process.stacks for process in self._processes.values()]
         while sum(one.bytes for one in stacks) > MOST_STACK_BYTES:
             max(stacks, key=lambda one: one.bytes).drop_older_half()
 
     def take_held(self, pid: int, message: Message) -> None:
-        """Take in what is live in a process, and warn of lines that keep something of every step."""
+        """Process a report of live memory, and warn about lines that keep memory from every step."""
         process = self._processes.setdefault(pid, _Process())
         device = self.name_of(str(message.get("device")))
         step = message.get("step")
@@ -248,10 +249,10 @@ class WatchedMemory:
             self._emit(growth_warning(growing, memory, self._clock(), self._run_id, source_line))
 
     def take_requests(self, pid: int, message: Message, time_of: Callable[[Any], float]) -> None:
-        """Take in what a process asked of an allocator, and what it freed.
+        """Process a process's requests to an allocator, and its frees.
 
         Args:
-            time_of: session time of microseconds since 1970.
+            time_of: session time for microseconds since 1970.
         """
         rows = message.get("rows")
         if not isinstance(rows, list) or not all(type(number) is int for number in rows):
@@ -267,7 +268,7 @@ class WatchedMemory:
         if not isinstance(live, list) or not all(type(number) is int for number in live) or not requests:
             log.take(requests)
             return
-        # some requests before these were missed: what is live tells which blocks have gone, and which have come
+        # Earlier requests were missed: compare with the live blocks to see which have gone or appeared.
         blocks = [((pid, address), size, str(stack)) for address, size, stack in zip(*[iter(live)] * 3, strict=False)]
         there = {owner for owner, _size, _stack in blocks} | {request.owner for request in requests}
         log.end(requests[0].time_s, [owner for owner in _owned(log, pid) if owner not in there])
@@ -284,14 +285,14 @@ class WatchedMemory:
             log.end(time_s, _owned(log, pid))
 
     def forget(self, pid: int) -> None:
-        """A process has ended, and the program goes on: the memory it had is free again."""
+        """Free the memory of a process that has ended while the program goes on."""
         self._end_requests(pid, self._clock())
         process = self._processes.pop(pid, None)
         for device in process.figures if process is not None else ():
             if any(device in other.figures for other in self._processes.values()):
                 self._forget_user(device, pid)
                 continue
-            # nobody of the program uses the device any more: 0 is known, and is no gap
+            # No process of the program uses the device any more: 0 is a value, not a gap.
             self._allocators[device].put(dict.fromkeys(_ALLOCATOR, 0))
             self._before.pop(device, None)
             self._show(device, None)
@@ -299,7 +300,7 @@ class WatchedMemory:
                 self._turn_to(device, f"pid {pid} has ended, and no process of the program uses {device} now.")
 
     def _forget_user(self, device: str, pid: int) -> None:
-        """One of several processes that use a device has ended."""
+        """Remove one of several processes that use a device."""
         card = self._cards.get(device)
         if card is None:
             return
@@ -309,7 +310,7 @@ class WatchedMemory:
                 self._show(device, None)
             return
         if card.pid == pid:
-            # the card was shown as that process's: another of those that share it takes its place
+            # The card was shown as that process's: show it as another one's that shares it.
             heir = next(iter(left))
             name = self._processes[heir].name
             card = self._cards[device] = MirroredCard(card.index, card.capacity, self._clock, heir, name, STALE_S)
@@ -318,9 +319,9 @@ class WatchedMemory:
         self._allocators[device].put(self._reading(device, left))
 
     def close(self) -> None:
-        """The run has ended: nothing more is reported, and what a GPU still holds is not the program's."""
+        """The run has ended: report nothing more; what a GPU still holds is not the program's."""
         for allocator in self._allocators.values():
-            allocator.end()  # and is read on, else what it held last would stand for now
+            allocator.end()  # keep reading it: the last figures must not count as current
         shown = {*self._allocators, *self._idle}
         self._idle = {}
         for device in shown:
@@ -329,18 +330,18 @@ class WatchedMemory:
         self._processes.clear()
 
     def surroundings(self, device: str, pid: int | None = None, others: Any = None) -> Surroundings:
-        """What else holds memory of a device than the program's allocators, or than one process of the program.
+        """Memory on a device outside of the program's allocators, or outside of one of its processes.
 
         Args:
-            pid: of that process.
-            others: what it knew of others on its simulated card: bytes by their number, as text.
+            pid: PID of that process.
+            others: other processes on its simulated card by its own report: bytes by number, as text.
         """
         device = self.name_of(device)
         card = self._cards.get(device)
         if card is not None:
             held = dict(card.newest.others)
             held.update((user, size) for user, (_name, size) in card.newest.sharing.items() if user != pid)
-            # What the process knew when it was refused is of that moment; the newest figures here are of a later one.
+            # The process's own figures are of the moment of failure; the newest ones here are later.
             if isinstance(others, dict):
                 held = {int(user): size for user, size in others.items() if isinstance(size, int) and size >= 0}
             found = tuple(self._other(user, size) for user, size in held.items())
@@ -353,7 +354,7 @@ class WatchedMemory:
         if memory is not None:
             around = self._machine.surroundings(memory)
         using = {user: process for user, process in self._processes.items() if device in process.figures}
-        # seen from one process, those that the program has started beside it are others
+        # For one process, those that the program started next to it are others.
         started = {}
         if pid is not None:
             started = {user: one for user, one in using.items() if user != pid and one.command}
@@ -373,7 +374,7 @@ class WatchedMemory:
             context = sum(process.bytes for process in ours) - reserved
         strangers = (one for one in around.processes if one not in ours and one.pid not in started)
         others = (*children, *strangers)
-        # better than the difference of two readings of different moments, where it is known of all of them
+        # If known for all, this is better than the difference of two readings of different moments.
         known = [found.contexts.get(device, usual) for found in users]
         if known and None not in known:
             context = sum(size for size in known if size is not None)
@@ -382,7 +383,7 @@ class WatchedMemory:
         return Surroundings(others, context)
 
     def held_by_others(self) -> str:
-        """Who else holds memory of a GPU, of the one that is fullest of it, in a sentence; "" where nobody does."""
+        """Which other processes use a GPU's memory, on the one where they use most, in a sentence; "" for none."""
         fullest = 0.0
         text = ""
         for gpu in self._machine.gpus:
@@ -398,7 +399,7 @@ class WatchedMemory:
 
     @property
     def processes(self) -> list[dict[str, Any]]:
-        """The highest figures of every process on every device where several used one, in the order of their coming."""
+        """Peaks of every process on every device used by several, in order of appearance."""
         devices = [device for _pid, device in self._highest]
         return [
             {"pid": pid, "device": device, **found}
@@ -408,16 +409,16 @@ class WatchedMemory:
 
     @property
     def device(self) -> str | None:
-        """The first device whose memory was reported."""
+        """The first device with reported memory."""
         return next(iter(self.peaks), None)
 
     def name_of(self, device: str, uuid: Any = None, capacity: float | None = None) -> str:
-        """What a program's device is called here: it may number the GPUs in another way, and its simulated card may be
-        another than the session's of that name.
+        """The name here of a program's device: it may number GPUs differently, and its simulated card may not be the
+        session's of that name.
 
         Args:
-            uuid: that the program tells of it.
-            capacity: in bytes of a simulated card, which the program may have made itself.
+            uuid: UUID reported by the program.
+            capacity: bytes of a simulated card, which the program may have created itself.
         """
         if kind_of(device) != "sim":
             found = (known.name for known in self._machine.devices() if uuid and known.uuid == uuid)
@@ -427,12 +428,12 @@ class WatchedMemory:
         return self._names.get(device, device)
 
     def _other(self, pid: int, size: int) -> Part:
-        """A process that holds so many bytes, with its command where the program started it."""
+        """A process that holds the given bytes, with its command if the program started it."""
         known = self._processes.get(pid)
         return other_process(size, pid, self._name_of(pid), command="" if known is None else known.command)
 
     def _name_of(self, pid: int) -> str:
-        """What a process of a simulated card is called."""
+        """The name of a process on a simulated card."""
         known = self._processes.get(pid)
         if known is None:
             return f"another process, {SIMULATED}"
@@ -451,9 +452,9 @@ class WatchedMemory:
             row["context_bytes"] = None
 
     def _measure_context(self, process: _Process, pid: int, device: str) -> None:
-        """Learn how large a process's context is, once the driver has listed it while what it reserved stayed the same.
+        """Measure a process's context, once the driver has listed it while its reserved memory was unchanged.
 
-        In a list of another moment the difference to what is reserved now says nothing.
+        At another time, the difference from the reserved memory would mean nothing.
         """
         reserved, now_s = int(process.figures[device]["reserved_bytes"]), self._clock()
         before, since_s = process.steady.setdefault(device, (reserved, now_s))
@@ -468,7 +469,7 @@ class WatchedMemory:
             process.contexts[device] = max(0, found[1] - reserved)
 
     def _read(self, device: str, pid: int, name: str) -> None:
-        """Have the figures of ``device`` read, which ``pid`` has told anew."""
+        """Start to read the figures of ``device``, of which ``pid`` has sent new ones."""
         by_process = {of: found.figures[device] for of, found in self._processes.items() if device in found.figures}
         if device not in self._allocators:
             self._allocators[device] = PushedReading(self._clock, STALE_S)
@@ -483,15 +484,15 @@ class WatchedMemory:
         self._allocators[device].put(self._reading(device, by_process))
 
     def _turn_to(self, device: str, text: str) -> None:
-        """Tell whose memory the run's is; what it did so far says nothing about what it will do there."""
+        """Report which memory the run uses; its history so far does not apply to that device."""
         details = {"device": device, "simulated": kind_of(device) == "sim"}
         self._emit(Note(time_s=self._clock(), run_id=self._run_id, topic=Topic.DEVICE, text=text, details=details))
 
     def _shown_card(self, device: str, pid: int, name: str, by_process: dict[int, Figures]) -> dict[int, Figures]:
-        """Show a simulated card: the figures of those who have it.
+        """Show a simulated card with the figures of its users.
 
-        It is that of the first process that reported one, and of all that share it. Another process may have a card of
-        its own of this name, unlike a GPU: it simulates one of another size, or by an older simulator.
+        They are the first process that reported one, and all that share it. Another process may have its own card of
+        this name, unlike a GPU: it simulates another size, or has an older simulator.
         """
         card = self._cards.get(device)
         if card is None:
@@ -520,7 +521,7 @@ class WatchedMemory:
         return sharing or by_process
 
     def _sharing(self, device: str, card: MirroredCard) -> dict[int, Figures]:
-        """Figures of the processes that share a card, by process number."""
+        """Figures of the processes that share a card, by PID."""
         sharing = {}
         for pid, process in self._processes.items():
             figures = process.figures.get(device, {})
@@ -529,19 +530,19 @@ class WatchedMemory:
         return sharing
 
     def _put_shared(self, device: str, card: MirroredCard, sharing: Mapping[int, Figures]) -> dict[int, Figures]:
-        """Show a card by the figures of those who share it; those of them that are still there."""
-        busy = self._busy.setdefault(device, {})  # of those that have ended too: time spent does not shrink
+        """Show a card with the figures of those who share it; returns those that are still running."""
+        busy = self._busy.setdefault(device, {})  # including ended ones: time spent does not shrink
         busy.update((pid, float(figures.get("busy_s", 0.0))) for pid, figures in sharing.items())
         listed: dict[int, Holding] = {}
         if self.table is not None:
             listed = self.table.held_by_others(card.index, card.capacity, living=True)
-        living = [pid for pid in sharing if pid in listed] or list(sharing)  # one that was killed sends nothing more
-        # what a process sends is of one moment with its allocator's reading, by which the card is divided into bands
+        living = [pid for pid in sharing if pid in listed] or list(sharing)  # a killed process cannot report its end
+        # A process sends these figures together with its allocator's, by which the card is divided into bands.
         held: dict[int, Holding] = {}
         for pid in living:
             figures = sharing[pid]
             held[pid] = Holding(int(figures.get("context_bytes", 0)), int(figures["reserved_bytes"]))
-        if sum(map(sum, held.values())) > card.capacity and listed:  # of several processes the moments differ
+        if sum(map(sum, held.values())) > card.capacity and listed:  # figures of several processes are not simultaneous
             held = {pid: listed[pid] for pid in living if pid in listed}
         card.put(
             reserved_bytes=sum(found.reserved for found in held.values()),
@@ -553,7 +554,7 @@ class WatchedMemory:
         return {pid: sharing[pid] for pid in held}
 
     def _show(self, device: str, card: MirroredCard | None) -> None:
-        """Show a card, or with ``None`` that it is unused; at the end this session's own."""
+        """Show a card, or an unused one for ``None``; at the end the session's own."""
         if card is None:
             self._cards.pop(device, None)
             card = self._idle.get(device)
@@ -563,7 +564,7 @@ class WatchedMemory:
     def _reading(self, device: str, by_process: Mapping[int, Figures]) -> dict[str, int | None]:
         """The figures of all processes together.
 
-        A program's own peaks are those since its beginning, since none but it may reset them: one that has risen was
+        A program's own peaks are since its start, since only the program may reset them: if one has risen, it was
         reached since the last reading.
         """
         sums: dict[str, int] = {}
@@ -573,12 +574,12 @@ class WatchedMemory:
         before = self._before.get(device, {})
         reading: dict[str, int | None] = dict(sums)
         cards = [figures for figures in by_process.values() if "free_bytes" in figures and "capacity_bytes" in figures]
-        if cards:  # of a GPU that no driver is read for; every process tells of the whole of it
+        if cards:  # a GPU without a driver's readings: each process reports all of it
             reading["free_bytes"] = min(int(figures["free_bytes"]) for figures in cards)
             reading["total_bytes"] = max(int(figures["capacity_bytes"]) for figures in cards)
         peaks: dict[str, int] = {}
         for key in ("allocated_bytes", "reserved_bytes"):
-            # of one process it is exact; of several the peaks need not have come at the same time
+            # Exact for one process; peaks of several need not be simultaneous.
             peak = peaks[key] = max(int(figures.get(f"peak_{key}", 0)) for figures in by_process.values())
             risen = 0
             if peak > before.get(key, 0):
@@ -590,12 +591,12 @@ class WatchedMemory:
 
 
 def _owned(log: RequestLog, pid: int) -> list[Hashable]:
-    """Blocks of a process that are there."""
+    """Live blocks of a process."""
     return [owner for owner in log.live() if isinstance(owner, tuple) and owner[0] == pid]
 
 
 def _held(process: _Process, device: str, context: int | None) -> int:
-    """Bytes that a process holds of a device, as it sends them itself."""
+    """A process's memory on a device, by its own report."""
     return int(process.figures[device]["reserved_bytes"]) + (context or 0)
 
 
@@ -607,10 +608,10 @@ def _index(device: str) -> int:
 
 
 def _figures(found: Any) -> Figures | None:
-    """What is a number of what was told; ``None`` without the two that count."""
+    """The numbers in a report; ``None`` without the two required ones."""
     if not isinstance(found, dict):
         return None
-    # it comes from the program, which may be anybody's: what is no number of 64 bits is left out
+    # It comes from the program and is untrusted: drop what is not a 64-bit number.
     figures: dict[str, int | float] = {}
     for key, value in found.items():
         is_number = isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,5 +1,5 @@
-"""The out-of-memory errors of a watched program: each becomes a report, a folder with everything that explains it, and
-the last one perhaps the run's end.
+"""The out-of-memory errors of a watched program. Each becomes a report, a folder with everything that explains it; the
+last one may be the run's end.
 """
 
 from __future__ import annotations
@@ -58,18 +58,18 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PATIENCE_S = 90.0
-"""Longest that the end of a run waits for its report."""
+"""Longest time that the end of a run waits for its report."""
 
 CURVES_S = 60.0
-"""Of all curves that are kept, up to the out-of-memory."""
+"""Length of the stored curves, up to the out-of-memory."""
 
 OUTPUT_LINES = 1000
 
 CURVE_POINTS = 20_000
-"""Of one curve at most."""
+"""Most points of a curve."""
 
 EXPLAINING_S = 60.0
-"""Longest that reading and explaining a snapshot may take."""
+"""Time limit for reading and explaining a snapshot."""
 
 
 ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
@@ -77,21 +77,21 @@ ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "CUDA_VI
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """An allocation that a watched program was refused.
+    """A failed allocation of a watched program.
 
     Attributes:
-        device: torch's name of it.
-        snapshot: the file that the program has written, ``None`` without one.
+        device: torch's name for the device.
+        snapshot: file that the program has written; ``None`` for none.
         time_s: session time.
-        capacity_bytes, free_bytes: of the device, ``None`` when they are not known.
-        requested_bytes: that could not be had.
-        step: that was going on.
-        steps: when each step began, in microseconds since 1970, and its number, oldest first.
-        product: what the device is called.
-        around: what else held memory of the device.
-        is_context: whether it was the context that was refused, and not memory for a tensor.
-        allowed_bytes: that the process could reserve of the device, ``None`` without a limit.
-        command: that started the program.
+        capacity_bytes, free_bytes: memory of the device; ``None`` if unknown.
+        requested_bytes: size of the failed request.
+        step: step in progress.
+        steps: start of each step in microseconds since 1970, and its number, oldest first.
+        product: name of the device.
+        around: other memory on the device.
+        is_context: whether the context failed, not memory for a tensor.
+        allowed_bytes: limit on the process's memory on the device; ``None`` without a limit.
+        command: command that started the program.
     """
 
     device: str
@@ -110,17 +110,17 @@ class Refused:
 
 
 class FlightRecorder:
-    """Writes the report of one run; a later out-of-memory of the run takes the place of the one before.
+    """Writes the report of a run; a later out-of-memory of the run replaces the earlier one.
 
     Args:
-        reports: the folder of all reports.
-        name: of the program.
-        store: the curves and the processes.
-        output: what was printed.
-        facts: what is known of the program: its command, folder, versions.
+        reports: folder of all reports.
+        name: name of the program.
+        store: curves and processes.
+        output: the program's output.
+        facts: facts about the program: command, folder, versions.
 
     Attributes:
-        folder: of this run's report, ``None`` before there is one.
+        folder: folder of this run's report; ``None`` before there is one.
     """
 
     def __init__(
@@ -134,19 +134,19 @@ class FlightRecorder:
         self._facts = facts
 
     def record(self, refused: Refused, ended: Callable[[], bool]) -> Explanation | None:
-        """Write the report of an out-of-memory; what filled the memory, where the snapshot tells.
+        """Write the report of an out-of-memory; returns what filled the memory, if the snapshot shows it.
 
         Args:
-            ended: whether the explanation is no longer waited for.
+            ended: returns whether the explanation is no longer needed.
 
         Raises:
-            OSError: when the folder cannot be written.
-            ValueError: one sentence, when the snapshot cannot be explained; the rest is written then.
+            OSError: if the folder cannot be written.
+            ValueError: one sentence, if the snapshot cannot be explained; the rest has then been written.
         """
         folder = self._folder()
         if refused.snapshot is not None:
             shutil.move(refused.snapshot, folder / SNAPSHOT_NAME)
-            (folder / SNAPSHOT_NAME).chmod(0o600)  # the program wrote it by its own umask
+            (folder / SNAPSHOT_NAME).chmod(0o600)  # the program wrote it with its own umask
         for name in (
             EXPLANATION_NAME,
             "report.txt",
@@ -154,8 +154,7 @@ class FlightRecorder:
         ):  # of an out-of-memory before, they would not tell of this one
             (folder / name).unlink(missing_ok=True)
         write_steps(folder, refused.steps)
-        # Curves, settings, processes and output do not need the snapshot: they are written even where it explains
-        # nothing.
+        # Curves, settings, processes and output do not depend on the snapshot: write them even if it explains nothing.
         self._write_curves(folder / "curves.csv", refused.time_s)
         write_json(folder / SETTINGS_NAME, {**self._facts(), "out_of_memory": _facts_of(refused)})
         write_json(folder / "processes.json", self._processes())
@@ -169,10 +168,10 @@ class FlightRecorder:
         return explanation
 
     def write_explanation(self, explanation: Explanation) -> None:
-        """Write what filled the memory, and what would have fitted, into the report.
+        """Write the explanation and the remedies into the report.
 
         Raises:
-            OSError: when the folder cannot be written.
+            OSError: if the folder cannot be written.
         """
         folder = self._folder()
         patch = next((remedy.patch for remedy in explanation.remedies if remedy.patch), "")
@@ -185,7 +184,7 @@ class FlightRecorder:
             part.write_text(f"{text}\n", encoding="utf-8", errors="backslashreplace")
 
     def write_output(self) -> None:
-        """Write the last lines that were printed into the report, if there is one."""
+        """Write the last lines of output into the report, if there is one."""
         if self.folder is not None:
             lines = (line.text for line in self._output.newest(OUTPUT_LINES))
             text = "".join(f"{line}\n" for line in lines)
@@ -198,7 +197,7 @@ class FlightRecorder:
         return self.folder
 
     def _write_curves(self, path: Path, until_s: float) -> None:
-        """The columns of an export, so that both are read alike."""
+        """Uses the columns of an export, so that both can be read in the same way."""
         with (
             written_whole(path, private=True) as part,
             part.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
@@ -228,9 +227,9 @@ def new_report(reports: Path, name: str) -> Path:
     """A new folder ``YYYY-MM-DD-HHMMSS-name`` among the reports.
 
     Raises:
-        OSError: when it cannot be made.
+        OSError: if it cannot be created.
     """
-    # `mkdir` is what decides: two gpudash may have found the same name free.
+    # `mkdir` decides: two gpudash processes may have found the same name free.
     make_private_folder(reports)
     names = numbered(recording_name(reports, Path(name).stem))
     while True:
@@ -241,10 +240,10 @@ def new_report(reports: Path, name: str) -> Path:
 
 
 def explained(snapshot: Path, refused: Refused, ended: Callable[[], bool]) -> Explanation | None:
-    """What filled the memory, by a snapshot that is read in a process of its own; ``None`` once it is not wanted.
+    """What filled the memory, by a snapshot that is read in a child process; ``None`` once it is no longer needed.
 
     Raises:
-        ValueError: one sentence, when the file is refused, or holds no such device.
+        ValueError: one sentence, if the file is refused, or does not contain the device.
     """
     from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
 
@@ -264,10 +263,10 @@ def explained(snapshot: Path, refused: Refused, ended: Callable[[], bool]) -> Ex
 
 
 def explanation_of(snapshot: Snapshot, refused: Refused) -> Explanation:
-    """The snapshot's explanation, with what the file does not know: the card's size, who else is on it, the command.
+    """The snapshot's explanation, with facts that the file lacks: the card's size, its other users, the command.
 
     Raises:
-        ValueError: one sentence, when the snapshot holds nothing of the device.
+        ValueError: one sentence, if the snapshot contains nothing about the device.
     """
     from gpudash.memory.snapshot.sidecar import Sidecar
 
@@ -297,7 +296,7 @@ def explanation_of(snapshot: Snapshot, refused: Refused) -> Explanation:
 
 
 def _shown_number(metric: str, value: float) -> float | int | str:
-    """A reading as a cell of the file; a gap in the curve is an empty one."""
+    """A reading as a cell of the file; a gap in the curve is an empty cell."""
     if np.isnan(value):
         return ""
     if metric.endswith("bytes"):
@@ -316,27 +315,27 @@ def _facts_of(refused: Refused) -> dict[str, Any]:
 
 
 def _is_step(found: Any) -> bool:
-    """Whether a number or a time of a step is one that is read again with a snapshot."""
+    """Whether a step's number or time is one that can be stored with a snapshot."""
     return isinstance(found, int) and 0 <= found < MOST_US - 1
 
 
 def allocator_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that steer torch's allocator and which GPUs it sees."""
+    """The variables that configure torch's allocator and select its GPUs."""
     return {name: environment[name] for name in ALLOCATOR_VARIABLES if name in environment}
 
 
 class OutOfMemoryReports:
-    """Collects the out-of-memory errors of one run. Belongs to the thread that attends to the program.
+    """Collects the out-of-memory errors of a run. Belongs to the thread that attends to the program.
 
     Args:
         run_id: of the run.
-        name: of the program.
-        wiring: the session.
-        facts: what is known of the program, for the report.
+        name: name of the program.
+        wiring: connections to the session.
+        facts: facts about the program, for the report.
 
     Attributes:
-        newest: the newest message of a refused allocation, with ``who`` and ``time_s``; ``None`` without one.
-        staging: the folder into which the program writes snapshots, "" where there can be none.
+        newest: newest report of a failed allocation, with ``who`` and ``time_s``; ``None`` for none.
+        staging: folder in which the program writes snapshots; "" if that is impossible.
     """
 
     def __init__(self, run_id: int, name: str, wiring: Wiring, facts: Callable[[], Mapping[str, Any]]) -> None:
@@ -348,37 +347,37 @@ class OutOfMemoryReports:
         self._recorder = FlightRecorder(reports_folder(), name, wiring.store, wiring.output, facts)
         self._steps: dict[int, deque[tuple[int, int]]] = {}
         self._explanation: Explanation | None = None
-        # One place is enough: a later out-of-memory takes the place of one that still waits for the thread.
+        # One entry is enough: a later out-of-memory replaces one that still waits for the thread.
         self._waiting: Refused | None = None
         self._requested: Path | None = None
         self._given_up = threading.Event()
         self._thread: threading.Thread | None = None
         self._folder: PrivateFolder | None = None
-        with suppress(OSError):  # then an out-of-memory is told without a snapshot
+        with suppress(OSError):  # then there are no snapshots
             self._folder = PrivateFolder(reports_folder(), ".pending-")
             self.staging = str(self._folder.path)
 
     @property
     def folder(self) -> Path | None:
-        """The report's, ``None`` when there is none."""
+        """Folder of the report; ``None`` if there is none."""
         return self._recorder.folder
 
     def note_steps(self, pid: int, message: Message) -> None:
-        """Keep when the steps of a process were."""
+        """Store the times of a process's steps."""
         kept = self._steps.setdefault(pid, deque(maxlen=MOST_STEPS))
         if len(self._steps) > MOST_CONNECTIONS:
             del self._steps[next(iter(self._steps))]
-        # a block's step is numbered as the agent does
+        # A block's step is numbered as in the agent.
         next_ = 1
         if message.get("source") == COUNTED:
             next_ = 0
         rows = message.get("steps")
         for row in rows if isinstance(rows, list) else ():
             if isinstance(row, list) and len(row) >= 2 and _is_step(row[0]) and _is_step(row[1]):
-                kept.append((row[1], row[0] + next_))  # told at its end, which is where the next begins
+                kept.append((row[1], row[0] + next_))  # reported at its end, where the next one begins
 
     def refused(self, news: ProgramNews, peer: Peer, message: Message, memory: WatchedMemory) -> None:
-        """A process was refused an allocation: begin to write its report."""
+        """A process's allocation failed: start to write its report."""
         device = str(message.get("device"))
         time_s = news.time_of(message)
         self.newest = {**message, "who": news.who(peer), "rank": peer.rank, "time_s": time_s}
@@ -390,7 +389,7 @@ class OutOfMemoryReports:
                 text += f" and {format_like(free, requested)} were free"
         problem = ""
         if message.get("problem"):
-            # Before anything can fail: the note is there even where no report can be written.
+            # Before anything can fail: note it even if no report can be written.
             problem = f" {message['problem']}"
         news.note(Topic.OUT_OF_MEMORY, f"Memory of {device} ran out{text}.{problem}", device=device, pid=peer.pid)
         snapshot = self._staged(message.get("snapshot"))
@@ -400,7 +399,7 @@ class OutOfMemoryReports:
         allowed = message.get("allowed_bytes")
         around = memory.surroundings(device, peer.pid, message.get("others"))
         context = message.get("context_bytes")
-        if isinstance(context, int):  # it may come before any other figures of the process
+        if isinstance(context, int):  # it may precede all other figures of the process
             around = replace(around, context_bytes=context)
         self._waiting = Refused(
             device=device,
@@ -419,10 +418,10 @@ class OutOfMemoryReports:
         self._begin()
 
     def request(self) -> Message:
-        """The message that asks the program for a snapshot now.
+        """The message that requests a snapshot from the program.
 
         Raises:
-            OSError: when there is no room for it.
+            OSError: if there is no disk space for it.
         """
         self._drop_request()
         self._requested = folder = new_report(reports_folder(), f"{Path(self._name).stem}-snapshot")
@@ -443,9 +442,9 @@ class OutOfMemoryReports:
             self._tidy(folder)
 
     def _complete(self, snapshot: Path) -> None:
-        """Finish the folder of a snapshot that was asked for; where that fails, the snapshot is there all the same."""
+        """Complete the folder of a requested snapshot; if that fails, the snapshot remains."""
         with suppress(OSError):
-            snapshot.chmod(0o600)  # the program wrote it by its own umask
+            snapshot.chmod(0o600)  # the program wrote it with its own umask
             if len(self._steps) == 1:
                 write_steps(snapshot.parent, tuple(next(iter(self._steps.values()))))
 
@@ -461,26 +460,25 @@ class OutOfMemoryReports:
             self._recorder.write_output()
 
     def give_up(self) -> None:
-        """The explanation is no longer waited for."""
+        """The explanation is no longer needed."""
         self._given_up.set()
 
     def explained(self, ending: RunEnd) -> RunEnd:
-        """``ending`` with what filled the memory, where it was an out-of-memory of a GPU."""
-        # Memory of the host has no snapshot: an explanation of an earlier out-of-memory on the GPU would not be of
-        # this end.
+        """``ending`` with what filled the memory, if it was an out-of-memory of a GPU."""
+        # There is no snapshot of host memory: do not attach the explanation of an earlier out-of-memory on the GPU.
         if ending.status == "out_of_memory" and ending.error != "host" and self._explanation is not None:
             return replace(ending, remedy=REPORTED, explanation=self._explanation)
         return ending
 
     def rewrite(self, explanation: Explanation) -> None:
-        """More is known of the out-of-memory: write it into the report."""
+        """Write an improved explanation of the out-of-memory into the report."""
         try:
             self._recorder.write_explanation(explanation)
         except OSError as error:
             self._note(f"Its report could not be written: {error.strerror or error}.")
 
     def close(self) -> None:
-        """Remove what is no longer needed."""
+        """Delete what is no longer needed."""
         self._given_up.set()
         if self._thread is not None:
             self._thread.join(1.0)
@@ -489,7 +487,7 @@ class OutOfMemoryReports:
             self._folder.remove()
 
     def _drop_request(self) -> None:
-        """Remove the folder of a snapshot that never came; one with a snapshot stays."""
+        """Delete the folder of a snapshot that never came; one with a snapshot stays."""
         folder, self._requested = self._requested, None
         if folder is not None:
             with suppress(OSError):
@@ -501,17 +499,17 @@ class OutOfMemoryReports:
             prune_reports(reports_folder(), settings.reports_bytes, settings.reports_keep, keep=keep)
 
     def _staged(self, path: Any) -> Path | None:
-        """A snapshot where one may be: the program has no say in what else is moved."""
+        """A snapshot, if it is in the allowed folder: the program must not choose other files to be moved."""
         if not isinstance(path, str) or not self.staging:
             return None
         found = Path(path)
-        # `is_symlink` as well: the file is moved and read by us, and the program chooses what the link points to.
+        # Check `is_symlink` too: we move and read the file, but the program chooses a link's target.
         if found.parent == Path(self.staging) and found.is_file() and not found.is_symlink():
             return found
         return None
 
     def _begin(self) -> None:
-        """Write the report of the newest out-of-memory, one at a time, on a thread of its own."""
+        """Write the report of the newest out-of-memory on a separate thread, one at a time."""
         if self._waiting is None or (self._thread is not None and self._thread.is_alive()):
             return
         refused, self._waiting = self._waiting, None
@@ -530,7 +528,7 @@ class OutOfMemoryReports:
             problem = f"Its report could not be written: {error.strerror or error}{where}."
         except ValueError as error:
             problem = f"What filled the memory could not be explained: {error}"
-        except Exception as error:  # a fault of ours must not take the rest of the report with it
+        except Exception as error:  # our own error must not cost the rest of the report
             logger.exception("an out-of-memory could not be explained")
             problem = f"What filled the memory could not be explained: {type(error).__name__}: {error}."
         if problem:

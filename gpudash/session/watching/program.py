@@ -25,22 +25,22 @@ from gpudash.session.watching.request import CannotExecuteError, WatchRequest
 from gpudash.units import format_left
 
 RELAY_S = 0.5
-"""Time the relay has to end once its output is no longer read."""
+"""Time for the relay to end once its output is no longer read."""
 
 
 class Program:
-    """A program that runs, in a session and process group of its own, so that a Ctrl+C in a terminal passes it by.
+    """A running program, in its own session and process group, so that Ctrl+C in a terminal does not reach it.
 
     Args:
-        request: a request that `check_request` has passed.
-        environment: all of its variables.
+        request: a request checked by `check_request`.
+        environment: all of its environment variables.
 
     Raises:
-        ValueError: one sentence, when the system refuses to start it.
+        ValueError: one sentence, if the system refuses to start it.
 
     Attributes:
-        pid: its process number.
-        copies: brings packets of `output.relay` as it prints, and ends when nothing more can come.
+        pid: PID of the program.
+        copies: socket with the packets of `output.relay`; ends when there can be no more output.
     """
 
     def __init__(self, request: WatchRequest, environment: Mapping[str, str]) -> None:
@@ -57,7 +57,7 @@ class Program:
         except OSError as error:
             ours.close()
             raise CannotExecuteError(_refusal(request.command[0], error)) from None
-        # The children have copies of these: while ours stayed open, neither pipe would ever come to its end.
+        # The children have copies of these: if ours stayed open, neither pipe would ever end.
         finally:
             theirs.close()
             for descriptor in (*reading, *writing):
@@ -69,23 +69,24 @@ class Program:
         self._resident: Mapping[int, int] = {}
         self._own: tuple[psutil.Process, ...] = ()
         self._behind: Sequence[psutil.Process] = ()
-        with suppress(psutil.Error):  # it may have ended already
+        with suppress(psutil.Error):  # it may already have ended
             self._own = (psutil.Process(self.pid),)
 
     def poll(self) -> int | None:
-        """Its exit code, negative for a signal; ``None`` while it runs."""
+        """Exit code, negative for a signal; ``None`` while it runs."""
         return self._process.poll()
 
     def signal_other_groups(self, number: signal.Signals) -> None:
-        """Send a signal to what it has left behind outside its process group, which those before have passed by."""
+        """Send a signal to processes that it left outside of its process group, which earlier signals did not
+        reach."""
         for process in self._behind:
             with suppress(psutil.Error, OSError):
                 if os.getpgid(process.pid) != self.pid:
                     process.send_signal(number)
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to its process group, as a terminal does; once it has ended, to what it has left behind."""
-        # Not reaped yet, as far as this process knows: so its number cannot be another group's by now.
+        """Send a signal to its process group, as a terminal does; once it has ended, to processes that it left."""
+        # Not reaped yet as far as we know, so its PID cannot be another group's.
         if self._process.returncode is None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
@@ -94,13 +95,13 @@ class Program:
                 process.send_signal(number)
 
     def wait(self, timeout_s: float) -> int | None:
-        """Its exit code once it has ended, ``None`` where that takes longer than ``timeout_s``."""
+        """Its exit code once it has ended; ``None`` if that takes longer than ``timeout_s``."""
         with suppress(subprocess.TimeoutExpired):
             return self._process.wait(timeout_s)
         return None
 
     def scan(self) -> None:
-        """Take note of what it has started: once its parent is gone a process can no longer be found by it."""
+        """Record its descendants: once a process's parent has ended, it can no longer be found through it."""
         with suppress(psutil.Error):
             for process in self._own:
                 for child in process.children(recursive=True):
@@ -111,20 +112,20 @@ class Program:
         }
 
     def resident(self) -> Mapping[int, int]:
-        """Resident bytes of it and of what it has started, at the last look."""
+        """Resident bytes of the program and its descendants, by the last scan."""
         return self._resident
 
     def left_running(self, ranks: Collection[int] = ()) -> tuple[list[psutil.Process], list[psutil.Process]]:
-        """Processes it has started that run though it has ended: what it left behind, and what it set free on purpose.
+        """Its processes that still run after its end: those left behind, and those detached on purpose.
 
-        A process with a session of its own (setsid) was made to outlive the program, as daemons are. Ranks are not,
-        though torchrun gives each of them a session.
+        A process with its own session (setsid) is meant to outlive the program, like a daemon. Ranks are not, although
+        torchrun gives each of them a session.
 
         Args:
-            ranks: process numbers of its ranks.
+            ranks: PIDs of its ranks.
         """
         found = {child.pid: child for child in self._seen.values() if runs(child)}
-        # What was started between two scans, and whose parent is gone, is found by its session or by the mark in its
+        # Processes started between two scans, and without a parent, are found by session or by the mark in their
         # environment.
         for process in psutil.process_iter():
             if process.pid not in found and process.pid != os.getpid() and self._is_ours(process):
@@ -136,7 +137,7 @@ class Program:
         return behind, [process for pid, process in found.items() if sessions[pid] not in (*own, None)]
 
     def end_relay(self) -> None:
-        """End what passes on the output; it has ended by itself where everything has been read."""
+        """End the process that relays the output; it has ended by itself if everything has been read."""
         with suppress(subprocess.TimeoutExpired):
             self._relay.wait(RELAY_S)
         if self._relay.poll() is None:
@@ -163,7 +164,7 @@ def process_name(process: psutil.Process) -> str:
 
 
 def is_running(pid: int) -> bool:
-    """Whether there is such a process, and it has not ended."""
+    """Whether there is a process with this PID that has not ended."""
     try:
         return runs(psutil.Process(pid))
     except psutil.Error:
@@ -171,7 +172,7 @@ def is_running(pid: int) -> bool:
 
 
 def _session(pid: int) -> int | None:
-    """The session of a process, ``None`` once it has ended."""
+    """The session of a process; ``None`` once it has ended."""
     try:
         return os.getsid(pid)
     except OSError:
@@ -179,7 +180,7 @@ def _session(pid: int) -> int | None:
 
 
 def runs(process: psutil.Process) -> bool:
-    """Whether a process is running; a zombie is not."""
+    """Whether a process is running; false for a zombie."""
     try:
         return bool(process.is_running()) and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
@@ -187,7 +188,7 @@ def runs(process: psutil.Process) -> bool:
 
 
 def _start(request: WatchRequest, environment: Mapping[str, str], writing: Sequence[int]) -> subprocess.Popen[bytes]:
-    """Raises: OSError: when the system refuses."""
+    """Raises: OSError: if the system refuses."""
     environment = {**environment, "GPUDASH_STDOUT": str(os.fstat(writing[0]).st_ino)}
     return subprocess.Popen(
         list(request.command),
@@ -208,7 +209,7 @@ def _resident(process: psutil.Process) -> int:
 
 
 def _start_relay(reading: Sequence[int], connection: socket.socket, request: WatchRequest) -> subprocess.Popen[bytes]:
-    """Raises: OSError: when there is no room for another process."""
+    """Raises: OSError: if there is no room for another process."""
     descriptors = [*reading, connection.fileno()]
     targets: tuple[int | IO[Any], int | IO[Any]] = (subprocess.DEVNULL, subprocess.DEVNULL)
     if request.echo != "nowhere":
@@ -224,7 +225,7 @@ def _start_relay(reading: Sequence[int], connection: socket.socket, request: Wat
         stdout=targets[0],
         stderr=targets[1],
         pass_fds=descriptors,
-        # A Ctrl+C in the terminal must not reach it: it passes on what the program prints as it ends.
+        # Ctrl+C in the terminal must not reach it: it relays what the program prints while it ends.
         start_new_session=True,
         cwd="/",
     )
@@ -258,7 +259,8 @@ def exit_text(code: int) -> str:
 
 
 def oom_kills() -> int:
-    """Processes that the kernel has killed so far because memory was full: ``oom_kill`` of /proc/vmstat (proc(5))."""
+    """Number of processes that the kernel has killed because memory was full: ``oom_kill`` of /proc/vmstat
+    (proc(5))."""
     facts: Mapping[str, str] = {}
     with suppress(OSError):
         lines = Path("/proc/vmstat").read_text(encoding="ascii").splitlines()
@@ -267,13 +269,13 @@ def oom_kills() -> int:
 
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
-"""What ends a program: one for each request, and no other by itself."""
+"""The signals that end a program: one for each request, none automatically."""
 
 SHUTDOWN_S = 10.0
-"""A program has this long after SIGINT where gpudash itself is ended: its window or terminal closed, or by SIGTERM."""
+"""Time for a program after SIGINT when gpudash itself is ending: its window or terminal closed, or by SIGTERM."""
 
 TERMINATE_S = 3.0
-"""And then so long after SIGTERM."""
+"""Time after SIGTERM in that case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,9 +283,9 @@ class SentSignal:
     """A signal that was sent to the program.
 
     Attributes:
-        name: "SIGINT".
-        when: what it was sent after, in words that follow it: "after your second Ctrl+C".
-        time_s: of the monotonic clock.
+        name: name, such as "SIGINT".
+        when: reason, in words after the signal: "after your second Ctrl+C".
+        time_s: time on the monotonic clock.
     """
 
     name: str
@@ -293,15 +295,15 @@ class SentSignal:
 
 @dataclass(frozen=True, slots=True)
 class StopProgress:
-    """A program that has been asked to end and has not ended.
+    """The state of a program that was asked to end and is still running.
 
     Attributes:
-        program: its name, or what is left of it.
-        sent: the newest signal.
-        when: what it was sent after, as of `SentSignal`.
+        program: its name, or those of its remaining processes.
+        sent: newest signal.
+        when: reason for the signal, as in `SentSignal`.
         waited_s: seconds since it was sent.
-        next: the signal that a further request sends, "" after the last.
-        left_s: seconds until that is sent by itself; ``None`` where it is sent on request only.
+        next: signal for the next request; "" after the last.
+        left_s: seconds until that is sent automatically; ``None`` if it is only sent on request.
     """
 
     program: str
@@ -313,7 +315,7 @@ class StopProgress:
 
     @property
     def deadline(self) -> str:
-        """What is sent by itself, and when: "SIGTERM follows in 10 s."; "" where nothing is."""
+        """The next automatic signal: "SIGTERM follows in 10 s."; "" if there is none."""
         if self.left_s is None:
             return ""
         return f"{self.next} follows in {format_left(self.left_s)}."
@@ -326,13 +328,13 @@ class Stopping:
 
     Args:
         program: its name.
-        send: sends it a signal.
+        send: sends the program a signal.
 
     Attributes:
-        requests: how often the user asked it to end.
-        refused: whether it is ended because it could not run as it was asked for.
-        shutting_down: whether it is ended because gpudash is.
-        sent: every signal, in order.
+        requests: number of the user's requests.
+        refused: whether it is ended because it could not run as requested.
+        shutting_down: whether it is ended because gpudash is ending.
+        sent: all signals, in order.
     """
 
     def __init__(self, program: str, send: Callable[[signal.Signals], None]) -> None:
@@ -347,7 +349,7 @@ class Stopping:
 
     @property
     def progress(self) -> StopProgress | None:
-        """How far it has come, ``None`` before the first request."""
+        """The state; ``None`` before the first request."""
         with self._lock:
             if not self.sent:
                 return None
@@ -362,10 +364,10 @@ class Stopping:
             return StopProgress(self._program, newest.name, newest.when, waited_s, following.name, left_s)
 
     def request(self, when: str) -> None:
-        """Send the next signal; SIGKILL once more where that was the last.
+        """Send the next signal; SIGKILL again if that was the last.
 
         Args:
-            when: what it is sent after, as of `SentSignal`.
+            when: reason, as in `SentSignal`.
         """
         with self._lock:
             self.requests += 1
@@ -376,17 +378,18 @@ class Stopping:
                 self._send(number, when)
 
     def refuse(self, when: str) -> None:
-        """It cannot run as it was asked for: SIGTERM, and soon SIGKILL."""
+        """End a program that cannot run as requested: SIGTERM, and soon SIGKILL."""
         with self._lock:
             if self.refused:
                 return
             self.refused = True
             self._began = (time.monotonic(), when)
             if not self.sent:
-                self._send(signal.SIGTERM, when)  # an interruption would leave a traceback that says nothing
+                self._send(signal.SIGTERM, when)  # SIGINT would only cause a meaningless traceback
 
     def shut_down(self, when: str) -> None:
-        """gpudash is ended: a signal now, unless one was sent already, and the next ones after their deadlines."""
+        """gpudash is ending: send a signal now, unless one was sent already, and the next ones after their
+        deadlines."""
         with self._lock:
             self.requests += 1
             if self.shutting_down:
@@ -399,7 +402,7 @@ class Stopping:
                 self._send(signal.SIGINT, when)
 
     def tick(self) -> None:
-        """Send the next signal where its deadline has passed."""
+        """Send the next signal if its deadline has passed."""
         with self._lock:
             number = self._next()
             if number is None or self._deadline_s is None or time.monotonic() < self._deadline_s:
@@ -408,12 +411,12 @@ class Stopping:
             self._send(number, f"{round(time.monotonic() - began_s)} s {when}")
 
     def leave_to(self, what: str) -> None:
-        """The program has ended, and what it has started has not; requests and signals are about that from now on."""
+        """The program has ended, but not its descendants; requests and signals now apply to those."""
         with self._lock:
             self._program = what
 
     def _next(self) -> signal.Signals | None:
-        """The signal that comes next, ``None`` after SIGKILL."""
+        """The next signal; ``None`` after SIGKILL."""
         place = 0
         if self.sent:
             place = SIGNALS.index(signal.Signals[self.sent[-1].name]) + 1
@@ -427,7 +430,7 @@ class Stopping:
         self._send_signal(number)
 
     def _set_deadline(self) -> None:
-        """When the next signal is due: never, unless gpudash is ended or the program cannot run."""
+        """Set the next signal's deadline: none, unless gpudash is ending or the program cannot run."""
         self._deadline_s = None
         if self.shutting_down or self.refused:
             patience_s = TERMINATE_S
@@ -437,11 +440,11 @@ class Stopping:
 
 
 def stop_text(code: int, sent: Sequence[SentSignal]) -> str:
-    """How a program ended that was sent signals: "Ended by SIGTERM, sent by gpudash after your second Ctrl+C."
+    """How a program ended after signals: "Ended by SIGTERM, sent by gpudash after your second Ctrl+C."
 
     Args:
         code: its exit code, negative for a signal.
-        sent: what gpudash has sent, at least one.
+        sent: one or more signals sent by gpudash.
     """
     own = next((one for one in sent if signal.Signals[one.name] == -code), None)
     if own is not None:

@@ -1,4 +1,4 @@
-"""What a program is asked to be run and watched with."""
+"""A request to run and watch a program."""
 
 from __future__ import annotations
 
@@ -20,48 +20,48 @@ if TYPE_CHECKING:
     from gpudash.telemetry.explanation import Remedy
 
 Echo = Literal["nowhere", "in place", "stderr"]
-"""Where what is printed goes besides the log: nowhere, where ours goes, or both to our standard error."""
+"""Destination of the output besides the log: none, the same as ours, or our standard error for both streams."""
 
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*(?:\.exe)?", re.IGNORECASE)
 
 OWN_PYTHONS = (".venv/bin/python", "venv/bin/python", ".venv/Scripts/python.exe", "venv/Scripts/python.exe")
-"""Where a project keeps the interpreter it is written for, beside its scripts."""
+"""Usual paths of a project's own interpreter, next to its scripts."""
 
 _ENVIRONMENTS = (".virtualenvs", "miniconda3", "anaconda3", "miniforge3", "mambaforge")
-"""Where a person's interpreters are, in the home folder."""
+"""Usual folders of interpreters in the home folder."""
 
 _INSTALLED = (
     "lib/python3*/site-packages/torch/version.py",
     "lib/python3*/dist-packages/torch/version.py",
     "local/lib/python3*/dist-packages/torch/version.py",
 )
-"""What lies behind an interpreter's folder where it has PyTorch."""
+"""Path of PyTorch, relative to an interpreter's folder."""
 
 _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
-"""Options of Python that the next word belongs to."""
+"""Options of Python that take the next argument."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchRequest:
-    """What is to be run and watched.
+    """A program to run and watch.
 
     Attributes:
         command: program and arguments.
-        folder: to run it in; ``None``: the present one.
-        environment: variables beside ours.
+        folder: working directory; ``None`` for the present one.
+        environment: environment variables in addition to ours.
         simulate: the GPUs to simulate, ``sim:0`` first.
-        as_cuda: whether the simulated GPUs answer for CUDA: the program calls them ``cuda:0`` and so on.
-        simulate_others: bytes of ``sim:0`` that simulated other processes hold.
-        memory_history: whether allocations are recorded with their stacks.
-        echo: where what it prints goes besides the log.
-        status: descriptor of a socket that brings a status line for the terminal, as `output.relay` shows it; with
-            `echo` "in place".
-        metric_pattern: a regular expression whose groups ``loss``, ``accuracy``, ``step`` and ``epoch`` are read of
-            every line that it prints; "" to find them by the names of fields.
-        find_need: whether the program is run again on a larger simulated GPU after an out-of-memory on one, to find
-            out what it needs; ``None`` where that takes little time and writes nothing.
-        edit: a unified diff with paths relative to the folder, with which the program runs from copies of its files,
-            which stay as they are; "" for none.
+        as_cuda: whether the simulated GPUs stand in for CUDA: the program calls them ``cuda:0`` and so on.
+        simulate_others: bytes of simulated other processes on ``sim:0``.
+        memory_history: whether to record allocations with their stacks.
+        echo: destination of its output besides the log.
+        status: descriptor of a socket with the terminal's status line, as in `output.relay`; requires `echo` "in
+            place".
+        metric_pattern: a regular expression that is applied to each line of output, with the groups ``loss``,
+            ``accuracy``, ``step`` and ``epoch``; "" to find them by field names.
+        find_need: whether to run the program again on a larger simulated GPU after an out-of-memory on one, to find
+            its need; ``None`` to do so if it takes little time and writes nothing.
+        edit: a unified diff with paths relative to the folder; the program runs from edited copies, and its files stay
+            unchanged; "" for none.
     """
 
     command: Sequence[str]
@@ -79,7 +79,7 @@ class WatchRequest:
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> WatchRequest:
-        """The request that a run's spec was made of, as far as it tells; of a spec of something else an empty one."""
+        """The request in a run's spec, as far as it contains one; an empty request for other specs."""
         environment = spec.get("environment") or {}
         return cls(
             command=tuple(map(str, spec.get("command") or ())),
@@ -94,9 +94,9 @@ class WatchRequest:
         )
 
     def with_remedy(self, remedy: Remedy) -> WatchRequest:
-        """The same with a change of the program, its command or its variables.
+        """A copy with a change of the program, its command or its variables.
 
-        What is tried is tried once: if it runs out of memory as well, no rerun looks for what it needs.
+        A remedy is tried once: if the run also runs out of memory, no rerun looks for its need.
         """
         from gpudash.memory.explaining.whole_need import variables_of
 
@@ -109,7 +109,7 @@ class WatchRequest:
         )
 
     def spec(self) -> dict[str, Any]:
-        """The request as a run's spec."""
+        """The request as the spec of a run."""
         spec: dict[str, Any] = {
             "command": list(self.command),
             "folder": str(self.folder or Path.cwd()),
@@ -118,7 +118,7 @@ class WatchRequest:
             "simulate_others": self.simulate_others,
             "memory_history": self.memory_history,
         }
-        # told where they are not as usual, so that recordings read as before
+        # Only if they differ from the default, so that recordings read as before.
         if self.as_cuda:
             spec["as_cuda"] = True
         if self.metric_pattern:
@@ -133,15 +133,15 @@ class ProgramNotFoundError(ValueError):
 
 
 class CannotExecuteError(ValueError):
-    """The system does not execute what the command names."""
+    """The system refuses to execute the command."""
 
 
 def check_request(request: WatchRequest) -> None:
-    """Make sure that a program can be started.
+    """Check that a program can be started.
 
     Raises:
-        ValueError: one sentence, when it cannot; a `ProgramNotFoundError` or `CannotExecuteError` where it is the
-            program's fault.
+        ValueError: one sentence, if it cannot; `ProgramNotFoundError` or `CannotExecuteError` if the program is the
+            reason.
     """
     if request.metric_pattern:
         check_pattern(request.metric_pattern)
@@ -190,7 +190,7 @@ def _check_program(name: str, folder: Path, path: str | None) -> None:
 
 
 def script_of(command: Sequence[str]) -> str | None:
-    """The script that a command gives to Python; ``None`` where it gives a module or text, or runs something else."""
+    """The script in a Python command; ``None`` for a module, code, or another program."""
     if _PYTHON.fullmatch(Path(command[0]).name) is None:
         return None
     rest = iter(command[1:])
@@ -205,7 +205,7 @@ def script_of(command: Sequence[str]) -> str | None:
 
 
 def arguments_of(command: Sequence[str]) -> str:
-    """What follows the script of a command, as it would be typed; "" for a command without one."""
+    """The arguments after a command's script, as typed in a shell; "" for a command without one."""
     script = script_of(command)
     if script is None:
         return ""
@@ -213,7 +213,7 @@ def arguments_of(command: Sequence[str]) -> str:
 
 
 def found_python(file: str) -> str:
-    """The interpreter for a script: its project's own, else the one a shell would find, else gpudash's."""
+    """The interpreter for a script: its project's own, else the one that a shell would find, else gpudash's."""
     if file:
         own = next(_own_pythons(Path(file).expanduser().absolute().parent), None)
         if own is not None:
@@ -222,12 +222,12 @@ def found_python(file: str) -> str:
 
 
 def python_with_torch(folder: Path, besides: str) -> Path | None:
-    """An interpreter that has PyTorch, as far as files show it without running any: of a project, on PATH, of the
-    environments in the home folder, gpudash's own; ``None`` where there is none.
+    """An interpreter with PyTorch, by its files, without running any: of the project, on PATH, in the home folder's
+    environments, or gpudash's own; ``None`` if there is none.
 
     Args:
-        folder: of the project's script.
-        besides: the interpreter that has none.
+        folder: folder of the project's script.
+        besides: interpreter to exclude.
     """
     refused = Path(shutil.which(besides) or besides)
     on_path = [Path(found) for name in ("python3", "python") if (found := shutil.which(name))]
@@ -250,7 +250,7 @@ def _has_torch(python: Path) -> bool:
 
 
 def program_name(command: Sequence[str]) -> str:
-    """What a command is called: its script, or the program; of ``env NAME=VALUE ...`` what that starts."""
+    """The name of a command: its script, or the program; for ``env NAME=VALUE ...``, what that starts."""
     arguments = list(command)
     if Path(arguments[0]).name == "env":
         arguments = list(dropwhile(lambda word: "=" in word, arguments[1:]))

@@ -54,25 +54,25 @@ from gpudash.telemetry.records import Level, Note, RunEnd, RunStarted, Topic, Wa
 logger = logging.getLogger(__name__)
 
 OUTPUT_PERIOD_S = 0.25
-"""Between two records of what has been printed."""
+"""Interval of the records of its output."""
 
 POLL_PERIOD_S = 0.5
-"""Between two looks for what the program has started."""
+"""Interval of the scans for its descendants."""
 
 GRACE_S = 1.0
-"""What the program has started has for its own end after the program's, unless that was asked to end."""
+"""Time for its descendants to end after the program, unless it was asked to end."""
 
 KILLED_S = 1.0
-"""Longest wait for a killed process: a driver's call may hold it up."""
+"""Longest wait for a killed process: a driver call may delay it."""
 
 QUIET_S = 10.0
-"""Silence after the program's end from which on its output counts as held open by an unknown process."""
+"""Silence after the program's end from which an unknown process is assumed to hold its output open."""
 
 LAST_OUTPUT_S = 60.0
-"""Longest that what the program has printed is read after its end."""
+"""Longest time for which its output is read after its end."""
 
 SILENCE_S = 10.0
-"""Silence of a program after which the user is notified."""
+"""Silence of a program from which the user is notified."""
 
 UNHEARD = (
     "Nothing was heard of the program: its Python ignores PYTHONPATH (-I, -E or -S) or is older than 3.9, or it is "
@@ -87,15 +87,15 @@ COUNTED_STEPS = (
 
 
 class Watching:
-    """One program from its start to its end, on a thread of its own.
+    """Watches one program from start to end, on a thread of its own.
 
     Args:
-        request: what to run.
+        request: the program to run.
         run_id: number of the run.
-        wiring: the session.
+        wiring: connections to the session.
 
     Raises:
-        ValueError: one sentence, when it cannot be started.
+        ValueError: one sentence, if it cannot be started.
     """
 
     def __init__(self, request: WatchRequest, run_id: int, wiring: Wiring) -> None:
@@ -110,7 +110,7 @@ class Watching:
             self._device = self._cards[0]
         else:
             self._device = wiring.machine.default_device()
-        # The socket before the program, which finds its address in the environment.
+        # The socket before the program, which gets its address in the environment.
         self._hearing = Hearing(run_id, self._name, wiring, request.spec, lambda: self._environment)
         self._server, self._reports = self._hearing.server, self._hearing.reports
         self._table = _new_table()
@@ -142,30 +142,30 @@ class Watching:
         self._due: dict[str, float] = {}
         self._reported_silence = False
         self._uses_gpu = False
-        # The kernel counts for the whole machine: what matters at the end is by how much the count has grown.
+        # The kernel's count is for the whole machine: only its increase matters.
         self._oom_kills = oom_kills()
         self._thread = threading.Thread(target=self._watch, name="gpudash-watch", daemon=True)
         self._thread.start()
 
     @property
     def stopping(self) -> StopProgress | None:
-        """How far its end has come that was asked for; ``None`` where none was, or it has ended."""
+        """The state of a requested stop; ``None`` if there is none, or the program has ended."""
         if self._left.is_set():
             return None
         return self._stopping.progress
 
     @property
     def finding_need_s(self) -> float | None:
-        """For how long it has been run again to find out what it needs; ``None`` where it is not."""
+        """Duration of the rerun that determines its need; ``None`` if there is none."""
         search = self._need_search
         if search is None:
             return None
         return search.seconds
 
     def stop(self, when: str) -> None:
-        """Send SIGINT, and wait as long as it takes; asked again SIGTERM, and then SIGKILL.
+        """Send SIGINT, and wait without a time limit; on further requests SIGTERM, and then SIGKILL.
 
-        Once it has ended, and what it needs is found out, that is left.
+        Once it has ended, this ends the search for its need.
         """
         search = self._need_search
         if search is None:
@@ -174,7 +174,7 @@ class Watching:
             search.leave()
 
     def shut_down(self, when: str) -> None:
-        """Send SIGINT, as gpudash is being ended; SIGTERM and SIGKILL follow after their deadlines."""
+        """Send SIGINT, because gpudash is ending; SIGTERM and SIGKILL follow after their deadlines."""
         search = self._need_search
         if search is None:
             self._stopping.shut_down(when)
@@ -182,24 +182,24 @@ class Watching:
             search.leave()
 
     def wait_left(self) -> None:
-        """Wait until it and what it has started have ended, after `shut_down`."""
+        """Wait until the program and its descendants have ended, after `shut_down`."""
         self._left.wait(SHUTDOWN_S + TERMINATE_S + KILLED_S)
 
     @property
     def busy_s(self) -> float:
-        """For how long one message has been taken in, as of `Hearing`."""
+        """How long the current message has been processed, as in `Hearing`."""
         return self._hearing.busy_s
 
     def save_snapshot(self) -> None:
-        """Ask it for a memory snapshot.
+        """Request a memory snapshot.
 
         Raises:
-            RuntimeError: one sentence, when it has no memory on a GPU so far.
+            RuntimeError: one sentence, if it has no GPU memory yet.
         """
         self._hearing.want_snapshot()
 
     def close(self, timeout_s: float) -> bool:
-        """Tell how it ended, within ``timeout_s``; false when that took longer."""
+        """Report how it ended, within ``timeout_s``; false if that took longer."""
         self._hurried = True
         if self._need_search is not None:
             self._need_search.leave()
@@ -209,32 +209,31 @@ class Watching:
     def _watch(self) -> None:
         try:
             code = self._attend()
-            # Only what was sent to the program itself: later signals end what it has left behind, and do not explain
-            # its end.
+            # Only signals to the program itself: later ones end its descendants, and do not explain its end.
             self._sent = tuple(self._stopping.sent)
             requests = self._stopping.requests
             self._attend_the_rest()
-            late = code == 0 and not requests  # whoever asks now does not want to wait for its output
+            late = code == 0 and not requests  # a request now means not to wait for its output
             ending = self._with_need(self._ending(code, stopped=self._stopping.requests > 0 and not late))
-        except Exception as error:  # whatever it is, the run must end for whoever waits
+        except Exception as error:  # the run must end in any case: others wait for it
             logger.exception("watching the program failed")
             ending = self._broken(error)
         finally:
             self._left.set()
             self._clean_up()
         self._wiring.emit(ending)
-        # After the end has been emitted: the last figures of its memory are still the run's.
+        # After the end was emitted: the last memory figures still belong to the run.
         self._memory.close()
         self._wiring.follow(None)
 
     def _attend(self) -> int:
-        """Hear the program until it has ended; its exit code."""
+        """Process its messages until it has ended; returns its exit code."""
         logger.info("process %d began: the program that is watched", self._program.pid)
         while (code := self._program.poll()) is None:
             self._hear()
             if self._is_due("look", POLL_PERIOD_S):
                 self._program.scan()
-                # Once true it stays so: a process is gone from the driver's list as soon as it has ended.
+                # Once true it stays so: a process leaves the driver's list as soon as it has ended.
                 self._uses_gpu = self._uses_gpu or self._wiring.machine.lists_any(self._program.resident())
             if self._is_due("output", OUTPUT_PERIOD_S):
                 self._report_output()
@@ -243,13 +242,13 @@ class Watching:
         return code
 
     def _attend_the_rest(self) -> None:
-        """What is still to be heard once the program has ended; what it has left running is ended."""
+        """Process the remaining messages after the program's end, and end its descendants."""
         deadline = time.monotonic() + LAST_MESSAGES_S
-        self._hear(0.0)  # one that was over in a moment may have called without having been let in
+        self._hear(0.0)  # a short program may have connected without being accepted
         while self._server.peers and time.monotonic() < deadline and not self._hurried:
             self._hear()
         runs_on = self._end_left_behind()
-        # Nothing is left that a further Stop could end; from here on `stopping` is None.
+        # There is nothing left for a further Stop to end; from here on `stopping` is None.
         self._left.set()
         self._hear()
         self._end_output(GRACE_S if runs_on else QUIET_S, GRACE_S if runs_on else LAST_OUTPUT_S)
@@ -263,15 +262,15 @@ class Watching:
             self._stopping.refuse("after the GPU could not be simulated")
 
     def _end_output(self, quiet_s: float, at_most_s: float) -> None:
-        """Read what has been printed to its end; what runs on may hold it open."""
-        # A press of Stop from here on means that the rest of the output is not worth waiting for.
+        """Read the output to its end; other processes may hold it open."""
+        # A press of Stop from here on means not to wait for the rest of the output.
         requests = self._stopping.requests
         self._reader.end(quiet_s, at_most_s, lambda: self._hurried or self._stopping.requests > requests)
         self._program.end_relay()
         self._metrics.end()
 
     def _end_left_behind(self) -> bool:
-        """End what the program has left running; whether something of a session of its own runs on."""
+        """End processes that the program left running; returns whether one with its own session still runs."""
         behind, free = self._program.left_running(self._ranks.known().values())
         _, left = psutil.wait_procs(behind, 0 if self._hurried else GRACE_S)
         if left:
@@ -287,7 +286,7 @@ class Watching:
         return bool(free)
 
     def _end(self, alive: Sequence[psutil.Process], names: str) -> str:
-        """End what a program has left behind that ended by itself; in words what was done."""
+        """End processes left by a program that ended by itself; returns what was done, in words."""
         sent = []
         for number, patience_s in ((signal.SIGTERM, 0.2 if self._hurried else 1.0), (signal.SIGKILL, 0.5)):
             if alive:
@@ -299,9 +298,10 @@ class Watching:
         return f"was ended by {' and '.join(sent)}"
 
     def _wait_for(self, alive: Sequence[psutil.Process], names: str) -> str:
-        """Wait for what has outlived a program that was asked to end: it may be saving. In words what was done.
+        """Wait for processes that outlive a program that was asked to end: they may be saving. Returns what was done,
+        in words.
 
-        It has got the signals that went to the program's process group; a further request sends the next one to it.
+        They got the signals to the program's process group; a further request sends them the next one.
         """
         self._stopping.leave_to(f"what {self._name} has started, {names},")
         self._program.signal_other_groups(signal.Signals[self._stopping.sent[-1].name])
@@ -342,13 +342,13 @@ class Watching:
         return self._reports.explained(ending_of(ran))
 
     def _with_need(self, ending: RunEnd) -> RunEnd:
-        """``ending`` of a program that ran out of memory, with what its whole run needs in place of a bound."""
+        """The end of a program that ran out of memory, with the need of its whole run instead of a lower bound."""
         found = ending.explanation
         newest = self._reports.newest
         if found is None or newest is None or self._hurried:
             return ending
         if self._request.find_need is False or self._request.edit or found.verdict == "leak":
-            return ending  # what leaks needs more with every step, and what fits is known
+            return ending  # a leak needs more with every step, and a fitting change is known
         torch = self._news.torch or {}
         search = NeedSearch(
             self._request,
@@ -360,8 +360,7 @@ class Watching:
         )
         self._need_search = search
         try:
-            # `close` sets `_hurried` and then looks for a search; here it is the other way round, so that one sees
-            # the other.
+            # `close` sets `_hurried` and then looks for a search; this does the reverse, so that one sees the other.
             if not self._hurried:
                 found = search.explained(found)
         finally:
@@ -370,11 +369,11 @@ class Watching:
         return replace(ending, explanation=found)
 
     def _full_card(self, found: Explanation, device: str) -> FullCard:
-        """The card whose memory ran out, as far as it is known.
+        """The card whose memory ran out, as far as known.
 
         Args:
-            found: why.
-            device: what the program calls it.
+            found: why it ran out.
+            device: the program's name for it.
         """
         machine = self._wiring.machine
         uuid = machine.memory_of(self._memory.name_of(device))
@@ -388,17 +387,17 @@ class Watching:
         return FullCard(target, number, max(cards, number + 1))
 
     def _stop_result(self, code: int) -> dict[str, Any]:
-        """What gpudash has sent to end it; empty where it has sent nothing."""
+        """The signals that gpudash sent to end it; empty if there were none."""
         if not self._sent:
             return {}
         signals = [{"signal": one.name, "when": one.when} for one in self._sent]
         return {"stop": {"text": stop_text(code, self._sent), "signals": signals}}
 
     def _where(self) -> tuple[str, dict[str, int | None]]:
-        """The device the program used, and its peaks there; a program that used no GPU ran on the CPU."""
+        """The device that the program used, and its peaks there; the CPU if it used no GPU."""
         device = self._memory.device or self._device
         unused = self._simulated_unused()
-        # Of a GPU whose allocator was never heard of, the driver's list of processes says whether it was used at all.
+        # For a GPU whose allocator never reported, the driver's process list shows whether it was used.
         if not unused and (self._memory.device or kind_of(device) != "cuda" or self._uses_gpu):
             return device, self._hearing.peaks(device)
         now_s = self._wiring.clock()
@@ -415,7 +414,7 @@ class Watching:
         return "cpu", {"peak_used_bytes": peak, "capacity_bytes": self._wiring.machine.host.total_bytes}
 
     def _simulated_unused(self) -> str:
-        """That the program left the simulated GPU alone, in a sentence; "" where it used it or could not have it."""
+        """The sentence that the program did not use the simulated GPU; "" if it did, or there was none."""
         if not self._simulated or self._news.torch is None or self._stopping.refused:
             return ""
         if self._memory.device or self._reports.newest is not None:
@@ -425,7 +424,7 @@ class Watching:
         return "The script never used sim:0. If it looks for CUDA, add --as-cuda (in the window: Pretend to be CUDA)."
 
     def _without_cuda(self) -> str:
-        """What to do where CUDA is missed, in a sentence."""
+        """What to do if CUDA is missing, in a sentence."""
         if self._request.as_cuda:
             return ""
         if self._simulated:
@@ -438,7 +437,7 @@ class Watching:
         return (folder / (script_of(self._request.command) or "script")).parent
 
     def _broken(self, error: Exception) -> RunEnd:
-        """The end of a program that could not be watched any more, which is no reason to end it."""
+        """The end of a program that can no longer be watched; it is left running."""
         runs_on = ""
         if self._program.poll() is None:
             runs_on = "; it runs on, and only its end is reported"
@@ -462,7 +461,7 @@ class Watching:
             self._news.note(Topic.PROGRAM, problem)
 
     def _report_silence(self, *, ended: bool = False) -> None:
-        """Say once that nothing is heard, or at the end what was never there."""
+        """Report once that there are no messages, or at the end what never arrived."""
         if not self._news.heard and not self._reported_silence:
             if ended or self._wiring.clock() - self._began_s > SILENCE_S:
                 self._reported_silence = True
@@ -473,7 +472,7 @@ class Watching:
             self._news.note(Topic.PROGRAM, COUNTED_STEPS)
 
     def _started_request(self) -> WatchRequest:
-        """What the system is given to start: of a program with an edit its copy."""
+        """The request to start: for a program with an edit, that of its copy."""
         if self._copy is None:
             return self._request
         return replace(self._request, command=self._copy.command)
@@ -497,10 +496,10 @@ class Watching:
             "as_cuda": self._request.as_cuda,
             "period_s": 0.1,
         }
-        # Python imports `sitecustomize` from PYTHONPATH as it starts (site.py): `agent/inject` has the one that loads
-        # the agent.
+        # Python imports `sitecustomize` from PYTHONPATH on startup (site.py): the one in `agent/inject` loads the
+        # agent.
         path = [str(Path(gpudash.__file__).parent / "agent" / "inject"), environment.get("PYTHONPATH", "")]
-        # all that the program starts shares the simulated cards, also what has no process of Python's in between
+        # All of the program's processes share the simulated cards, even through processes other than Python.
         environment.pop(VARIABLE, None)
         return {
             **environment,
@@ -529,7 +528,7 @@ class Watching:
 
 
 def _new_table() -> ProcessTable | None:
-    """What the program's processes hold of its simulated cards; ``None`` where the system has no room for it."""
+    """The table of the processes' memory on simulated cards; ``None`` if the system has no room for it."""
     try:
         return ProcessTable.create()
     except OSError:
@@ -537,7 +536,7 @@ def _new_table() -> ProcessTable | None:
 
 
 def _named(processes: Sequence[psutil.Process]) -> str:
-    """Processes by name and number, the first five of them."""
+    """Processes by name and PID, the first five."""
     more = ""
     if len(processes) > 5:
         more = f" and {len(processes) - 5} more"

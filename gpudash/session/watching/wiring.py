@@ -1,4 +1,4 @@
-"""What watching a program needs of the session."""
+"""The session's services for watching a program."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """The session, as far as a watched program touches it.
+    """The part of the session that a watched program uses.
 
     Attributes:
-        emit: takes records, from any thread.
+        emit: callback for records, from any thread.
         clock: session time in seconds.
         began_wall_s: seconds since 1970 at session time 0.
         machine: the devices.
         store: what has been read.
-        probe: has an allocator read.
-        follow: has a program's processes, resident bytes by PID, shown in place of ours, or with ``None`` ours again.
-        settings: those in force at the program's start.
-        output: takes what is printed.
-        requests: takes what programs ask of their allocators.
+        probe: starts and stops the reading of an allocator.
+        follow: shows a program's processes (resident bytes by PID) instead of ours; ``None`` to undo.
+        settings: settings at the program's start.
+        output: receives the output.
+        requests: receives programs' allocator requests.
     """
 
     emit: Callable[[Record], None]

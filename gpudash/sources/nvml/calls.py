@@ -1,4 +1,4 @@
-"""Single NVML calls in the program's units. Each raises what pynvml raises (`nvml_errors.NVML_ERRORS`)."""
+"""Single NVML calls in gpudash's units. Each raises pynvml's exceptions (`nvml_errors.NVML_ERRORS`)."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _MEMORY_V2 = ctypes.c_ulonglong * 5
 """nvmlMemory_v2_t: version, total, reserved, free and used."""
 
 _FIELD = struct.Struct("=IIqqIIQ")
-"""nvmlFieldValue_t: field, scope, timestamp, latency, type of the value, the field's own answer, the value."""
+"""nvmlFieldValue_t: field, scope, timestamp, latency, type of the value, return code of the field, value."""
 
 
 class Memory(NamedTuple):
     """A GPU's memory in bytes.
 
     Attributes:
-        version: of the call. Under 1, `used` holds the driver's reserved memory too and `reserved` is unknown;
-            under 2 it does not (nvml.h says otherwise; measurements agree with nvidia-smi).
+        version: version of the call. With 1, `used` includes the driver's reserved memory and `reserved` is unknown;
+            with 2 it does not (nvml.h says otherwise; measurements agree with nvidia-smi).
     """
 
     version: int
@@ -38,15 +38,15 @@ class Memory(NamedTuple):
 
 
 def read_memory(handle: Any, version: int | None = None) -> Memory:
-    """Memory by the call of ``version``; with ``None`` version 2, and where that fails version 1.
+    """Memory by the call's given version; ``None`` tries version 2, then version 1.
 
-    Total 0 is how some drivers say that the memory is the host's: it counts as not supported.
+    Some drivers report a total of 0 if the memory is the host's: that counts as not supported.
     """
     if version is None:
         try:
             return read_memory(handle, 2)
         except NVML_ERRORS as error:
-            # only where the call itself is refused: a lost GPU is lost under version 1 too
+            # Only if the call itself is refused: a lost GPU is lost with version 1 too.
             if classify(error).scope is not Scope.METRIC:
                 raise
             return read_memory(handle, 1)
@@ -64,7 +64,7 @@ def read_memory(handle: Any, version: int | None = None) -> Memory:
 
 
 def utilisation(handle: Any) -> dict[str, Value]:
-    """Shares of time in which the GPU computed and its memory was read or written (not how full it is)."""
+    """Shares of time in which the GPU computed, and in which its memory was accessed (not how full it is)."""
     rates = pynvml.nvmlDeviceGetUtilizationRates(handle)
     return {"gpu_utilisation": rates.gpu / 100, "memory_utilisation": rates.memory / 100}
 
@@ -89,12 +89,12 @@ def energy(handle: Any) -> dict[str, Value]:
 HEAT = pynvml.nvmlClocksEventReasonSwThermalSlowdown | pynvml.nvmlClocksEventReasonHwThermalSlowdown
 BRAKE = pynvml.nvmlClocksEventReasonHwSlowdown
 POWER = pynvml.nvmlClocksEventReasonSwPowerCap | pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown
-"""Reasons for lower clocks (nvml.h, nvmlClocksEventReasons). The hardware's brake comes of heat or of power: other bits
-say of which, and without one it counts as heat."""
+"""Reasons for lower clocks (nvml.h, nvmlClocksEventReasons). The hardware's brake reacts to heat or power: other bits
+say which; without one it counts as heat."""
 
 
 def slowdown(handle: Any) -> dict[str, Value]:
-    """Whether clocks are lower than asked for because of heat, or of power, and NVML's own bits for it."""
+    """Whether clocks are reduced because of heat, or of power, and NVML's bits for the reasons."""
     try:
         reasons = pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
     except pynvml.NVMLError_FunctionNotFound:
@@ -105,7 +105,7 @@ def slowdown(handle: Any) -> dict[str, Value]:
 
 
 def ecc_errors(handle: Any) -> dict[str, Value]:
-    """Errors of the memory that could not be corrected, since the driver was loaded."""
+    """Uncorrected memory errors since the driver was loaded."""
     found = pynvml.nvmlDeviceGetTotalEccErrors(
         handle, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
     )
@@ -121,7 +121,7 @@ def memory_clock(handle: Any) -> dict[str, Value]:
 
 
 def pcie_generation(handle: Any) -> dict[str, Value]:
-    """The link's present generation; an idle link runs at a lower one."""
+    """The PCIe link's current generation; an idle link runs at a lower one."""
     return {"pcie_generation": int(pynvml.nvmlDeviceGetCurrPcieLinkGeneration(handle))}
 
 
@@ -130,21 +130,21 @@ def pcie_width(handle: Any) -> dict[str, Value]:
 
 
 def pcie_throughput(handle: Any) -> dict[str, Value]:
-    """Rates over a window of 20 ms each, one after the other: blocks for about 40 ms. NVML gives KB/s."""
+    """Rates, each over a window of 20 ms, one after the other: blocks for about 40 ms. NVML's unit is KB/s."""
     received = pynvml.nvmlDeviceGetPcieThroughput(handle, pynvml.NVML_PCIE_UTIL_RX_BYTES)
     sent = pynvml.nvmlDeviceGetPcieThroughput(handle, pynvml.NVML_PCIE_UTIL_TX_BYTES)
     return {"pcie_rx_bytes_per_second": received * 1e3, "pcie_tx_bytes_per_second": sent * 1e3}
 
 
 class ByteCounter(NamedTuple):
-    """A byte counter, and how many bits its type says it has."""
+    """A byte counter, and the width in bits of its type."""
 
     value: int
     bits: int
 
 
 def counters_wanted(fields: Iterable[tuple[int, int]]) -> bytes:
-    """What `counters` asks for: (field, scope) each, NVML's ``NVML_FI_…`` and what it is of, such as a link."""
+    """The request for `counters`: a (field, scope) pair each, NVML's ``NVML_FI_…`` and the part, such as a link."""
     return b"".join(_FIELD.pack(field, scope, 0, 0, 0, 0, 0) for field, scope in fields)
 
 
@@ -154,17 +154,17 @@ _PCIE = counters_wanted(
 
 
 def pcie_counters(handle: Any) -> tuple[ByteCounter, ByteCounter]:
-    """(received, sent) bytes since some moment in the past; drivers from 555 on."""
+    """(received, sent) bytes since some time in the past; for drivers from 555 on."""
     received, sent = (_counter(*field) for field in _fields(handle, _PCIE))
     return received, sent
 
 
 def counters(handle: Any, wanted: bytes) -> list[ByteCounter | None]:
-    """What counters read, in one call; ``None`` for each that this GPU or driver has not."""
+    """Values of counters, in one call; ``None`` for those that this GPU or driver lacks."""
     found: list[ByteCounter | None] = []
     for field in _fields(handle, wanted):
         _field, _scope, _timestamp, _latency, kind, answer, _value = field
-        # a double is a rate, and no counter
+        # A double is a rate, not a counter.
         if answer == pynvml.NVML_SUCCESS and kind != pynvml.NVML_VALUE_TYPE_DOUBLE:
             found.append(_counter(*field))
         else:
@@ -173,8 +173,8 @@ def counters(handle: Any, wanted: bytes) -> list[ByteCounter | None]:
 
 
 def _fields(handle: Any, wanted: bytes) -> Iterable[tuple[int, int, int, int, int, int, int]]:
-    """The call succeeds when any field did, so each field's own answer is looked at."""
-    # a copy, since NVML writes its answers into what it was asked with
+    """The call succeeds if any field does, so check each field's own return code."""
+    # A copy, since NVML writes the answers into the request.
     values = (ctypes.c_char * len(wanted)).from_buffer_copy(wanted)
     _call("nvmlDeviceGetFieldValues", handle, len(wanted) // _FIELD.size, values)
     return _FIELD.iter_unpack(values.raw)
@@ -191,7 +191,7 @@ def _counter(
 
 
 def _call(function: str, *arguments: Any) -> None:
-    """A call of NVML's for every reading: pynvml fills and reads its structures by a Python function for each field."""
+    """NVML call for frequent readings: pynvml runs a Python function for every field of its structures."""
     try:
         call = getattr(pynvml.nvmlLib, function)
     except AttributeError:
@@ -202,19 +202,20 @@ def _call(function: str, *arguments: Any) -> None:
 
 
 def fullest_link(handle: Any) -> tuple[int | None, int | None]:
-    """(generation, lanes) that the link to this GPU can do at most; ``None`` where the driver does not say."""
+    """(generation, lanes) that the PCIe link to this GPU can have at most; ``None`` if the driver does not report
+    it."""
     generation = optional(lambda: pynvml.nvmlDeviceGetMaxPcieLinkGeneration(handle))
     width = optional(lambda: pynvml.nvmlDeviceGetMaxPcieLinkWidth(handle))
     if generation is not None:
         generation = int(generation)
-    # 0 lanes are those of a driver that does not know
+    # A driver that does not know reports 0 lanes.
     if width:
         return generation, int(width)
     return generation, None
 
 
 class Instance(NamedTuple):
-    """A MIG instance of a GPU: its number there, its handle, its multiprocessors and its profile ("3g.40gb")."""
+    """A MIG instance of a GPU: its number, its handle, its multiprocessors and its profile ("3g.40gb")."""
 
     number: int
     handle: Any
@@ -223,14 +224,14 @@ class Instance(NamedTuple):
 
 
 def instances(handle: Any) -> list[Instance]:
-    """The MIG instances of a GPU; none where it is not divided, or its driver knows of no such thing."""
+    """The MIG instances of a GPU; none if it is not divided, or its driver does not support MIG."""
     mode = optional(lambda: pynvml.nvmlDeviceGetMigMode(handle))
     if mode is None or mode[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
         return []
     found = []
     for number in range(optional(lambda: pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)) or 0):
         part = optional(partial(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, number))
-        if part is not None:  # numbers of instances that were destroyed are left out
+        if part is not None:  # numbers of destroyed instances stay unused
             size = optional(partial(pynvml.nvmlDeviceGetAttributes_v2, part))
             profile = ""
             multiprocessors = None
@@ -242,9 +243,9 @@ def instances(handle: Any) -> list[Instance]:
 
 
 def processes(handle: Any) -> dict[int, int | None]:
-    """Memory in bytes by PID (as the driver counts PIDs), ``None`` where it does not say.
+    """Memory in bytes by PID (in the driver's PID namespace), ``None`` where it is not reported.
 
-    A process that computes and draws is in both lists with the same figure.
+    A process that both computes and draws is in both lists, with the same figure.
     """
     found: dict[int, int | None] = {}
     for kind in ("Compute", "Graphics"):
@@ -267,10 +268,10 @@ def _listed(kind: str, handle: Any) -> Any:
 
 
 def optional(call: Callable[[], T]) -> T | None:
-    """What ``call`` gives; ``None`` when NVML does not say for this card or version.
+    """The result of ``call``; ``None`` if NVML does not support it for this card or version.
 
     Raises:
-        Exception: of `NVML_ERRORS`, when the GPU or the library stopped answering.
+        Exception: one of `NVML_ERRORS`, if the GPU or the library has stopped responding.
     """
     try:
         return call()

@@ -1,6 +1,6 @@
-"""What an NVML error means, for one metric, one GPU, or the whole library; and why no NVIDIA GPU can be watched.
+"""What an NVML error means for a metric, a GPU or the whole library; and why no NVIDIA GPU can be watched.
 
-Codes are those of ``nvmlReturn_t`` in nvml.h.
+Codes are ``nvmlReturn_t`` of nvml.h.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gpudash.sources.pci import VENDORS, displays
 from gpudash.system.files import text_of
 from gpudash.telemetry.records import State
 
-# NVMLLibraryMismatchError (the driver lacks the function that the unversioned call stands for) is no NVMLError.
+# NVMLLibraryMismatchError (the driver lacks the function behind the unversioned call) is not an NVMLError.
 NVML_ERRORS: tuple[type[Exception], ...] = (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError)
 
 _NOT_SUPPORTED = {
@@ -54,11 +54,11 @@ _NOTHING_THERE = (
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
     pynvml.NVML_ERROR_GPU_NOT_FOUND,
 )
-"""What NVML says where there is no card, besides other causes; ``None``: it opened and lists none."""
+"""Errors of NVML that a machine without a card gives, among other causes; ``None``: it opened and lists no GPU."""
 
 
 class Scope(enum.Enum):
-    """How far an error reaches."""
+    """What an error affects."""
 
     METRIC = "metric"
     GPU = "gpu"
@@ -67,13 +67,13 @@ class Scope(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """An NVML error, judged.
+    """An NVML error, classified.
 
     Attributes:
         code: ``nvmlReturn_t``; ``None`` for errors that have none.
-        scope: what stopped answering.
-        state: what the metrics asked for are to say.
-        text: NVML's own words.
+        scope: what has stopped responding.
+        state: state for the requested metrics.
+        text: NVML's own message.
     """
 
     code: int | None
@@ -83,12 +83,12 @@ class Fault:
 
     @property
     def permanent(self) -> bool:
-        """Whether asking again before the library is initialised anew is in vain."""
+        """Whether retries must fail until the library is initialised again."""
         return self.state is State.NOT_SUPPORTED
 
 
 class NvmlUnavailableError(Exception):
-    """An NVML call that failed for a whole GPU or for the library."""
+    """An NVML call failed for a whole GPU or for the library."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.text)
@@ -96,9 +96,9 @@ class NvmlUnavailableError(Exception):
 
 
 def classify(error: Exception) -> Fault:
-    """Judges an error of `NVML_ERRORS`.
+    """Classify one of `NVML_ERRORS`.
 
-    An error that is none of the known ones costs the metric this one reading (``STALE``) and is asked again.
+    An unknown error costs the metric this one reading (``STALE``); the metric is read again.
     """
     if isinstance(error, pynvml.NVMLLibraryMismatchError):
         return Fault(None, Scope.METRIC, State.NOT_SUPPORTED, "Function Not Found")
@@ -121,7 +121,7 @@ class Absence:
 
     Attributes:
         text: one sentence.
-        is_failure: false where there is nothing to be fixed: the machine simply has no NVIDIA card.
+        is_failure: whether there is something to fix; false if the machine simply has no NVIDIA card.
     """
 
     text: str
@@ -131,13 +131,13 @@ class Absence:
 def why_no_gpu(
     fault: Fault | None, root: Path = Path("/"), environ: Mapping[str, str] | None = None, system: str | None = None
 ) -> Absence:
-    """The cause, told apart by NVML's error and by what the system shows.
+    """The cause, by NVML's error and the state of the system.
 
     Args:
-        fault: why NVML could not be opened; ``None`` when it opened and lists no GPU.
-        root: where ``proc``, ``sys`` and ``dev`` are found.
-        environ: the environment's variables.
-        system: as `platform.system` names it.
+        fault: why NVML could not be opened; ``None`` if it opened and lists no GPU.
+        root: parent folder of ``proc``, ``sys`` and ``dev``.
+        environ: environment variables.
+        system: the system, as in `platform.system`.
     """
     environ = environ or {}
     code = None

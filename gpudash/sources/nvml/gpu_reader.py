@@ -1,7 +1,7 @@
-"""The readings of one GPU, each metric with its value or with the reason why it has none.
+"""The readings of one GPU: for each metric a value, or the reason why there is none.
 
-Its processes are the driver's list, with names where they can be seen from here. Transfer rates come from PCIe byte
-counters that wrap.
+Its processes come from the driver's list, with names where they are visible from here. Transfer rates come from PCIe
+byte counters that wrap around.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ MEMORY = ("used_bytes", "free_bytes", "total_bytes", "driver_reserved_bytes")
 PCIE = ("pcie_rx_bytes_per_second", "pcie_tx_bytes_per_second")
 
 NO_LINK = frozenset({"pcie_rx_bytes_per_second", "pcie_generation", "pcie_width"})
-"""What is not asked of a GPU that shares the computer's memory: no link lies between them."""
+"""Metrics that are not read of a GPU that shares the computer's memory: it has no link."""
 
 SENSOR_PERIOD_S = 0.25
-"""Utilisation, temperature, power and clocks: drivers renew them every 1/6 s to 1 s (nvml.h)."""
+"""Interval for utilisation, temperature, power and clocks: drivers update them every 1/6 s to 1 s (nvml.h)."""
 
 REACQUIRE_PERIOD_S = 0.5
-"""How often a GPU that was lost is looked for."""
+"""Interval of the search for a lost GPU."""
 
 _DESTROYED = Fault(None, Scope.GPU, State.LOST, "the MIG instance was destroyed")
 
 Answer = dict[str, Value]
 
 _OK = State.OK
-"""Read once: until Python 3.12 an enumeration runs a function for each mention of a member."""
+"""Looked up once: before Python 3.12 each access to an enum member runs a function."""
 
 
 @dataclass(frozen=True, slots=True)
 class DriverQuestion:
-    """Metrics that one driver call answers. A metric answered with NaN was asked for and not had."""
+    """Metrics that one driver call provides. NaN means that a value was requested but not available."""
 
     metrics: tuple[str, ...]
     ask: Callable[[Any], Answer]
@@ -72,7 +72,7 @@ SENSORS = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Held:
-    """A handle and the generation it belongs to: one object, so that both lanes see them together."""
+    """A handle and its generation, in one object so that both lanes see them change together."""
 
     handle: Any
     generation: int
@@ -90,20 +90,20 @@ class _Reading:
 
 
 class GpuReader:
-    """Reads one GPU, on two lanes: `read_fast` for memory, counters and sensors, `read_slow` for expensive calls.
+    """Reads one GPU on two lanes: `read_fast` for memory, counters and sensors, `read_slow` for expensive calls.
 
-    A handle that was lost is never used again: `read_fast` looks for a new one twice a second. What the driver does not
-    support is not asked again until then.
+    A lost handle is never used again: `read_fast` looks for a new one twice a second. A metric that the driver does
+    not support is not read again until then.
 
     Args:
-        gpu: which one.
+        gpu: the GPU.
         nvml: the open library.
-        root: where ``sys`` and ``proc`` are found.
+        root: parent folder of ``sys`` and ``proc``.
         family: PIDs of our own process and its children, for their share of the GPU's memory.
-        reacquire_s: how often a lost GPU is looked for.
+        reacquire_s: interval of the search for a lost GPU.
 
     Attributes:
-        destroyed: set where a MIG instance is no longer among its GPU's, whatever its handle answers: it is lost.
+        destroyed: whether a MIG instance has been destroyed: it is lost, even if its handle still works.
     """
 
     def __init__(
@@ -160,22 +160,23 @@ class GpuReader:
 
     @property
     def lost(self) -> bool:
-        """Whether it stopped answering and has not come back."""
+        """Whether it has stopped responding and not come back."""
         return self._lost
 
     @property
     def memory_version(self) -> int | None:
-        """2, or 1 where `used_bytes` includes the driver's reserved memory; ``None`` while memory was never read."""
+        """2, or 1 where `used_bytes` includes the driver's reserved memory; ``None`` before the first reading of
+        memory."""
         return self._memory_version
 
     def set_period(self, period_s: float) -> None:
-        """Tells how often `read_fast` is called, which decides whether counters can be trusted."""
+        """Set the interval of `read_fast`, which decides whether counters can be trusted."""
         self._period_s = period_s
 
     def read_fast(self, now_s: float) -> list[Record]:
         """Memory, PCIe counters and, every quarter of a second, the sensors."""
         self._fast_now_s = now_s
-        # any call of the driver would wake it
+        # Any driver call would wake it.
         asleep = self._asleep()
         records: list[Record] = []
         if not asleep:
@@ -187,23 +188,23 @@ class GpuReader:
         return records
 
     def read_slow(self, now_s: float) -> list[Record]:
-        """Energy, errors, NVLinks, processes and, without counters, PCIe throughput: a few milliseconds to 50."""
+        """Energy, errors, NVLinks, processes and, without counters, PCIe throughput: 3 to 50 ms."""
         asleep = self._asleep()
         if self._tried_generation < 0 and not asleep:
-            return []  # the other lane has not got to asking for a handle yet
+            return []  # the other lane has not acquired a handle yet
         self._slow_now_s = now_s
         self._process_rows = []
         self._xid_rows = []
         records = self._read(self._slow_questions(), now_s, asleep)
-        # errors first: their rows bear earlier times than the reading
+        # Errors first: their rows have earlier times than the reading.
         return [*self._xid_rows, *records, *self._process_rows]
 
     def stale_fast(self, now_s: float) -> list[Record]:
-        """The row of a tick in which `read_fast` does not return."""
+        """The row for a tick in which `read_fast` does not return."""
         return self._all_gaps((self._memory, *SENSORS, *self._pcie(self._counters)), now_s)
 
     def stale_slow(self, now_s: float) -> list[Record]:
-        """The row of a tick in which `read_slow` does not return."""
+        """The row for a tick in which `read_slow` does not return."""
         return self._all_gaps(self._slow_questions(), now_s)
 
     def close(self) -> None:
@@ -216,7 +217,7 @@ class GpuReader:
     def _fast_questions(self, now_s: float) -> list[DriverQuestion]:
         questions = [self._memory, *self._pcie(self._counters)]
         if now_s >= self._sensors_due_s:
-            # half a tick early, so that a tick a little too soon does not put the sensors off by a whole one
+            # Half a tick early, so that a tick slightly too soon does not delay the sensors by a whole one.
             self._sensors_due_s = now_s + SENSOR_PERIOD_S - self._period_s / 2
             questions += SENSORS
         return questions
@@ -225,8 +226,8 @@ class GpuReader:
         return [self._xid_question, *self._slow, *self._pcie(self._throughput)]
 
     def _pcie(self, question: DriverQuestion) -> tuple[DriverQuestion, ...]:
-        """``question`` if it is the one that answers for PCIe: counters where the card has them and they are read
-        often enough, else the call that samples a window."""
+        """``question``, if it is the right one for PCIe: the counters, if the card has them and they are read often
+        enough, else the call that samples a window."""
         counting = not self._counters_refused and self._period_s < safe_period_s(self._link)
         if (question is self._counters) == counting:
             return (question,)
@@ -235,7 +236,7 @@ class GpuReader:
     def _read(self, questions: Sequence[DriverQuestion], now_s: float, asleep: bool) -> list[Record]:
         reading = _Reading()
         events: list[Record] = []
-        # taken once: the other lane may give the handle up meanwhile
+        # Read once: the other lane may drop the handle meanwhile.
         held = None
         if self._nvml.usable:
             held = self._held
@@ -259,7 +260,7 @@ class GpuReader:
         return [*events, Sample(now_s, "gpu", self.gpu.uuid, reading.values, reading.states)]
 
     def _ask(self, question: DriverQuestion, handle: Any, reading: _Reading) -> Fault | None:
-        """Puts the answer into ``reading``; returns the fault when the GPU or the library stopped answering."""
+        """Put the answer into ``reading``; returns the fault if the GPU or the library has stopped responding."""
         if question.metrics[0] in self._unsupported:
             reading.gap(question.metrics, State.NOT_SUPPORTED)
             return None
@@ -268,14 +269,14 @@ class GpuReader:
         except NVML_ERRORS as error:
             fault = classify(error)
             reading.gap(question.metrics, fault.state)
-            # the GPU or the library has stopped answering: the rest of this reading is not asked
+            # The GPU or the library has stopped responding: skip the rest of this reading.
             if fault.scope is not Scope.METRIC:
                 return fault
             if fault.permanent:
                 self._refused(question)
             return None
         for metric, value in answer.items():
-            # asked for and not had; None is what this GPU does not have
+            # NaN: requested but not available; None: this GPU does not have it.
             if isinstance(value, float) and math.isnan(value):
                 reading.gap((metric,), State.STALE)
             elif value is None:
@@ -291,14 +292,14 @@ class GpuReader:
             self._unsupported.add(question.metrics[0])
 
     def _acquire(self, now_s: float) -> list[Record]:
-        """Gets a handle if there is none of this generation; returns what is to be told when that fails."""
+        """Get a handle if there is none of this generation; returns the records that report a failure."""
         if self.destroyed:
             return self._drop(self._held, _DESTROYED, now_s)
         generation = self._nvml.generation
         if self._held is not None and self._held.generation == generation:
             return []
         self._held = None
-        # at once in a new generation, else twice a second: a lost GPU's driver is slow to answer
+        # Immediately in a new generation, else twice a second: the driver of a lost GPU responds slowly.
         if not self._nvml.usable or (now_s < self._reacquire_at_s and self._tried_generation == generation):
             return []
         self._reacquire_at_s = now_s + self._reacquire_s
@@ -309,7 +310,7 @@ class GpuReader:
             return self._drop(None, failure.fault, now_s)
         except NVML_ERRORS as error:
             return self._drop(None, classify(error), now_s)
-        # a driver that was restarted may support what the one before did not
+        # A restarted driver may support what the previous one did not.
         self._unsupported = set(self._meaningless())
         self._counters_refused = False
         self._memory_version = None
@@ -319,12 +320,12 @@ class GpuReader:
         return []
 
     def _drop(self, held: _Held | None, fault: Fault, now_s: float) -> list[Record]:
-        """Gives the handle up for good; the event that says so, once."""
+        """Drop the handle for good; returns the event that reports it, once."""
         if fault.scope is Scope.LIBRARY:
             self._nvml.abandon(fault)
             return []
         if self._held is not held:
-            return []  # the other lane has told, and may have a new handle by now
+            return []  # the other lane has reported it, and may have a new handle by now
         self._held = None
         self._reacquire_at_s = now_s + self._reacquire_s
         if self._lost:
@@ -355,8 +356,8 @@ class GpuReader:
         self.states.update(dict.fromkeys(reading.values, _OK), **reading.states)
 
     def _meaningless(self) -> Iterable[str]:
-        """First metrics of questions that make no sense of this GPU: a MIG instance has memory and processes alone, and
-        what runs on its GPU is listed with its instances."""
+        """First metrics of the questions that do not apply to this GPU: a MIG instance has only memory and processes,
+        and the processes on a divided GPU are listed with its instances."""
         if self.gpu.parent:
             others = (*SENSORS, self._xid_question, *self._slow[:-1])
             return (PCIE[0], *(question.metrics[0] for question in others))
@@ -367,7 +368,7 @@ class GpuReader:
         return ()
 
     def _ask_memory(self, handle: Any) -> Answer:
-        if self._pool is not None:  # what can still be allocated there counts what the system keeps of files
+        if self._pool is not None:  # available memory includes the system's file cache
             host = self._pool.read(self._fast_now_s)[0].values
             return {
                 "used_bytes": host["used_bytes"],
@@ -397,17 +398,17 @@ class GpuReader:
         return self._nvlink.ask(handle, self._slow_now_s)
 
     def _xids_outlive_it(self) -> bool:
-        """Whether a GPU that was lost can still tell why: its errors were queued before."""
+        """Whether a lost GPU can still report the cause: its errors were queued before."""
         return self._xids.registered and self._nvml.usable and self._xid_generation == self._nvml.generation
 
     def _ask_xids(self, handle: Any) -> Answer:
-        """The count of errors and the newest; a row of its own for each before it, so that none is overlooked."""
-        # the queue of an earlier opening of the library is worthless
+        """The number of errors and the newest one; each earlier one gets its own row, so that none is missed."""
+        # A queue is useless once the library has been opened again.
         if self._xid_generation != self._nvml.generation:
             self._xids.forget()
             self._xid_generation = self._nvml.generation
         try:
-            codes = self._xids.take()  # before another queue is begun for a GPU that has come back
+            codes = self._xids.take()  # before a GPU that has come back gets a new queue
         except NVML_ERRORS:
             self._xids.release()
             raise
@@ -417,7 +418,7 @@ class GpuReader:
         for number, code in enumerate(earlier):
             left = len(earlier) - number
             values: Answer = {"xid_errors": self._xids.count - left, "last_xid": code}
-            # a microsecond apart and before the reading, so that the order of the errors is kept
+            # A microsecond apart and before the reading, to keep the order of the errors.
             self._xid_rows.append(Sample(self._slow_now_s - 1e-6 * left, "gpu", self.gpu.uuid, values))
         return {"xid_errors": self._xids.count, "last_xid": self._xids.last}
 
@@ -440,14 +441,14 @@ def _open_runtime_status(root: Path, gpu: Gpu) -> KeptFile | None:
 
 
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"
-"""The namespace every system starts with (PROC_PID_INIT_INO in the kernel's proc_ns.h)."""
+"""The initial PID namespace of every system (PROC_PID_INIT_INO in the kernel's proc_ns.h)."""
 
 
 @functools.cache
 def pids_are_the_drivers() -> bool:
-    """Whether PIDs mean the same to the driver as to us: not in a container with PIDs of its own.
+    """Whether the driver and this process share a PID namespace: false in a container with its own.
 
-    A process keeps its namespace, so that it is asked for once.
+    A process never changes its namespace, so this is checked once.
     """
     try:
         return str(Path("/proc/self/ns/pid").readlink()) == _FIRST_PID_NAMESPACE
@@ -462,15 +463,15 @@ def process_rows(
     family: Callable[[], frozenset[int]] | None = None,
     shared: bool | None = None,
 ) -> tuple[int | None, list[Sample]]:
-    """Our own processes' memory in bytes and one row for each process of a GPU.
+    """Memory of our own processes in bytes, and a row for each process of a GPU.
 
     Args:
-        found: memory by PID, as the driver counts PIDs.
+        found: memory by PID, in the driver's PID namespace.
         device: the GPU's UUID.
         now_s: session time.
-        family: our own PIDs; the present process by default.
-        shared: whether PIDs are the driver's; found out by default. When they are not, no process can be told apart
-            and our own share is ``None``.
+        family: our own PIDs; this process by default.
+        shared: whether our PIDs are the driver's; detected by default. If not, processes cannot be told apart and our
+            own memory is ``None``.
     """
     if shared is None:
         shared = pids_are_the_drivers()
@@ -517,15 +518,15 @@ def _who(pid: int) -> tuple[str | None, str | None, str | None]:
 NARROW = 1 << 32
 
 _TOLERANCE = 2.0
-"""Readings are a little early or late; a rate beyond twice what the link carries is a counter that was reset."""
+"""Tolerance for readings that are early or late: a rate of more than twice the link's means a counter reset."""
 
 
 @dataclass(slots=True)
 class WrappingRate:
-    """The rate of one byte counter.
+    """The rate of a byte counter.
 
-    nvml.h says the value "can be wrapped". Drivers type it as 64 bits and still wrap it at 2^32, so it counts as
-    32 bits wide until a larger value has been seen.
+    nvml.h says the value "can be wrapped". Drivers type it as 64 bits and still wrap it at 2^32, so it counts as 32
+    bits wide until a larger value has been seen.
     """
 
     _value: int = 0
@@ -533,16 +534,15 @@ class WrappingRate:
     _wide: bool = False
 
     def update(self, counter: ByteCounter, time_s: float, limit: float) -> float | None:
-        """Bytes a second since the last reading.
+        """Bytes per second since the last reading.
 
         Args:
             counter: the reading.
-            time_s: its time.
-            limit: the most bytes a second the link carries: what decides whether more than one wrap is possible.
+            time_s: time of the reading.
+            limit: bytes per second that the link can carry, which decides whether more than one wrap is possible.
 
         Returns:
-            ``None`` for the first reading. NaN when so much time has passed that the counter may have wrapped more than
-            once, or when it was reset.
+            ``None`` for the first reading. NaN if the counter was reset, or may have wrapped more than once.
         """
         before = self._value
         since_s = self._time_s
@@ -555,7 +555,7 @@ class WrappingRate:
         if self._wide:
             modulus = 1 << counter.bits
         elapsed_s = time_s - since_s
-        # a counter that has wrapped once is below the value before: the remainder is what was added
+        # After one wrap the counter is below the previous value; the modulo gives the difference.
         rate = ((counter.value - before) % modulus) / elapsed_s
         if limit * elapsed_s >= modulus or rate > _TOLERANCE * limit:
             return float("nan")
@@ -563,5 +563,5 @@ class WrappingRate:
 
 
 def safe_period_s(limit: float) -> float:
-    """The longest period at which a 32-bit counter on a link of ``limit`` bytes a second wraps at most once."""
+    """The longest period in which a 32-bit counter on a link of ``limit`` bytes per second wraps at most once."""
     return NARROW / limit

@@ -1,4 +1,4 @@
-"""Watches all GPUs: opens NVML, tries again when it is not there, and gives each GPU two lanes of its own."""
+"""Watches all GPUs: opens NVML, retries while it is missing, and gives each GPU two lanes."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class GpuWatch:
     """The GPUs, their lanes, and the lane that looks after the library.
 
     Args:
-        nvml: the library, not opened.
-        emit: takes each record; called from several threads.
+        nvml: the library, not yet opened.
+        emit: callback for each record; called from several threads.
         clock: session time in seconds, monotonic.
-        period_s: between memory readings.
-        timing: of everything else.
-        root: where ``proc`` and ``sys`` are found.
+        period_s: interval of memory readings.
+        timing: intervals of all other readings.
+        root: parent folder of ``proc`` and ``sys``.
         family: PIDs of our own process and its children.
     """
 
@@ -74,21 +74,21 @@ class GpuWatch:
         self._lane.start()
 
     def stop(self) -> None:
-        """Asks all lanes to end; none is added any more."""
+        """Ask all lanes to end; no more are added."""
         with self._lock:
             self._stopping = True
         for lane in self.lanes:
             lane.stop()
 
     def close(self) -> None:
-        """Gives the library back. Only when all lanes have ended and `answers_owed` is false."""
-        with contextlib.suppress(Exception):  # on the way out there is nobody left to tell
+        """Close the library. Call it only when all lanes have ended and `answers_owed` is false."""
+        with contextlib.suppress(Exception):  # at exit nobody would read the error
             self._nvml.close()
         for watched in self._all():
             watched.reader.close()
 
     def set_period(self, period_s: float) -> None:
-        """Seconds between memory readings from now on."""
+        """Set the interval of memory readings, in seconds."""
         with self._lock:
             self._period_s = period_s
             everyone = list(self._watched.values())
@@ -102,20 +102,20 @@ class GpuWatch:
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
-        """The GPUs known now, in NVML's order; one that is lost stays."""
+        """The known GPUs in NVML's order, lost ones included."""
         found = (watched.reader.gpu for watched in self._all())
         return tuple(sorted(found, key=lambda gpu: (gpu.nvml_index, gpu.parent, gpu.instance)))
 
     @property
     def problem(self) -> str | None:
-        """Why there is no GPU, in one sentence; ``None`` when there is one and before it is known."""
+        """Why there is no GPU, in one sentence; ``None`` if there is one, or before that is known."""
         if self._lane.failed or (self._reported_silent and not self._watched):
             return "The NVIDIA driver does not answer; restart the machine if it stays so."
         return self._problem
 
     @property
     def nvml_text(self) -> str:
-        """What NVML answered last, in its own words."""
+        """NVML's last error, in its own words."""
         fault = self._nvml.fault
         if fault is None:
             return "answers"
@@ -125,13 +125,13 @@ class GpuWatch:
         return fault.text
 
     def retry_now(self) -> None:
-        """Tries to open the library at the next look after it, however long ago the last attempt was."""
+        """Open the library at the next check, however recent the last attempt was."""
         self._retry_s = self._timing.tend
         self._retry_at_s = 0.0
 
     @property
     def answers_owed(self) -> bool:
-        """Whether a GPU that was asked who it is has not answered."""
+        """Whether a GPU has not yet answered the request to identify itself."""
         return bool(self._nvml.silent())
 
     def _all(self) -> list[_Watched]:
@@ -139,7 +139,7 @@ class GpuWatch:
             return list(self._watched.values())
 
     def _tend(self, now_s: float) -> Iterable[Record]:
-        """Opens the library when it is not open, and adds the GPUs it has."""
+        """Open the library if it is closed, and add its GPUs."""
         try:
             if self._nvml.usable:
                 self._add(self._nvml.divided_now(self._wholes(), self._timing.patience / 2))
@@ -180,12 +180,12 @@ class GpuWatch:
         return [SourceRecovered(time_s=now_s, source=NVML, text=text)]
 
     def _wholes(self) -> list[Gpu]:
-        """GPUs that may be divided into MIG instances meanwhile; one that sleeps is not asked, which would wake it."""
+        """GPUs that may have been divided into MIG instances; not those asleep, which a call would wake."""
         readers = [watched.reader for watched in self._all()]
         return [r.gpu for r in readers if not r.gpu.parent and not r.lost and r.memory_version is not None]
 
     def _silent(self, now_s: float) -> Iterable[Record]:
-        """Says once that there are GPUs that do not even tell who they are."""
+        """Report once that some GPUs do not even identify themselves."""
         silent = self._nvml.silent(self._timing.driver_patience)
         reported, self._reported_silent = self._reported_silent, silent
         if not silent or silent == reported:
@@ -194,7 +194,7 @@ class GpuWatch:
         return [SourceFailed(time_s=now_s, source=NVML, text=text)]
 
     def _add(self, gpus: list[Gpu]) -> None:
-        """Watch those that are new, and let what is known of the others be as they are divided now."""
+        """Watch new GPUs, and update the others to their present division into MIG instances."""
         listed, known = {gpu.uuid: gpu for gpu in gpus}, {watched.reader.gpu.uuid for watched in self._all()}
         for reader in (watched.reader for watched in self._all()):
             if reader.gpu.uuid in listed:
@@ -215,7 +215,7 @@ class GpuWatch:
 
     def _watch(self, reader: GpuReader) -> _Watched:
         def read_slow(now_s: float) -> Iterable[Record]:
-            # A driver that holds one call would hold the next: at most one lane of a GPU is lost to it.
+            # A driver that blocks one call would block the next: lose at most one lane of a GPU to it.
             if fast.stuck:
                 return reader.stale_slow(now_s)
             return reader.read_slow(now_s)
@@ -238,7 +238,7 @@ class GpuWatch:
         )
 
     def _reopen_when_all_are_lost(self, now_s: float) -> None:
-        """Initialising anew takes every handle away, so it is done only when no GPU answers any more."""
+        """Initialising again invalidates every handle, so do it only when no GPU responds any more."""
         everyone = self._all()
         if not everyone or not all(watched.reader.lost for watched in everyone):
             self._all_lost_since = None
@@ -249,5 +249,5 @@ class GpuWatch:
             self._nvml.abandon()
 
     def _driver_busy(self) -> bool:
-        """Whether a call is under way that opening anew would pull the ground from under."""
+        """Whether a call is in progress that reopening the library would crash."""
         return self.answers_owed or any(lane.busy for lane in self.lanes if lane is not self._lane)

@@ -1,5 +1,5 @@
-"""The NVML library: opening it once, its GPUs, their handles; a question that may never be answered is asked on a
-thread of its own. Beside `calls`, what talks to pynvml."""
+"""The NVML library: opening it once, its GPUs and their handles. Calls that may hang run on their own threads. Besides
+`calls`, the only module that uses pynvml."""
 
 from __future__ import annotations
 
@@ -34,13 +34,14 @@ _WRONG_MODULE = Fault(
 )
 
 _NOT_BY_ADDRESS = (pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-"""Codes that say nothing of the GPU itself: another lies at the address now, or this driver finds none by address."""
+"""Codes that say nothing about the GPU itself: another one is at that address now, or this driver cannot search by
+address."""
 
 _CLOSED = Fault(pynvml.NVML_ERROR_UNINITIALIZED, Scope.LIBRARY, State.LOST, "Uninitialized")
 
 
 class PendingCall(Generic[T]):
-    """Calls ``call`` on a daemon thread, at once."""
+    """Runs ``call`` on a daemon thread, immediately."""
 
     def __init__(self, call: Callable[[], T], name: str) -> None:
         self._call = call
@@ -61,10 +62,10 @@ class PendingCall(Generic[T]):
         return time.monotonic() - self._began_s
 
     def answer(self) -> T | None:
-        """What the call returned; ``None`` while it has not.
+        """The result of the call; ``None`` while it is running.
 
         Raises:
-            Exception: what the call raised.
+            Exception: the call's own.
         """
         if self._error is not None:
             raise self._error
@@ -76,27 +77,27 @@ class PendingCall(Generic[T]):
     def _run(self) -> None:
         try:
             self._result = self._call()
-        except Exception as error:  # handed to whoever asks for the answer
+        except Exception as error:  # raised again by `answer`
             self._error = error
 
 
 def wait_for(calls: Iterable[PendingCall[T]], timeout_s: float) -> None:
-    """Waits until all are answered, at most ``timeout_s`` in all."""
+    """Wait until all have returned, at most ``timeout_s`` altogether."""
     deadline = time.monotonic() + timeout_s
     for call in calls:
         call.wait(deadline - time.monotonic())
 
 
 WSL_LIBRARY = "usr/lib/wsl/lib/libnvidia-ml.so.1"
-"""Where Windows's driver puts NVML into every WSL 2."""
+"""Where the Windows driver puts NVML in every WSL 2."""
 
 
 def _load_library_of_wsl(root: Path) -> None:
-    """Load NVML from WSL's folder, wherever the linker looks for libraries.
+    """Load NVML from WSL's folder, whatever the linker's search path.
 
-    WSL names the folder to the linker in /etc/ld.so.conf.d/ld.wsl.conf, which a chroot does not have, nor a system with
-    ``ldconfig=false`` in its wsl.conf (MicrosoftDocs/WSL#1301). The linker gives a library that is loaded already to
-    whoever asks for its name, as pynvml does next; where this one cannot be loaded, pynvml looks elsewhere.
+    WSL adds the folder to the search path in /etc/ld.so.conf.d/ld.wsl.conf, which is missing in a chroot and on
+    systems with ``ldconfig=false`` in wsl.conf (MicrosoftDocs/WSL#1301). The linker returns a loaded library to
+    everyone who asks for its name, as pynvml does next; if this one cannot be loaded, pynvml searches elsewhere.
     """
     library = root / WSL_LIBRARY
     if library.exists():
@@ -105,13 +106,13 @@ def _load_library_of_wsl(root: Path) -> None:
 
 
 class Nvml:
-    """One session with the NVML library, shared by the lanes of all GPUs.
+    """A session with the NVML library, shared by the lanes of all GPUs.
 
-    Handles belong to one `generation`: opening anew makes all earlier ones worthless, and none of them may be passed
-    to the driver again. `open` and `close` are for one thread alone, while no other is inside a call.
+    Handles belong to one `generation`: opening the library again invalidates all earlier ones, which must not be
+    passed to the driver. Only one thread may call `open` and `close`, while no other is inside a call.
 
     Args:
-        root: where ``sys``, ``proc`` and WSL's libraries are found.
+        root: parent folder of ``sys``, ``proc`` and WSL's libraries.
     """
 
     def __init__(self, root: Path = Path("/")) -> None:
@@ -134,16 +135,16 @@ class Nvml:
         return self._fault
 
     def abandon(self, fault: Fault = _CLOSED) -> None:
-        """Lets no further calls be made until it is opened anew; those under way end by themselves."""
+        """Allow no more calls until it is opened again; running ones end by themselves."""
         with self._lock:
-            # the first fault is the cause; later ones follow from it
+            # The first fault is the cause of the later ones.
             self._fault = self._fault or fault
 
     def open(self) -> None:
-        """Initialises the library, after giving back an earlier initialisation.
+        """Initialise the library, after shutting down an earlier initialisation.
 
         Raises:
-            NvmlUnavailableError: when the library or driver is not there or does not fit.
+            NvmlUnavailableError: if the library or driver is missing or does not fit.
         """
         self._shut()
         if not hasattr(pynvml, "nvmlMemory_v2"):
@@ -158,27 +159,27 @@ class Nvml:
         with self._lock:
             self._initialised = True
             self._fault = None
-            # from here on handles of before are told apart from new ones
+            # From here on, old handles can be told from new ones.
             self.generation += 1
 
     def close(self) -> None:
-        """Gives the library back; safe to call twice."""
+        """Shut the library down; safe to call twice."""
         with self._lock:
             self._fault = _CLOSED
         self._shut()
 
     def gpus(self, patience_s: float = 1.0) -> list[Gpu]:
-        """The GPUs in NVML's order that describe themselves within ``patience_s``; `latecomers` gives the others.
+        """The GPUs that identify themselves within ``patience_s``, in NVML's order; `latecomers` returns the rest.
 
-        Each is asked on a thread of its own, so that one that hangs hides no other. A sleeping one is listed without
-        being woken.
+        Each is asked on its own thread, so that one that hangs hides no other. A GPU that is asleep is listed without
+        waking it.
 
         Raises:
-            NvmlUnavailableError: when the library stopped answering.
+            NvmlUnavailableError: if the library has stopped responding.
         """
         try:
             for key, describe in self._descriptions():
-                # one that has not answered is not asked a second time: its thread still waits in the driver
+                # Do not ask again before the first answer: that thread is still inside the driver.
                 if key not in self._pending:
                     self._pending[key] = PendingCall(describe, f"describe GPU {key}")
             wait_for(self._pending.values(), patience_s)
@@ -187,12 +188,12 @@ class Nvml:
         return self.latecomers()
 
     def latecomers(self) -> list[Gpu]:
-        """GPUs that have described themselves since `gpus` or this was last called.
+        """GPUs that have identified themselves since the last call of `gpus` or of this.
 
         Raises:
-            NvmlUnavailableError: when the library stopped answering.
+            NvmlUnavailableError: if the library has stopped responding.
         """
-        # first who has answered, then the answers: what comes in between waits for the next call
+        # First which have answered, then the answers: those arriving in between wait for the next call.
         answered = [key for key, question in self._pending.items() if question.answered]
         try:
             found = [self._pending.pop(key).answer() for key in answered]
@@ -204,13 +205,13 @@ class Nvml:
         return sorted(gpus, key=lambda gpu: (gpu.nvml_index, gpu.parent, gpu.instance))
 
     def divided_now(self, wholes: Iterable[Gpu], patience_s: float = 1.0) -> list[Gpu]:
-        """These GPUs as they are divided into MIG instances by now, each followed by its instances.
+        """These GPUs as they are divided into MIG instances now, each followed by its instances.
 
-        Left out are those that cannot be divided, and those that do not answer within ``patience_s``, which
-        `latecomers` gives.
+        Omits GPUs that cannot be divided, and those that do not answer within ``patience_s``, which `latecomers`
+        returns.
 
         Raises:
-            NvmlUnavailableError: when the library stopped answering.
+            NvmlUnavailableError: if the library has stopped responding.
         """
         questions = []
         for whole in wholes:
@@ -230,32 +231,31 @@ class Nvml:
             parts = instances(handle)
             return [replace(whole, instances=len(parts)), *(_instance(whole, part) for part in parts)]
         except NvmlUnavailableError:
-            return []  # whoever reads it says so
+            return []  # the GPU's reader reports it
         except NVML_ERRORS:
             return []
 
     def silent(self, since_s: float = 0.0) -> list[str]:
-        """GPUs asked ``since_s`` seconds ago who they are that have not answered, by index or PCI address."""
+        """GPUs that have not identified themselves ``since_s`` seconds after the request, by index or PCI address."""
         pending = list(self._pending.items())
         return sorted(key for key, question in pending if not question.answered and question.age_s >= since_s)
 
     def handle(self, gpu: Gpu) -> Any:
-        """A fresh handle of ``gpu``, found by PCI address and confirmed by UUID; by UUID where the address finds none,
-        and of a MIG instance, which has its GPU's.
+        """A new handle for ``gpu``, found by PCI address and checked by UUID. If the address finds nothing, or for a
+        MIG instance, which has its GPU's address, found by UUID.
 
         Raises:
-            NvmlUnavailableError: when the GPU does not answer.
+            NvmlUnavailableError: if the GPU does not respond.
         """
         try:
             if not gpu.parent:
                 handle = pynvml.nvmlDeviceGetHandleByPciBusId(gpu.pci_bus_id)
-                # another GPU may have been put in its place: the address alone does not say that it is the
-                # same
+                # Another GPU may have been installed at that address, so compare the UUIDs.
                 if not gpu.uuid.startswith("GPU-") or str(pynvml.nvmlDeviceGetUUID(handle)) == gpu.uuid:
                     return handle
         except NVML_ERRORS as error:
             fault = classify(error)
-            # a GPU that fell off the bus would be looked for by UUID in vain, and slowly
+            # For a GPU that fell off the bus, the search by UUID is slow and in vain.
             if fault.code not in _NOT_BY_ADDRESS:
                 raise NvmlUnavailableError(fault) from error
         try:
@@ -264,7 +264,7 @@ class Nvml:
             raise NvmlUnavailableError(classify(error)) from error
 
     def driver_version(self) -> str | None:
-        """Such as "580.65.06"."""
+        """Version of the driver, such as "580.65.06"."""
         return _version(pynvml.nvmlSystemGetDriverVersion)
 
     def library_version(self) -> str | None:
@@ -272,9 +272,9 @@ class Nvml:
         return _version(pynvml.nvmlSystemGetNVMLVersion)
 
     def cuda_version(self) -> str | None:
-        """The newest CUDA the driver serves, such as "13.0".
+        """The newest CUDA version that the driver supports, such as "13.0".
 
-        The call's second version is not used: it loads libcuda.
+        Not by the call's second version, which loads libcuda.
         """
         version = _version(pynvml.nvmlSystemGetCudaDriverVersion)
         if version is None:
@@ -282,9 +282,9 @@ class Nvml:
         return f"{int(version) // 1000}.{int(version) % 1000 // 10}"
 
     def _descriptions(self) -> list[tuple[str, Callable[[], list[Gpu]]]]:
-        """For each GPU a name and the call that describes it and its MIG instances.
+        """For each GPU a name, and the call that describes it and its MIG instances.
 
-        Asking by index wakes every GPU on the way, so where one sleeps they are asked by their PCI addresses.
+        Lookup by index wakes every GPU on the way; if one is asleep, PCI addresses are used instead.
         """
         cards = [card for card in displays(self._root) if card.is_nvidia]
         if any(card.asleep for card in cards):
@@ -299,7 +299,7 @@ class Nvml:
         except NVML_ERRORS as error:
             if classify(error).scope is Scope.LIBRARY:
                 raise
-            return []  # one GPU that does not answer hides no other
+            return []  # one GPU that does not respond hides no other
 
     def _describe(self, index: int, handle: Any) -> list[Gpu]:
         product = str(pynvml.nvmlDeviceGetName(handle))
@@ -333,10 +333,9 @@ class Nvml:
         return [whole, *(_instance(whole, part) for part in parts)]
 
     def _capacity(self, handle: Any, product: str, *, divided: bool) -> tuple[int | None, bool]:
-        """Bytes of a GPU's memory, and whether they are the computer's, as they are where the driver knows of none.
+        """A GPU's memory in bytes, and whether it is the computer's, as it is if the driver reports none.
 
-        Any other error, such as a missing permission, says nothing of the kind, and neither does a GPU that is
-        ``divided`` into MIG instances.
+        Other errors, such as a missing permission, do not imply that; nor does a GPU ``divided`` into MIG instances.
         """
         total: int | None = None
         try:
@@ -373,14 +372,14 @@ class Nvml:
         with self._lock:
             initialised = self._initialised
             self._initialised = False
-        # outside of the lock: the call may hang with the driver
+        # Outside the lock: the call may hang with the driver.
         if initialised:
             with contextlib.suppress(*NVML_ERRORS):
                 pynvml.nvmlShutdown()
 
 
 def _instance(whole: Gpu, part: Instance) -> Gpu:
-    """A MIG instance as a GPU of its own; drivers name its profile, or only the whole GPU."""
+    """A MIG instance as a GPU of its own; some drivers give it the whole GPU's name, others its profile's."""
     memory = optional(lambda: read_memory(part.handle))
     total = None
     if memory is not None:

@@ -1,4 +1,4 @@
-"""The NVLinks of one GPU: how much goes over them, what went wrong on them, and how many there are."""
+"""The NVLinks of one GPU: their traffic, errors and number."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ RATES = ("nvlink_rx_bytes_per_second", "nvlink_tx_bytes_per_second")
 METRICS = (*RATES, "nvlink_errors", "nvlink_links")
 
 LINKS_PERIOD_S = 10.0
-"""How often each link is asked whether it is active: a call for each."""
+"""Interval at which active links are counted, with one call for each."""
 
 KIB = 1024
 
 FASTEST_KIB_PER_SECOND = 2e12 / KIB
-"""More than all links of any GPU carry one way: Blackwell's are 0.9 TB/s."""
+"""More than all links of any GPU carry in one direction: Blackwell's carry 0.9 TB/s."""
 
 ALL_LINKS = 0xFFFFFFFF
 """Scope of a throughput that is the sum over all links (nvml.h)."""
@@ -38,7 +38,7 @@ _ERRORS_OF_ALL = (
     pynvml.NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL,
     pynvml.NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL,
 )
-"""Up to Ampere."""
+"""Error counters up to Ampere."""
 
 _ERRORS_OF_A_LINK = (
     (
@@ -51,14 +51,15 @@ _ERRORS_OF_A_LINK = (
         pynvml.NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS,
     ),
 )
-"""Of Hopper, and from Blackwell on; their scope is the link."""
+"""Error counters of Hopper, and from Blackwell on; their scope is the link."""
 
 
 class NvLinks:
-    """Belongs to the thread that reads. Begins anew with each handle.
+    """Reads the NVLinks. Belongs to the reading thread; reset with each handle.
 
     Args:
-        rates: two rates of counters, received and sent: each is given a counter, a time and the most a second.
+        rates: two rates of counters, received and sent: each called with a counter, a time and the link's bytes per
+            second.
     """
 
     def __init__(self, rates: Sequence[Callable[[ByteCounter, float, float], float | None]]) -> None:
@@ -72,7 +73,7 @@ class NvLinks:
         """The metrics; without rates the first time.
 
         Raises:
-            Exception: of `NVML_ERRORS`: "not supported" of a GPU that has no links.
+            Exception: one of `NVML_ERRORS`; "not supported" for a GPU without links.
         """
         if now_s - self._polled_s >= LINKS_PERIOD_S:
             self._poll(handle)
@@ -89,7 +90,7 @@ class NvLinks:
         return answer
 
     def _poll(self, handle: Any) -> None:
-        """Counts the links, and those that are active."""
+        """Count the links, and the active ones."""
         states = []
         for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
             try:
@@ -97,7 +98,7 @@ class NvLinks:
             except NVML_ERRORS as error:
                 if classify(error).scope is not Scope.METRIC:
                     raise
-                break  # it has no more
+                break  # no more links
         if not states:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
         if len(states) != self._links:
@@ -106,7 +107,7 @@ class NvLinks:
         self._active = sum(state == pynvml.NVML_FEATURE_ENABLED for state in states)
 
     def _error_fields(self, handle: Any) -> Sequence[tuple[int, int]]:
-        """The counters of errors that this GPU has; none where it has none that is known here."""
+        """The error counters that this GPU has; empty if none of the known ones."""
         families = [[(field, 0) for field in _ERRORS_OF_ALL]]
         families += [[(field, link) for link in range(self._links) for field in of] for of in _ERRORS_OF_A_LINK]
         for fields in families:
@@ -116,7 +117,7 @@ class NvLinks:
 
     @staticmethod
     def _read(handle: Any, wanted: bytes) -> tuple[int | None, int | None, int | None]:
-        """KiB received and sent, and errors, since some moment in the past."""
+        """KiB received and sent, and errors, since some time in the past."""
         received, sent, *errors = counters(handle, wanted)
         found = [counter.value for counter in errors if counter is not None]
         return received and received.value, sent and sent.value, sum(found) if found else None

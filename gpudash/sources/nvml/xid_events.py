@@ -1,4 +1,4 @@
-"""The XID errors of one GPU: the driver queues them for registered clients and hands them out one by one."""
+"""The XID errors of one GPU, which the driver queues for registered clients and returns one by one."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from gpudash.sources.nvml.errors import NVML_ERRORS
 METRICS = ("xid_errors", "last_xid")
 
 WAIT_MS = 1
-"""How long the driver may wait for one: not at all, since later ones are handed out next time."""
+"""How long the driver may wait for an event: not at all, since later ones are read next time."""
 
 MOST_AT_ONCE = 16
-"""Errors that are taken in a reading; more stay in the driver's queue for the next one."""
+"""Most errors taken in one reading; the rest stays in the driver's queue."""
 
 
 class XidEvents:
-    """Belongs to the thread that reads.
+    """Reads XID errors. Belongs to the reading thread.
 
     Attributes:
-        count: errors so far.
+        count: number of errors so far.
         last: number of the newest; 0 for none.
     """
 
@@ -38,10 +38,10 @@ class XidEvents:
         return self._events is not None
 
     def register(self, handle: Any) -> None:
-        """Has the driver queue this GPU's from now on, if it does not yet.
+        """Ask the driver to queue this GPU's errors from now on, if it does not yet.
 
         Raises:
-            Exception: of `NVML_ERRORS`, where it does not.
+            Exception: one of `NVML_ERRORS`, if it refuses.
         """
         if handle is self._handle:
             return
@@ -56,10 +56,10 @@ class XidEvents:
         self._events, self._handle = events, handle
 
     def take(self) -> list[int]:
-        """Numbers of those that have come since, oldest first. No handle is used: a lost GPU's last one comes too.
+        """New errors, oldest first. Uses no handle, so it also returns the last error of a lost GPU.
 
         Raises:
-            Exception: of `NVML_ERRORS`.
+            Exception: one of `NVML_ERRORS`.
         """
         found: list[int] = []
         while self._events is not None and len(found) < MOST_AT_ONCE:
@@ -74,7 +74,7 @@ class XidEvents:
         return found
 
     def release(self) -> None:
-        """Gives the queue back."""
+        """Free the queue."""
         events = self._events
         self.forget()
         if events is not None:
@@ -82,5 +82,5 @@ class XidEvents:
                 pynvml.nvmlEventSetFree(events)
 
     def forget(self) -> None:
-        """Leaves the queue to a library that has been shut down, with which it ended."""
+        """Drop the queue without freeing it: it ended when the library was shut down."""
         self._events = self._handle = None

@@ -1,1 +1,1 @@
-"""Asking a Prometheus server about GPUs: its HTTP API, and the names that three exporters give to the same readings."""
+"""Queries a Prometheus server for GPUs: its HTTP API, and the names of three exporters for the same readings."""

@@ -1,4 +1,4 @@
-"""Addresses of Prometheus servers: ``http[s]://host[:port][/path]``, and nothing that could hold a password."""
+"""Addresses of Prometheus servers: ``http[s]://host[:port][/path]``, without room for a password."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 PREFIX = "prometheus:"
-"""What an address begins with where files are named as well."""
+"""Prefix of a server's address where file names are allowed too."""
 
 EXAMPLE = "http://host:9090"
 
 TOKEN = "GPUDASH_PROMETHEUS_TOKEN"
 TOKEN_FILE = "GPUDASH_PROMETHEUS_TOKEN_FILE"
-"""Environment variables: the bearer token itself, or the file that holds it."""
+"""Environment variables for the bearer token, or for the file that contains it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +23,9 @@ class ServerAddress:
 
     Attributes:
         scheme: "http" or "https".
-        host: name or number, an IPv6 one without brackets.
+        host: name or IP address; IPv6 without brackets.
         port: TCP port.
-        path: in front of ``/api/v1``, without a slash at its end.
+        path: prefix of ``/api/v1``, without a trailing slash.
     """
 
     scheme: str
@@ -42,7 +42,7 @@ class ServerAddress:
 
     @property
     def local(self) -> bool:
-        """Whether what is sent there stays on this machine."""
+        """Whether the server is on this machine."""
         if self.host == "localhost":
             return True
         try:
@@ -52,7 +52,7 @@ class ServerAddress:
 
 
 def read_address(text: str) -> ServerAddress:
-    """The server that ``text`` names: "http://host:9090", with or without "prometheus:" in front.
+    """The server in ``text``: "http://host:9090", optionally prefixed with "prometheus:".
 
     Raises:
         ValueError: one sentence, which repeats no password.
@@ -60,9 +60,9 @@ def read_address(text: str) -> ServerAddress:
     rest = text.strip().removeprefix(PREFIX)
     if not rest:
         raise ValueError(f"There is no address behind {PREFIX}; write for example {PREFIX}{EXAMPLE}.")
-    # By hand first: urlsplit takes nearly anything for an address.
+    # Check by regex first: urlsplit accepts nearly anything.
     found = re.fullmatch(r"(https?)://([^/].*)", rest, re.IGNORECASE)
-    # Nothing of what stands before an @ is repeated, for a sentence ends up on screens and in logs.
+    # Do not repeat what precedes an @ (a password): messages end up on screens and in logs.
     if found is None:
         if "@" in rest:
             raise ValueError(_no_user(rest))
@@ -79,10 +79,10 @@ def read_address(text: str) -> ServerAddress:
     if not host or re.search(r"[\s\x00-\x1f]", found[2]) or port == 0:
         raise ValueError(f"{rest!r} names no machine and port; write for example {PREFIX}{EXAMPLE}.")
     if parts.query or parts.fragment:
-        rest = re.split("[?#]", rest)[0]  # what follows may be a key
+        rest = re.split("[?#]", rest)[0]  # a query may contain a key
         raise ValueError(f"{rest!r} goes on behind the server's address; leave out everything from ? or # on.")
     path = parts.path.rstrip("/")
-    # Pages that people copy from the browser's address.
+    # Pages whose address people copy from the browser.
     for page in ("/api/v1", "/graph", "/query"):
         path = path.removesuffix(page)
     return ServerAddress(parts.scheme, host, port or (443 if parts.scheme == "https" else 80), path)

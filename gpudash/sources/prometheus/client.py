@@ -1,5 +1,5 @@
-"""Prometheus's HTTP API, as far as it reads: one connection to a server, kept open, for one thread, and why there is no
-answer, in one sentence.
+"""The reading part of Prometheus's HTTP API: one persistent connection to a server, for one thread. Failures are
+explained in one sentence.
 
 https://prometheus.io/docs/prometheus/latest/querying/api/
 """
@@ -28,46 +28,46 @@ from gpudash.system.foreign_files import open_regular
 from gpudash.system.log import hide
 
 LONGEST_TOKEN = 16_384
-"""Characters of a token; web servers refuse longer headers."""
+"""Longest token, in characters; web servers refuse longer headers."""
 
 LONGEST_QUOTE = 200
-"""Most of a server's own words that are repeated."""
+"""How many characters of a server's own message are quoted."""
 
 EXPOSITION = ("# HELP ", "# TYPE ")
-"""How the page of an exporter begins."""
+"""How an exporter's page begins."""
 
 TIMEOUT_S = 10.0
-"""Longest that a whole answer may take."""
+"""Time limit for a whole answer."""
 
 LIMIT_BYTES = 64 * 2**20
-"""Largest answer that is read: 512 GPUs take about one MiB."""
+"""Largest answer that is read: 512 GPUs need about one MiB."""
 
 LONGEST_GET = 1500
-"""Characters of a query that still go into the address; a longer one is posted, as the API allows."""
+"""Longest query in characters that is sent in the address; longer ones are posted, as the API allows."""
 
 CHUNK = 2**17
 
 POLL_S = 0.1
-"""Seconds between two looks whether a connection that does not come about is still wanted."""
+"""Interval in seconds at which a pending connection is checked for `close`."""
 
 FIRST_VERSION = 2
-"""Prometheus 2.0 brought ``timestamp`` and markers of staleness."""
+"""Prometheus 2.0 introduced ``timestamp`` and staleness markers."""
 
 _LOST = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)
-"""What a kept connection answers when the server has closed it in between."""
+"""Errors of a persistent connection that the server has closed."""
 
 
 def read_token(address: ServerAddress, environment: Mapping[str, str] = os.environ) -> str | None:
-    """The bearer token for ``address``, of the environment; ``None`` where there is none.
+    """The bearer token for ``address`` from the environment; ``None`` if there is none.
 
     Raises:
-        ValueError: one sentence without the token, when it cannot be read or sent.
+        ValueError: one sentence without the token, if it cannot be read or sent.
     """
     token = environment.get(TOKEN)
     if token is None and (file := environment.get(TOKEN_FILE)):
         try:
             with open_regular(Path(file).expanduser()) as stream:
-                # Two bytes more than is allowed, so that a token that is too long is refused and not cut.
+                # Two bytes more than allowed, so that a token that is too long is refused, not cut off.
                 token = stream.read(LONGEST_TOKEN + 2).decode()
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "not text"
@@ -75,12 +75,12 @@ def read_token(address: ServerAddress, environment: Mapping[str, str] = os.envir
     token = (token or "").strip()
     if not token:
         return None
-    # Before anything else can happen to it: from here on no log shows it.
+    # Before anything else: from here on no log shows the token.
     hide(token)
-    # Visible ASCII alone: anything else could end the header and begin another.
+    # Only visible ASCII: other characters could end the header and start another one.
     if len(token) > LONGEST_TOKEN or not re.fullmatch(r"[\x21-\x7e]+", token):
         raise ValueError(f"The token of {TOKEN} has characters or a length that no token has; set the right one.")
-    # On this machine nothing is in between.
+    # On this machine nobody can listen in between.
     if address.scheme == "http" and not address.local:
         raise ValueError(f"A token sent to {address} could be read on the way; use https:// or unset {TOKEN}.")
     return token
@@ -90,7 +90,7 @@ Kind = Literal["down", "slow", "protected", "other", "old", "tls", "broken", "la
 
 
 class PrometheusError(Exception):
-    """A question to a server that was not answered; the text is one sentence for the user.
+    """A server did not answer a request; the text is one sentence for the user.
 
     Attributes:
         kind: what went wrong.
@@ -102,8 +102,8 @@ class PrometheusError(Exception):
 
 
 def _of_failure(address: ServerAddress, error: BaseException, timeout_s: float) -> PrometheusError:
-    """A connection that did not come about, or broke."""
-    # The order matters: each of these is an OSError, and the certificate's an SSLError as well.
+    """A connection that failed or broke."""
+    # The order matters: all of these are an OSError, and a certificate's error is an SSLError too.
     if isinstance(error, ssl.SSLCertVerificationError):
         why = error.verify_message or "not trusted"
         fix = "add its authority to the system's certificates, or name it in SSL_CERT_FILE"
@@ -129,9 +129,9 @@ def _of_failure(address: ServerAddress, error: BaseException, timeout_s: float) 
 
 
 def _of_status(address: ServerAddress, status: int, location: str, body: bytes, *, token: bool) -> PrometheusError:
-    """An answer with an HTTP status that is not of the query API."""
+    """An answer with an HTTP status that the query API does not use."""
     text = body[:4096].decode("utf-8", "replace").strip()
-    # A proxy that guards a server answers with its login page.
+    # A proxy in front of the server redirects to its login page.
     if status in (401, 403) or (status in (301, 302, 303, 307, 308) and _asks_for_login(location)):
         held = "it asks for a token"
         if token:
@@ -142,7 +142,7 @@ def _of_status(address: ServerAddress, status: int, location: str, body: bytes, 
         return PrometheusError("protected", f"A proxy before {address} asks for a password; name the server itself.")
     if status in (301, 302, 303, 307, 308):
         return PrometheusError("other", f"{address} sends on to {_short(location)}; give that address if it is right.")
-    # Go's and nginx's own words to a plain request at a TLS port.
+    # What Go and nginx answer to a plain request at a TLS port.
     if "HTTPS server" in text or "plain HTTP request was sent to HTTPS" in text:
         return PrometheusError("tls", f"{address} speaks TLS; write https:// instead.")
     if status in (429, 502, 503, 504):
@@ -151,10 +151,10 @@ def _of_status(address: ServerAddress, status: int, location: str, body: bytes, 
 
 
 def _of_other(address: ServerAddress, body: bytes, status: int = 200) -> PrometheusError:
-    """An answer that is not one of Prometheus's query API."""
+    """An answer that is not from Prometheus's query API."""
     text = body[:4096].decode("utf-8", "replace").lstrip("\ufeff \r\n\t")
     example = f"give the server's own address, such as {EXAMPLE}"
-    # From the most telling mark to the least.
+    # The most distinctive mark first.
     if "grafana" in text.lower():
         return PrometheusError("other", f"{address} is Grafana, not a Prometheus server; {example}.")
     if text.startswith(EXPOSITION):
@@ -175,7 +175,7 @@ def _of_other(address: ServerAddress, body: bytes, status: int = 200) -> Prometh
 
 
 def _of_query(address: ServerAddress, kind: object, message: object) -> PrometheusError:
-    """An error that the query API tells."""
+    """An error reported by the query API."""
     reason = _short(f"{kind}: {message}")
     if kind in ("timeout", "canceled"):
         return PrometheusError("slow", f"{address} gave up on a query ({reason}); ask for a shorter range.")
@@ -183,7 +183,7 @@ def _of_query(address: ServerAddress, kind: object, message: object) -> Promethe
 
 
 def of_unreadable(address: ServerAddress, error: Exception) -> PrometheusError:
-    """An answer of the query API that holds something else than it should."""
+    """An answer of the query API with unexpected content."""
     why = _short(f"{type(error).__name__}: {error}")
     return PrometheusError(
         "broken", f"What {address} answers cannot be read ({why}); check the server, or a proxy in front of it."
@@ -191,13 +191,13 @@ def of_unreadable(address: ServerAddress, error: Exception) -> PrometheusError:
 
 
 def _too_large(address: ServerAddress, limit_bytes: int) -> PrometheusError:
-    """An answer beyond what is read."""
+    """An answer larger than the limit."""
     message = f"{address} answers with more than {limit_bytes // 2**20} MiB"
     return PrometheusError("large", f"{message}; ask a server that knows fewer GPUs, or for a shorter range.")
 
 
 def _too_old(address: ServerAddress, version: str) -> PrometheusError:
-    """A server from before the interface that is spoken."""
+    """A server that is too old for this API."""
     return PrometheusError("old", f"{address} is Prometheus {_short(version)}; version 2.0 or a newer one is needed.")
 
 
@@ -222,11 +222,11 @@ def _short(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """What a query brought.
+    """The answer to a query.
 
     Attributes:
         result: series as the API gives them: ``metric`` (labels) with ``value`` or ``values``.
-        warnings: what the server says of an answer that is not whole, a sentence each.
+        warnings: the server's warnings about an incomplete answer, one sentence each.
     """
 
     result: list[dict[str, Any]]
@@ -234,12 +234,12 @@ class HttpAnswer:
 
 
 class Client:
-    """One server. Not for several threads, apart from `close`, which any may call.
+    """A server. For a single thread, except `close`, which any thread may call.
 
     Args:
-        address: of the server.
-        token: bearer token, sent with every question and shown nowhere.
-        timeout_s: longest that a whole answer may take.
+        address: address of the server.
+        token: bearer token, sent with every request and shown nowhere.
+        timeout_s: time limit for a whole answer.
         limit_bytes: largest answer that is read.
     """
 
@@ -262,7 +262,7 @@ class Client:
         self._closed = False
 
     def query(self, query: str, time_s: float | None = None) -> HttpAnswer:
-        """The answer at one moment, in seconds since the epoch; ``None`` is now.
+        """The answer at one time, in seconds since the epoch; ``None`` for now.
 
         Raises:
             PrometheusError: one sentence.
@@ -283,10 +283,10 @@ class Client:
         return self._ask("/api/v1/query_range", parameters)
 
     def check(self) -> str:
-        """Make sure that a Prometheus server is there, and say its version; empty where it tells none.
+        """Check that a Prometheus server is there, and return its version; "" if it reports none.
 
         Raises:
-            PrometheusError: one sentence, also when it is too old.
+            PrometheusError: one sentence; also if it is too old.
         """
         status, _location, body = self._fetch("/api/v1/status/buildinfo", {})
         data = None
@@ -299,37 +299,37 @@ class Client:
         if major is not None and int(major[1]) < FIRST_VERSION:
             raise _too_old(self.address, version)
         try:
-            # A server without build information may yet answer queries: only the query decides.
+            # A server without build information may still answer queries, so try one.
             self.query("vector(1)")
         except PrometheusError as error:
-            # Only a foreign answer is worth a second look at what is there.
+            # Only an unexpected answer is worth asking what is there.
             if error.kind != "other":
                 raise
             self._raise_other(error)
         return version
 
     def close(self) -> None:
-        """Break off what is being asked, and ask nothing more."""
-        # The flag first: the thread that asks may be between two connections, and looks at it before it begins one.
+        """Cancel the request in progress, and send no more."""
+        # The flag first: the other thread may be between two connections, and checks it before the next one.
         self._closed = True
         self._break_off()
 
     def _break_off(self) -> None:
-        # Read once: the other thread may let go of it meanwhile.
+        # Read once: the other thread may drop it meanwhile.
         sock = self._socket
         if sock is not None:
             with contextlib.suppress(OSError, ValueError):
-                # not TLS's own, which would take away what the other thread reads with
+                # Not the TLS socket's own shutdown, which would remove what the other thread reads with.
                 socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
     def drop(self) -> None:
-        """Let go of the connection; for the thread that asks. The next question makes a new one."""
+        """Close the connection; for the thread that sends requests. The next one opens a new connection."""
         connection, self._connection, self._socket = self._connection, None, None
         if connection is not None:
             connection.close()
 
     def _raise_other(self, error: PrometheusError) -> NoReturn:
-        """Raise what says what is there instead of a server: an exporter's own page is the usual mistake."""
+        """Raise an error that names what is there instead of a server: usually an exporter's own page."""
         for page in ("/metrics", "/"):
             try:
                 status, _location, body = self._fetch(page, {})
@@ -342,7 +342,7 @@ class Client:
     def _ask(self, path: str, parameters: Mapping[str, str]) -> HttpAnswer:
         status, location, body = self._fetch(path, parameters)
         data = _object(body)
-        # Its own errors come with statuses such as 400 and 422; the body says more than the status.
+        # Its own errors have statuses such as 400 and 422; the body says more than the status.
         if data is not None and data.get("status") == "error" and "errorType" in data and status not in (401, 403):
             raise _of_query(self.address, data.get("errorType"), data.get("error"))
         if status != 200:
@@ -360,12 +360,11 @@ class Client:
         return HttpAnswer(result, tuple(str(notice) for several in notices for notice in several))
 
     def _fetch(self, path: str, parameters: Mapping[str, str]) -> tuple[int, str, bytes]:
-        """Status, Location and body of an answer; a kept connection that was closed meanwhile is made anew."""
+        """Status, Location and body of an answer; reconnects if the server has closed the connection."""
         kept = self._connection is not None
         try:
             return self._exchange(path, parameters)
-        # A server may close a kept connection at any time; that is no failure of this question, which is asked once
-        # more.
+        # A server may close a persistent connection at any time. That is not an error: send the request again.
         except _LOST as error:
             self.drop()
             if not kept or self._closed:
@@ -373,7 +372,7 @@ class Client:
         except (OSError, http.client.HTTPException, ValueError) as error:
             self.drop()
             raise self._failure(error) from None
-        # Whatever it was, what is left of this answer must not be taken for the next one's.
+        # After any error, the rest of this answer must not be read as the next one's.
         except BaseException:
             self.drop()
             raise
@@ -389,8 +388,8 @@ class Client:
         return _of_failure(self.address, error, self._timeout_s)
 
     def _exchange(self, path: str, parameters: Mapping[str, str]) -> tuple[int, str, bytes]:
-        """An answer within the time that it may take as a whole: a socket's own timeout is for each read, and a line of
-        a header that comes byte by byte is many.
+        """An answer within the time limit for the whole: a socket's own timeout applies to each read, so a header that
+        arrives byte by byte would exceed it.
         """
         passed = threading.Event()
 
@@ -398,7 +397,7 @@ class Client:
             passed.set()
             self._break_off()
 
-        # A thread of its own, for the socket's timeout counts from each byte anew.
+        # On a thread of its own, since the socket's timeout restarts with each byte.
         timer = threading.Timer(self._timeout_s, expire)
         timer.daemon = True
         timer.start()
@@ -406,12 +405,12 @@ class Client:
             answer = self._exchanged(path, parameters)
         except (OSError, http.client.HTTPException, ValueError):
             if passed.is_set():
-                # The break makes the read fail in any of these ways; it was the time that ran out.
+                # The shutdown makes the read fail in any of these ways; the cause is the timeout.
                 raise TimeoutError from None
             raise
         finally:
             timer.cancel()
-            # Joined: a timer that fires now would break off the next question.
+            # Joined, so that a timer that fires now cannot break the next request.
             timer.join()
         if passed.is_set():
             raise TimeoutError
@@ -428,9 +427,9 @@ class Client:
         else:
             connection.request("GET", f"{target}?{written}" if written else target, headers=self._headers)
         body = bytearray()
-        # Closed whatever happens: of an answer after which the server hangs up, it alone holds the socket.
+        # Close it in any case: if the server hangs up after an answer, only the response holds the socket.
         with contextlib.closing(connection.getresponse()) as response:
-            # In pieces, with a bound on size and time after each: what Content-Length says need not be true.
+            # In chunks, checking size and time after each: Content-Length need not be true.
             while chunk := response.read1(CHUNK):
                 body += chunk
                 if len(body) > self._limit_bytes:
@@ -440,9 +439,9 @@ class Client:
                 if left_s <= 0:
                     raise TimeoutError
                 if connection.sock is not None:
-                    # No read may wait longer than is left of the whole.
+                    # No read may wait longer than the time left for the whole.
                     connection.sock.settimeout(left_s)
-            if response.length:  # less came than was announced
+            if response.length:  # less than announced
                 raise http.client.IncompleteRead(bytes(body[:1]), response.length)
         if response.will_close:
             self.drop()
@@ -455,7 +454,7 @@ class Client:
             address = self.address
             kind = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
             made = kind(address.host, address.port, timeout=self._timeout_s)
-            # Given to http.client ready made, which connects only where it has no socket.
+            # http.client only connects if it has no socket, so give it one.
             made.sock = self._opened()
             self._connection = made
         elif self._connection.sock is not None:
@@ -463,10 +462,10 @@ class Client:
         return self._connection
 
     def _opened(self) -> socket.socket:
-        """A connected socket; `close` ends the connecting, too, which it could not if http.client did it."""
+        """A connected socket. Unlike http.client's, the attempt to connect can be ended by `close`."""
         address = self.address
         failure: Exception = OSError("it has no address")
-        # Every address of a name is tried in turn, as some are of a network that does not work.
+        # Try each address of the name, as some may be in a network that does not work.
         for family, kind, protocol, _name, where in socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM
         ):
@@ -481,26 +480,25 @@ class Client:
     def _begun(self, opened: socket.socket, where: Any) -> socket.socket:
         self._connect(opened, where)
         opened.settimeout(self._timeout_s)
-        # Questions are small and one at a time: waiting for more to send would only delay them.
+        # Requests are small and sent one at a time: waiting for more data would only delay them.
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self.address.scheme == "https":
             context = ssl.create_default_context()
             self._socket = opened = context.wrap_socket(
-                # The handshake is put off until `close` could reach the socket.
+                # Delay the handshake until `close` can reach the socket.
                 opened,
                 server_hostname=self.address.host,
                 do_handshake_on_connect=False,
             )
-        if self._closed:  # before anybody could break off what is begun now
+        if self._closed:  # `close` came before it could reach this socket
             raise ConnectionAbortedError
         if isinstance(opened, ssl.SSLSocket):
             opened.do_handshake()
         return opened
 
     def _connect(self, opened: socket.socket, where: Any) -> None:
-        """Connect, and look in between whether that is still wanted."""
-        # Not blocking: a connection to a machine that swallows packets is noticed at the next look, not minutes
-        # later.
+        """Connect, checking for `close` in between."""
+        # Non-blocking: if a machine drops the packets, `close` takes effect at the next check, not minutes later.
         opened.setblocking(False)
         until = time.monotonic() + self._timeout_s
         failure = opened.connect_ex(where)
@@ -512,14 +510,14 @@ class Client:
                 if time.monotonic() > until:
                     raise TimeoutError
                 if waiting.select(POLL_S):
-                    # Writable means decided, either way; the error says which (connect(2)).
+                    # Writable means decided; SO_ERROR says which way (connect(2)).
                     failure = opened.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if failure:
             raise OSError(failure, os.strerror(failure))
 
 
 def _object(body: bytes) -> dict[str, Any] | None:
-    """The JSON object in ``body``; ``None`` when it is none."""
+    """The JSON object in ``body``; ``None`` if it is something else."""
     try:
         data = json.loads(body)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Every GPU in one answer of a Prometheus server, whichever of the three exporters tells of it."""
+"""Every GPU in one answer of a Prometheus server, from any of the three exporters."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Labels = Mapping[str, str]
 FACTS = ("info", "index", "run", "status", "warning", "forecast")
 
 QUERY = any_of([*names(None, "gpu", metrics=OVERVIEW), *names(None, "fact", metrics=FACTS)])
-"""Asks for everything that an overview shows, of every GPU at once."""
+"""Query for everything an overview shows, of all GPUs together."""
 
 TIMES_QUERY = " or ".join(f"timestamp({name})" for name in names(None, "gpu", metrics=["used_bytes"]))
-"""Asks when each GPU's memory was scraped last: the answer to `QUERY` has the time of asking instead."""
+"""Query for the time at which each GPU's memory was last scraped; the answer to `QUERY` has its own time instead."""
 
 INTERVAL_S = 300
 """Seconds that `COUNT_QUERY` looks back."""
@@ -28,29 +28,30 @@ INTERVAL_S = 300
 COUNT_QUERY = " or ".join(
     f"count_over_time({name}[{INTERVAL_S}s])" for name in names(None, "gpu", metrics=["used_bytes"])
 )
-"""Asks how often each GPU's memory was scraped in the last `INTERVAL_S`."""
+"""Query for the number of times each GPU's memory was scraped in the last `INTERVAL_S`."""
 
 _USED = frozenset(names(None, "gpu", metrics=["used_bytes"]))
 _WHOLE = frozenset(metric.name for metric in METRICS["gpu"] if metric.type == "INTEGER")
 _TRUE = frozenset({"true", "yes", "1"})
 _KINDS = ("GPU-", "MIG-", "SIM-")
 _MIG, _MIG_PROFILE = "GPU_I_ID", "GPU_I_PROFILE"
-"""dcgm-exporter's labels of a part of a GPU that is run as one of its own (MIG): its number, and its size."""
+"""dcgm-exporter's labels for a MIG instance: its number, and its size."""
 
 UNNAMED = "unnamed machine"
-"""Stands for a machine whose series have no label that says where they come from."""
+"""Name of a machine whose series have no label that identifies it."""
 
 _LEVELS = ("critical", "warning", "forecast")
 
 
 @dataclass(slots=True)
 class ReportedGpus:
-    """What an answer holds.
+    """The content of an answer.
 
     Attributes:
-        gpus: one entry for every GPU and exporter.
-        machines: instances whose host memory gpudash warns of → levels that stand; not those whose GPU shares it.
-        odd: entries that make no sense, and were left out.
+        gpus: one entry for each GPU and exporter.
+        machines: for each instance, the levels of gpudash's current warnings about its host memory; without machines
+            whose GPU shares that memory.
+        odd: malformed entries, which were ignored.
     """
 
     gpus: list[FleetGpu] = field(default_factory=list)
@@ -64,42 +65,43 @@ def read_gpus(result: Iterable[Mapping[str, Any]]) -> ReportedGpus:
     for entry in result:
         try:
             reader.take(entry)
-        # One odd entry costs itself: exporters of all versions answer here.
+        # A malformed entry is skipped alone: exporters of all versions answer here.
         except (KeyError, TypeError, ValueError, IndexError, AttributeError):
             reader.found.odd += 1
     return reader.finished()
 
 
 def read_times(result: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], float]:
-    """(instance, identity) → when that GPU's memory was scraped last, from the answer to `TIMES_QUERY`."""
+    """The time at which each GPU's memory was last scraped, by (instance, identity), from the answer to
+    `TIMES_QUERY`."""
     times: dict[tuple[str, str], float] = {}
     for entry in result:
         try:
             labels = entry["metric"]
             times[identity(labels)] = float(entry["value"][1])
         except (KeyError, TypeError, ValueError, IndexError, AttributeError):
-            continue  # a GPU without a time counts as not seen
+            continue  # a GPU without a time counts as never seen
     return times
 
 
 def read_intervals(result: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], float]:
-    """(instance, identity) → seconds between two scrapes, from the answer to `COUNT_QUERY`."""
+    """Scrape interval in seconds by (instance, identity), from the answer to `COUNT_QUERY`."""
     return {where: INTERVAL_S / count for where, count in read_times(result).items() if count > 0}
 
 
 def identity(labels: Labels) -> tuple[str, str]:
-    """Where a series comes from, and which of the GPUs there it is of."""
-    # gpudash and nvidia_gpu_exporter write uuid, dcgm-exporter UUID; where neither is there an index must do.
+    """The instance of a series, and the GPU on it."""
+    # gpudash and nvidia_gpu_exporter write uuid, dcgm-exporter UUID; without either, use an index.
     uuid = labels.get("uuid") or labels.get("UUID") or labels.get("gpu") or labels.get("device") or ""
     part = labels.get(_MIG, "")
     return labels.get("instance", ""), f"{uuid}/{part}" if part else uuid
 
 
 def machine_of(instance: str) -> str:
-    """The machine in the server's label for what it scrapes: "node1" in "node1:9400"."""
+    """The machine in the server's instance label: "node1" for "node1:9400"."""
     if not instance:
         return UNNAMED
-    # A port says which exporter answered, not which machine it is on.
+    # A port identifies the exporter, not the machine.
     host, colon, port = instance.rpartition(":")
     if colon and port.isdecimal():
         return host.strip("[]")
@@ -107,12 +109,12 @@ def machine_of(instance: str) -> str:
 
 
 def same_gpu(uuid: str) -> str:
-    """A UUID in one spelling: nvidia_gpu_exporter leaves the "GPU-" out."""
+    """A UUID in a common spelling: nvidia_gpu_exporter omits the "GPU-"."""
     return uuid.lower().removeprefix("gpu-")
 
 
 class _Reader:
-    """Takes in one answer."""
+    """Reads one answer."""
 
     def __init__(self) -> None:
         self.found = ReportedGpus()
@@ -129,7 +131,7 @@ class _Reader:
             return
         value = float(entry["value"][1])
         if name.kind == "gpu":
-            # The labels of the memory's series are kept, since the past is asked for by them.
+            # Keep the labels of the memory's series: the history is queried by them.
             gpu = self._gpu(name.exporter, labels, known=text in _USED)
             if is_blank(name, value):
                 return
@@ -137,7 +139,7 @@ class _Reader:
                 gpu.impossible.append(f"{text}: {why}")
             else:
                 others = 0.0
-                # dcgm-exporter tells some figures in parts, in any order.
+                # dcgm-exporter reports some figures in parts, in any order.
                 if name.part:
                     others = gpu.values.get(name.metric, 0.0)
                 total = others + value * name.scale
@@ -146,7 +148,7 @@ class _Reader:
             self._describe(self._gpu(name.exporter, labels), name.metric, labels, value)
         elif value == 1 and name.metric == "run":
             self._runs[labels.get("instance", "")][labels.get("device", "")] = labels.get("workload", "")
-        # Series that are 1 where they hold: only what holds counts.
+        # Series that are 1 while something holds: only those count.
         elif value == 1 and name.metric == "status" and labels.get("status") == "running":
             self._running[labels.get("instance", "")].add(labels.get("device", ""))
         elif value == 1 and name.metric == "warning" and labels.get("level") in _LEVELS:
@@ -154,17 +156,17 @@ class _Reader:
 
     def _gpu(self, exporter: Exporter, labels: Labels, *, known: bool = False) -> FleetGpu:
         instance, which = identity(labels)
-        # One entry for each exporter: two may tell of one GPU, and which of them is believed is decided elsewhere.
+        # One entry for each exporter: two may report the same GPU; a later step decides between them.
         gpu = self._gpus.get((exporter, instance, which))
         if gpu is None:
             uuid = labels.get("uuid") or labels.get("UUID") or ""
             if exporter == "nvidia_gpu_exporter" and uuid and not uuid.startswith(_KINDS):
-                uuid = f"GPU-{uuid}"  # it leaves that out
+                uuid = f"GPU-{uuid}"  # nvidia_gpu_exporter omits it
             alone = which
             if instance:
                 alone = f"{machine_of(instance)}/{which}"
             key = alone
-            # A UUID of NVIDIA's is one in all the world; a simulated one is the same on every machine.
+            # NVIDIA's UUIDs are unique in the world; a simulated one is the same on every machine.
             if uuid.startswith(("GPU-", "MIG-")):
                 key = same_gpu(which)
             host = labels.get("Hostname") or machine_of(instance)
@@ -179,7 +181,7 @@ class _Reader:
     @staticmethod
     def _describe(gpu: FleetGpu, fact: str, labels: Labels, value: float) -> None:
         if fact == "forecast":
-            # Infinite stands for "never".
+            # Infinity means "never".
             if 0 <= value < 1e308:
                 gpu.forecast_s = value
             else:
@@ -200,9 +202,9 @@ class _Reader:
     def finished(self) -> ReportedGpus:
         for (exporter, instance, which), gpu in self._gpus.items():
             _complete(gpu)
-            # Its labels alone are no GPU that is there now, as where the exporter lists what it does not read.
+            # Labels alone do not mean the GPU is there now: an exporter may list what it does not read.
             if not gpu.values and not gpu.impossible:
-                continue  # it is named, and nothing is told of it
+                continue  # listed without readings
             if exporter == "gpudash":
                 gpu.run = self._run(instance, gpu.torch_name)
                 gpu.warnings = _ordered(self._warned.get((instance, which), ()))
@@ -212,12 +214,12 @@ class _Reader:
         for (instance, device), levels in self._warned.items():
             if device == "host" and instance not in sharing:
                 self.found.machines[instance] = _ordered(levels)
-        # The best exporter first, which is the one that is kept of several.
+        # The best exporter first: of several, that one is used.
         self.found.gpus.sort(key=lambda gpu: EXPORTERS.index(gpu.exporter))
         return self.found
 
     def _run(self, instance: str, torch_name: str) -> str:
-        """The workload that runs on a GPU of ``instance`` now; a run may be on several devices."""
+        """The workload running on a GPU of ``instance``; a run may use several devices."""
         for device, workload in self._runs.get(instance, {}).items():
             if torch_name and torch_name in device.split(",") and device in self._running.get(instance, ()):
                 return workload
@@ -225,7 +227,7 @@ class _Reader:
 
 
 def _complete(gpu: FleetGpu) -> None:
-    """Add what follows from an exporter's figures, and leave out what then cannot be."""
+    """Add what follows from an exporter's figures, and remove what contradicts it."""
     values = gpu.values
     used, free = values.get("used_bytes"), values.get("free_bytes")
     if used is not None and free is not None and "total_bytes" not in values:

@@ -1,8 +1,8 @@
-"""The past of one GPU from a Prometheus server: sample by sample where they are few, else the extremes of every step.
+"""The history of one GPU from a Prometheus server: every sample if they are few, else the extremes of each step.
 
-Few means: no more than there are pixels. Then the samples come as they were scraped, with their own times. Otherwise
-the server is asked for the lowest and the highest of each step, half as many steps as there are pixels, so that it
-sends no more points than pixels and no peak is averaged away.
+Few means no more than there are pixels. The samples then come with their own scrape times. Otherwise the server is
+asked for the minimum and maximum of each step, with half as many steps as pixels, so that it sends no more points than
+pixels and no peak is averaged away.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from gpudash.telemetry.metrics import Exporter
 from gpudash.telemetry.records import Sample, State, Table, Value
 
 MOST_POINTS = 4096
-"""Points of a curve that are asked for at most; Prometheus gives no more than 11 000."""
+"""Most points of a curve that are requested; Prometheus returns no more than 11 000."""
 
 FEWEST_POINTS = 16
 
 LATE = 2.5
-"""Usual distances between two samples that pass before there is a gap."""
+"""Usual sample intervals after which a missing sample counts as a gap."""
 
 CONSTANT = frozenset({"total_bytes"})
-"""Columns of which the highest in a step says all."""
+"""Columns for which the maximum of a step is enough."""
 
 MARK = "gpudash_of"
-"""Label under which a joined query says which metric and which extreme a series is."""
+"""Label that a joined query gives each series to identify its metric and extreme."""
 
 LOW, HIGH = "min", "max"
 
 RUN = "run"
-"""Stands among the reading tables for the curves of a run."""
+"""Key, beside the reading tables, for the curves of a run."""
 
 Place = tuple[str, str | None]
-"""Reading table, or `RUN`, and the device in it."""
+"""Reading table, or `RUN`, and the device."""
 
 Moments = dict[float, dict[str, float | None]]
 """Time → column → value."""
@@ -48,13 +48,13 @@ Moments = dict[float, dict[str, float | None]]
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Whose past is asked for.
+    """The GPU whose history is queried.
 
     Attributes:
-        exporter: whose names are asked for.
-        device: what its readings' device is to be: a UUID.
-        labels: of its memory's series.
-        torch_name: what torch calls it on its machine; empty where that is not known.
+        exporter: the exporter whose names are used.
+        device: device of the resulting readings: a UUID.
+        labels: labels of its memory's series.
+        torch_name: torch's name for it on its machine; "" if unknown.
     """
 
     exporter: Exporter
@@ -64,9 +64,8 @@ class Subject:
 
     @property
     def matchers(self) -> str:
-        """The PromQL matchers of its own series, whatever scraped them: an identity outlives addresses."""
-        # By UUID alone, since a machine may have got another address meanwhile; without one, and of a simulated one,
-        # by place.
+        """The PromQL matchers for its own series, whatever scraped them: the identity outlives addresses."""
+        # By UUID alone, since the machine's address may have changed; without one, and for a simulated one, by place.
         found = [f"{name}={quoted(self.labels[name])}" for name in ("uuid", "UUID", "GPU_I_ID") if name in self.labels]
         alone = not found or self.labels.get("uuid", "").startswith("SIM-")
         if alone:
@@ -75,21 +74,21 @@ class Subject:
 
     @property
     def machine(self) -> str:
-        """The PromQL matchers of its machine's series."""
+        """The PromQL matchers for its machine's series."""
         return ",".join(f"{name}={quoted(self.labels[name])}" for name in ("instance", "job") if name in self.labels)
 
 
 @dataclass(slots=True)
 class Past:
-    """A range of a GPU's past.
+    """A range of a GPU's history.
 
     Attributes:
-        samples: readings in order of time; times are seconds since the beginning of the range.
-        curves: of a run: column → (time, value or ``None`` for a gap), in order of time.
-        step_s: distance of the points: of the scrapes where `exact`, else of the steps.
-        exact: whether every sample is there, at its own time.
-        requested_points: points of one curve that the server was asked for.
-        warnings: the server's own, of an answer that is not whole.
+        samples: readings in order of time, in seconds since the beginning of the range.
+        curves: curves of a run, by column: (time, value or ``None`` for a gap), in order of time.
+        step_s: distance of the points: the scrape interval if `exact`, else the length of a step.
+        exact: whether it contains every sample, at its own time.
+        requested_points: points of one curve that were requested from the server.
+        warnings: the server's warnings about an incomplete answer.
     """
 
     step_s: float
@@ -101,7 +100,7 @@ class Past:
 
 
 def read_past(client: Client, subject: Subject, began_s: float, ended_s: float, points: int) -> Past:
-    """The past of ``subject`` between two times in seconds since the epoch, at most ``points`` points a curve.
+    """The history of ``subject`` between two times in seconds since the epoch, at most ``points`` points a curve.
 
     Raises:
         PrometheusError: one sentence.
@@ -111,7 +110,7 @@ def read_past(client: Client, subject: Subject, began_s: float, ended_s: float, 
     window = f"[{_milliseconds(length_s)}]"
     series = names(subject.exporter, "gpu", metrics=["used_bytes", "gpu_utilisation"])
     counted = " or ".join(f"count_over_time({name}{{{subject.matchers}}}{window})" for name in series)
-    # Counted first: the cheapest question decides whether the samples themselves may be asked for.
+    # Count first: this cheapest query decides whether to fetch the samples themselves.
     found = client.query(f"max({counted})", ended_s)
     count = max((float(entry["value"][1]) for entry in found.result), default=0.0)
     if count <= points:
@@ -119,8 +118,7 @@ def read_past(client: Client, subject: Subject, began_s: float, ended_s: float, 
         step_s = _spacing(moments)
         past = Past(step_s, exact=True, requested_points=int(count), warnings=warnings)
     else:
-        # Rounded up to milliseconds, as PromQL has durations: rounded down, the last step would end before the range
-        # does.
+        # PromQL durations are in milliseconds. Round up: otherwise the last step would end before the range does.
         step_s = math.ceil(length_s / (points // 2) * 1000) / 1000
         moments, warnings = _extremes(client, subject, began_s, ended_s, step_s)
         past = Past(step_s, exact=False, requested_points=2 * math.floor(length_s / step_s + 1e-9), warnings=warnings)
@@ -134,7 +132,7 @@ def read_past(client: Client, subject: Subject, began_s: float, ended_s: float, 
 def _exact(
     client: Client, subject: Subject, ended_s: float, length_s: float
 ) -> tuple[dict[Place, Moments], tuple[str, ...]]:
-    """Every sample, at the time it was scraped."""
+    """Every sample, at its scrape time."""
     moments: dict[Place, Moments] = defaultdict(lambda: defaultdict(dict))
     warnings: dict[str, None] = {}
     for chosen, matchers in _queried(subject):
@@ -152,18 +150,18 @@ def _exact(
 def _extremes(
     client: Client, subject: Subject, began_s: float, ended_s: float, step_s: float
 ) -> tuple[dict[Place, Moments], tuple[str, ...]]:
-    """The lowest and the highest of every step: within it, in this order, where in it they were is not known."""
+    """The minimum and maximum of each step, in this order; their times within the step are unknown."""
     moments: dict[Place, Moments] = defaultdict(lambda: defaultdict(dict))
     warnings: dict[str, None] = {}
     window = _milliseconds(step_s)
     for chosen, matchers in _queried(subject):
         terms = []
         for name in chosen:
-            # Two names would collide in one answer, as *_over_time drops them: a label keeps them apart.
+            # *_over_time drops the names, so two would collide in one answer: a label keeps them apart.
             for extreme in (HIGH,) if NAMES[name].metric in CONSTANT else (LOW, HIGH):
                 inner = f"{extreme}_over_time({name}{{{matchers}}}[{window}])"
                 terms.append(f'label_replace({inner},"{MARK}","{name}/{extreme}","","")')
-        # A step answers for what lies before its end, so that the first one ends a step after the beginning.
+        # A step covers the time before its end, so the first one ends a step after the beginning.
         answer = client.query_range(" or ".join(terms), began_s + step_s, ended_s, step_s)
         warnings |= dict.fromkeys(answer.warnings)
         for mark, labels, values in _series(answer.result, MARK):
@@ -178,22 +176,21 @@ def _extremes(
 
 def _put_extreme(rows: Moments, end_s: float, step_s: float, name: str, extreme: str, value: float | None) -> None:
     metric = NAMES[name].metric
-    # A quarter from each end: two points of one step keep their order, and those of neighbours their distance.
+    # A quarter from each end: two points of a step keep their order, and neighbours their distance.
     low_s, high_s = end_s - 0.75 * step_s, end_s - 0.25 * step_s
     if metric in CONSTANT:
         rows[low_s][metric] = rows[high_s][metric] = value
         return
-    first = (extreme == LOW) != (metric in INVERSE)  # what is free is least where most is used
+    first = (extreme == LOW) != (metric in INVERSE)  # free memory has its minimum where used memory has its maximum
     rows[low_s if first else high_s][metric] = value
 
 
 def _queried(subject: Subject) -> Iterator[tuple[list[str], str]]:
-    """Metrics and the matchers of their series."""
+    """Metrics, and the matchers for their series."""
     yield names(subject.exporter, "gpu", metrics=PAST), subject.matchers
     machine = names(subject.exporter, "host", "allocator", "run")
     if machine and subject.machine:
-        # Readings of the host, the allocator and a run have no UUID: they are found by the machine and told apart by
-        # device.
+        # Readings of the host, the allocator and a run have no UUID: select them by machine, and by device.
         yield machine, subject.machine
 
 
@@ -204,7 +201,7 @@ def _series(result: Iterable[Mapping[str, Any]], label: str) -> Iterator[tuple[s
 
 
 def _place(subject: Subject, name: str, labels: Mapping[str, str]) -> Place | None:
-    """Where the values of a series belong; ``None`` for those of another GPU on the same machine."""
+    """The table and device of a series; ``None`` if it is of another GPU on the same machine."""
     found = NAMES.get(name.partition("/")[0])
     if found is None:
         return None
@@ -221,7 +218,7 @@ def _place(subject: Subject, name: str, labels: Mapping[str, str]) -> Place | No
 
 
 def _samples(moments: Mapping[Place, Moments], began_s: float, past: Past) -> Iterator[Sample]:
-    """Readings, and one without values where scrapes are missing, so that lines break."""
+    """Readings, and an empty one where scrapes are missing, so that lines break."""
     for (name, device), rows in moments.items():
         if name == RUN or not rows:
             continue
@@ -236,13 +233,13 @@ def _samples(moments: Mapping[Place, Moments], began_s: float, past: Past) -> It
             yield _sample(time_s - began_s, table, device, dict.fromkeys(columns))
         for time_s, row in rows.items():
             if table == "gpu" and "total_bytes" not in columns:
-                # dcgm-exporter reports the parts of the capacity alone.
+                # dcgm-exporter reports only the parts of the capacity.
                 used, free = row.get("used_bytes"), row.get("free_bytes")
                 if used is not None and free is not None:
                     row["total_bytes"] = used + free + (row.get("driver_reserved_bytes") or 0.0)
-            # Exporters read used and total at different moments.
+            # Exporters read used and total at different times.
             if (row.get("used_bytes") or 0.0) > (row.get("total_bytes") or math.inf):
-                row["used_bytes"] = None  # more than there is cannot be
+                row["used_bytes"] = None  # more than the total is impossible
             values: dict[str, Value] = {}
             for column in dict.fromkeys((*columns, *row)):
                 value = row.get(column)
@@ -265,21 +262,21 @@ def _add_curves(past: Past, rows: Moments, began_s: float) -> None:
 
 
 def _gaps(rows: Moments, past: Past) -> Iterator[float]:
-    """Times at which something should have been scraped and was not: one behind each sample that no other follows."""
+    """Times of missing scrapes: one after each sample that has no successor in time."""
     times = sorted(rows)
     if past.exact:
         step_s = past.step_s
     else:
-        # Two points a step.
+        # There are two points in each step.
         step_s = past.step_s / 2
     for before, after in pairwise(times):
-        # Longer than a scrape that was late, shorter than two that failed.
+        # Longer than one late scrape, shorter than two failed ones.
         if after - before > LATE * step_s:
             yield before + step_s
 
 
 def _spacing(moments: Mapping[Place, Moments]) -> float:
-    """The usual distance between two scrapes; 1 s where there are not two."""
+    """The usual scrape interval; 1 s if there are fewer than two samples."""
     for (table, _device), rows in moments.items():
         times = sorted(rows)
         if table == "gpu" and len(times) > 1:
@@ -288,7 +285,7 @@ def _spacing(moments: Mapping[Place, Moments]) -> float:
 
 
 def _order(sample: Sample) -> tuple[float, bool]:
-    return sample.time_s, sample.table == "gpu"  # behind the allocator's of the same time, with which it makes bands
+    return sample.time_s, sample.table == "gpu"  # after the allocator's of the same time, with which it forms bands
 
 
 def _milliseconds(seconds: float) -> str:

@@ -1,8 +1,8 @@
-"""The names of three exporters' metrics, and what each means here: one quantity in bytes, SI units or a ratio.
+"""The metric names of three exporters, and what each means here: one quantity in bytes, SI units or a ratio.
 
-gpudash's own are those of ``gpudash monitor --serve``; dcgm-exporter's those of its default counters
-(https://github.com/NVIDIA/dcgm-exporter, etc/default-counters.csv), memory in MiB; nvidia_gpu_exporter's those of its
-METRICS.md (https://github.com/utkuozdemir/nvidia_gpu_exporter).
+gpudash's own names are those of ``gpudash monitor --serve``; dcgm-exporter's are those of its default counters
+(https://github.com/NVIDIA/dcgm-exporter, etc/default-counters.csv), memory in MiB; nvidia_gpu_exporter's are those of
+its METRICS.md (https://github.com/utkuozdemir/nvidia_gpu_exporter).
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import Literal, NamedTuple
 from gpudash.telemetry.metrics import HEALTH, METRICS, SENSORS, Exporter
 
 EXPORTERS: tuple[Exporter, ...] = ("gpudash", "dcgm", "nvidia_gpu_exporter")
-"""Best first: gpudash's own tell most, and in base units."""
+"""Best first: gpudash's own exporter reports most, and in base units."""
 
 Kind = Literal["gpu", "host", "allocator", "run", "fact"]
 
 
 class Name(NamedTuple):
-    """What a metric is.
+    """Meaning of a metric.
 
     Attributes:
-        exporter: whose it is.
-        kind: "gpu", "host" and "allocator": a column of that reading table; "run": of the run that is on; "fact": read
-            from its labels, or told beside the readings.
-        metric: the column, or what the fact is.
-        scale: what its values are multiplied with.
+        exporter: exporter that has the metric.
+        kind: "gpu", "host" or "allocator" for a column of that reading table; "run" for the current run; "fact" for
+            something read from labels, or reported beside the readings.
+        metric: name of the column or the fact.
+        scale: factor for its values.
         part: whether it is one of several that add up to the metric.
     """
 
@@ -65,18 +65,18 @@ NAMES: dict[str, Name] = {
 }
 
 DCGM_BLANK = float(0x7FFFFFF0)
-"""From here on dcgm-exporter's figures are blanks: DCGM's marks for "not supported" and the like (dcgm_structs.h)."""
+"""Values from here on are dcgm-exporter's blanks: DCGM's marks for "not supported" and the like (dcgm_structs.h)."""
 
 _DCGM_BLANK_64 = 2.0**47
-"""The same of energy, rates and counts of errors, which pass 32 bits: the least of its marks in 64."""
+"""The same for energy, rates and error counts, which exceed 32 bits: the smallest of the 64-bit marks."""
 
 _OF_64_BITS = ("_j", "_bytes_per_second", "_errors")
 
 FULL = 1.01
-"""Greatest share of a time that is believed: exporters round, and take an average over their own interval."""
+"""Largest credible share of time: exporters round, and average over their own interval."""
 
 INVERSE = frozenset(metric.name for table in _TABLES for metric in METRICS[table] if metric.falls)
-"""Columns that are low when memory is full: their lowest belongs to the highest of the others."""
+"""Columns that are low when memory is full: their minimum belongs to the others' maximum."""
 
 OVERVIEW = (
     "used_bytes",
@@ -89,11 +89,11 @@ OVERVIEW = (
 """What an overview shows of a GPU."""
 
 PAST = tuple(metric.name for metric in METRICS["gpu"] if metric.fetched)
-"""What the past of a GPU is made of."""
+"""What the history of a GPU consists of."""
 
 
 def names(exporter: Exporter | None, *kinds: Kind, metrics: Iterable[str] | None = None) -> list[str]:
-    """The metrics of an exporter, or of all, that have one of ``kinds``; of ``metrics`` only, where they are given."""
+    """The metrics of an exporter, or of all, with one of ``kinds``; only those in ``metrics`` if given."""
     wanted = None
     if metrics is not None:
         wanted = set(metrics)
@@ -109,9 +109,9 @@ def names(exporter: Exporter | None, *kinds: Kind, metrics: Iterable[str] | None
 def any_of(chosen: Iterable[str], labels: str = "") -> str:
     """A PromQL selector for all of ``chosen``, restricted by ``labels`` such as ``uuid="GPU-1"``.
 
-    What names have in common is written once: a query goes into an address, which has a bound.
+    Common prefixes are written once: a query is part of an address, whose length is limited.
     """
-    # The name is matched by a regular expression, anchored at both ends by Prometheus itself.
+    # Match names by a regular expression; Prometheus anchors it at both ends.
     shared: dict[str, list[str]] = {}
     for text in chosen:
         beginning = next((known for known in _BEGINNINGS if text.startswith(known)), "")
@@ -125,21 +125,21 @@ _BEGINNINGS = ("gpudash_gpu_", "gpudash_", "DCGM_FI_DEV_", "nvidia_smi_")
 
 def quoted(text: str) -> str:
     """``text`` as a PromQL string."""
-    # Go's rules of quoting, as PromQL has them.
+    # PromQL quotes by Go's rules.
     return '"' + re.sub(r'["\\\n]', lambda found: {"\n": "\\n"}.get(found[0], "\\" + found[0]), text) + '"'
 
 
 def is_blank(name: Name, value: float) -> bool:
-    """Whether a sample says that there is no value: not a number, infinite, or a blank of DCGM's."""
+    """Whether a sample means that there is no value: NaN, infinite, or one of DCGM's blanks."""
     blank = DCGM_BLANK
-    # Figures that pass 32 bits have their marks in 64, and their true values may be above the ones of 32.
+    # Metrics that exceed 32 bits have 64-bit marks, and true values may be above the 32-bit ones.
     if name.metric.endswith(_OF_64_BITS):
         blank = _DCGM_BLANK_64
     return not -1e308 < value < 1e308 or (name.exporter == "dcgm" and value >= blank)
 
 
 def impossibility(name: Name, value: float) -> str:
-    """Why a sample that is none of the blanks cannot be true, in words; "" where it can."""
+    """Why a sample that is not a blank must be wrong, in words; "" if it is credible."""
     if name.metric.endswith("_bytes") and value < 0:
         return f"{value:g} is less than no memory"
     share = value * name.scale
@@ -149,12 +149,12 @@ def impossibility(name: Name, value: float) -> str:
 
 
 def value_of(name: Name, text: object) -> float | None:
-    """A sample's value in this model's unit; ``None`` for none: a blank, or what cannot be.
+    """A sample's value in gpudash's unit; ``None`` if it is blank or impossible.
 
     Raises:
-        ValueError, TypeError: when it is no number at all.
+        ValueError, TypeError: if it is not a number.
     """
-    value = float(text)  # type: ignore[arg-type]  # what a server sends; anything else raises
+    value = float(text)  # type: ignore[arg-type]  # a server's string; anything else raises
     if is_blank(name, value) or impossibility(name, value):
         return None
     return value * name.scale

@@ -1,5 +1,5 @@
-"""Addresses of machines over ssh: ``ssh://[user@]host[:port]``, as ssh itself reads them, and nothing that it could
-take for an option."""
+"""Addresses of machines over ssh: ``ssh://[user@]host[:port]``, as ssh itself reads them, without anything that it
+could take for an option."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 PREFIX = "ssh:"
-"""What such an address begins with."""
+"""Prefix of such an address."""
 
 EXAMPLE = "ssh://user@host"
 
@@ -18,11 +18,11 @@ _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@\\-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class SshHost:
-    """Where ssh is to go.
+    """Destination of an ssh connection.
 
     Attributes:
-        host: a name (also one that ``~/.ssh/config`` alone knows) or an address.
-        user, port: ``None`` leaves them to ssh's configuration.
+        host: name (possibly one that only ``~/.ssh/config`` defines) or IP address.
+        user, port: login and TCP port; ``None`` leaves them to ssh's configuration.
     """
 
     host: str
@@ -31,7 +31,7 @@ class SshHost:
 
     @property
     def arguments(self) -> list[str]:
-        """ssh's arguments for it, the host last."""
+        """ssh's arguments for this destination, the host last."""
         if self.user is None:
             user = []
         else:
@@ -44,7 +44,7 @@ class SshHost:
 
     @property
     def name(self) -> str:
-        """How it is called in sentences: "host", "user@host:2222"."""
+        """Its name in sentences: "host", "user@host:2222"."""
         if ":" in self.host and self.port is not None:
             host = f"[{self.host}]"
         else:
@@ -53,7 +53,7 @@ class SshHost:
 
     @property
     def login(self) -> str:
-        """The command line that goes there by hand: "ssh -p 2222 user@host"."""
+        """The command to log in by hand: "ssh -p 2222 user@host"."""
         return f"ssh {'' if self.port is None else f'-p {self.port} '}{self._user}{self.host}"
 
     @property
@@ -74,7 +74,7 @@ def read_host(text: str) -> SshHost:
     """The machine at an address.
 
     Raises:
-        ValueError: one sentence, when it is none, or holds a password or what ssh could take for an option.
+        ValueError: one sentence, if it is malformed, or contains a password or what ssh could take for an option.
     """
     rest = text.removeprefix(PREFIX).lstrip("/").removesuffix("/")
     if not text.startswith(PREFIX) or not rest:

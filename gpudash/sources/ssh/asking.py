@@ -1,5 +1,5 @@
-"""What ssh wants to know from a person, where there is no terminal for it to ask in: ssh starts a program of ours,
-which brings the question here and takes the answer back. No answer is written anywhere."""
+"""ssh's questions to the user, where it has no terminal to ask in: ssh starts our program, which brings the question
+here and takes the answer back. Answers are never written anywhere."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from gpudash.system.files import PrivateFolder, runtime_folder
 QuestionKind = Literal["secret", "text", "confirm", "told"]
 
 _KINDS: dict[str, QuestionKind] = {"confirm": "confirm", "none": "told"}
-"""SSH_ASKPASS_PROMPT, as ssh sets it (ssh(1), from OpenSSH 8.4 on); anything else is a question with an answer."""
+"""Kinds by SSH_ASKPASS_PROMPT (ssh(1), since OpenSSH 8.4); any other value means a question with an answer."""
 
 _NO_SECRET = "(yes/no"
-"""What ssh's question for a host key holds: its answer may be seen."""
+"""Part of ssh's question about a host key: its answer may be shown."""
 
 MOST_WAITING = 8
-"""Questions that wait for an answer at once; more are refused."""
+"""Most pending questions; more are refused."""
 
 
 class SshQuestion:
-    """What ssh wants to know. Any thread may answer or refuse it, once.
+    """A question of ssh. Any thread may answer or refuse it, once.
 
     Attributes:
-        prompt: ssh's own words, or those of the machine that it hands on; not to be trusted to be short or plain.
-        kind: "secret" is not to be seen while it is typed, "text" is, "confirm" is answered by yes or no, and "told"
-            goes away by itself.
-        again: whether the same was asked before in this attempt, and the answer led to nothing.
-        open: whether it still waits; ssh may have ended meanwhile.
-        answered, refused: what became of it.
-        channel: to the program that asks.
+        prompt: ssh's own words, or the remote machine's: untrusted, possibly long or unprintable.
+        kind: "secret" if the answer must be hidden while it is typed, "text" if it may be shown, "confirm" for yes or
+            no, "told" for a message that disappears by itself.
+        again: whether it is a repetition, because the answer was wrong.
+        open: whether it is pending; ssh may have ended meanwhile.
+        answered, refused: whether the user answered or refused it.
+        channel: socket to the program that asks.
     """
 
     def __init__(self, prompt: str, kind: QuestionKind, channel: socket.socket, *, again: bool) -> None:
@@ -53,7 +53,7 @@ class SshQuestion:
         self._lock = threading.Lock()
 
     def answer(self, text: str) -> None:
-        """Hand an answer to ssh; a question that is no longer open is left alone."""
+        """Send an answer to ssh; does nothing if the question is no longer pending."""
         with self._lock:
             if self.open:
                 self.open, self.answered = False, True
@@ -62,7 +62,7 @@ class SshQuestion:
                     self.channel.shutdown(socket.SHUT_WR)
 
     def refuse(self) -> None:
-        """Let ssh have no answer."""
+        """Give ssh no answer."""
         with self._lock:
             if self.open:
                 self.open, self.refused = False, True
@@ -70,23 +70,22 @@ class SshQuestion:
                     self.channel.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Wait no longer; for the thread of the connection alone."""
+        """Drop the question; only for the connection's thread."""
         with self._lock:
             self.open = False
             self.channel.close()
 
 
 class Asking:
-    """Hears the questions of one ssh and of what it starts. Belongs to the thread of its connection, apart from
-    `question`.
+    """Receives the questions of one ssh and its children. Belongs to the connection's thread, except `question`.
 
     Raises:
-        OSError: when there is no place for a socket, or none from which a program may be started.
+        OSError: if a socket cannot be created, or programs cannot be started from its folder.
 
     Attributes:
-        environment: variables by which ssh asks here.
-        answered: how many questions were answered.
-        refused: whether one was refused: nothing is asked any more.
+        environment: variables that make ssh ask here.
+        answered: number of questions answered.
+        refused: whether one was refused: then no more are shown.
     """
 
     def __init__(self) -> None:
@@ -114,29 +113,29 @@ class Asking:
         self.environment = {
             "SSH_ASKPASS": str(program),
             "SSH_ASKPASS_REQUIRE": "force",
-            "DISPLAY": os.environ.get("DISPLAY") or ":0",  # without one an ssh before 8.4 asks nobody
+            "DISPLAY": os.environ.get("DISPLAY") or ":0",  # before version 8.4, ssh only asks if DISPLAY is set
         }
 
     @property
     def question(self) -> SshQuestion | None:
-        """What ssh wants to know now; any thread may look."""
+        """The pending question; safe from any thread."""
         return next((question for question in list(self._waiting) if question.open), None)
 
     def register(self, selector: selectors.BaseSelector) -> None:
-        """Have a selector wake for what is to be heard."""
+        """Register the sockets with a selector."""
         for each in (self._listener, *self._calling, *(question.channel for question in self._waiting)):
             selector.register(each, selectors.EVENT_READ)
 
     def hear(self, ready: Container[object]) -> None:
-        """Take in what has come, and let go of what is over.
+        """Receive questions, and close those that are done.
 
         Args:
-            ready: of what was registered, what can be read.
+            ready: the registered sockets that can be read.
         """
         for question in list(self._waiting):
             if question.open and question.channel not in ready:
                 continue
-            question.close()  # answered, refused, or what asked has ended
+            question.close()  # answered, refused, or the program that asked has ended
             self._waiting.remove(question)
             self.answered += question.answered
             self.refused = self.refused or (question.refused and question.kind != "told")
@@ -150,7 +149,7 @@ class Asking:
                 self._calling.append(channel)
 
     def close(self) -> None:
-        """Hear nothing more."""
+        """Receive no more questions."""
         for question in self._waiting:
             question.close()
         for channel in self._calling:
@@ -161,7 +160,7 @@ class Asking:
         self._folder.remove()
 
     def _read(self, channel: socket.socket) -> None:
-        """Take in a question; what is none, or one too many, is let go."""
+        """Read a question; drops malformed ones, and those beyond the limit."""
         try:
             data = json.loads(channel.recv(2 * LONGEST))
             prompt, hint = str(data["words"]), str(data["kind"])

@@ -1,7 +1,7 @@
-"""What ssh starts as its SSH_ASKPASS: it hands ssh's question to the gpudash that started ssh, and prints the answer.
+"""The SSH_ASKPASS program: passes ssh's question to the gpudash that started ssh, and prints the answer.
 
-Run as a program, by a Python without any package: the first argument is the socket, the second the question. It ends
-with 1, and ssh has no answer, where none is given. What is answered is kept nowhere.
+Runs as a program in a Python without packages: the first argument is the socket, the second the question. Without an
+answer it exits with 1, and ssh has none. The answer is stored nowhere.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import socket
 import sys
 
 LONGEST = 2**14
-"""Bytes of an answer that are handed on."""
+"""Longest answer that is passed on, in bytes."""
 
 LONGEST_QUESTION = 2000
-"""Characters."""
+"""Longest question, in characters."""
 
 GIVEN = b"+"
-"""What stands before an answer, so that an empty one is none the less one."""
+"""Prefix of an answer, so that an empty answer still counts as one."""
 
 
 def ask(address: str, prompt: str) -> bytes | None:
-    """The answer to a question; ``None`` where there is none.
+    """The answer to a question; ``None`` if there is none.
 
     Raises:
-        OSError: when nobody listens.
+        OSError: if nobody listens.
     """
     kind = os.environ.get("SSH_ASKPASS_PROMPT", "")
     question = {"words": os.fsencode(prompt).decode(errors="replace")[:LONGEST_QUESTION], "kind": kind}
@@ -41,7 +41,7 @@ def ask(address: str, prompt: str) -> bytes | None:
 
 
 def main(address: str, prompt: str) -> int:
-    """Ask; the exit code for ssh."""
+    """Ask the question; returns the exit code for ssh."""
     try:
         answer = ask(address, prompt)
     except OSError:

@@ -1,5 +1,5 @@
-"""One connection to a machine, through the system's ssh, with the reader sent over it; and what its end means, in one
-sentence with the way out."""
+"""A connection to a machine through the system's ssh, with the reader sent over it; and why it ended, in one sentence
+with a remedy."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from gpudash.sources.ssh.asking import Asking, SshQuestion
 logger = logging.getLogger(__name__)
 
 LONGEST_LINE = 2**16
-"""Bytes of a line; a longer one is left out without being kept."""
+"""Longest line in bytes; longer ones are dropped."""
 
 MOST_PROBLEMS = 4000
-"""Bytes kept of what ssh and the other side write to their standard error."""
+"""Bytes kept of the standard error of ssh and of the remote side."""
 
 ENDING_S = 1.0
-"""How long ssh may take to end by itself, having been asked to."""
+"""Time for ssh to end by itself after it was asked to."""
 
 OLDEST = (3, 8)
-"""The Python that the reader needs there."""
+"""Oldest Python version on the remote machine that can run the reader."""
 
 _CHUNK = 2**16
 
@@ -51,27 +51,27 @@ _COMMAND = (
     "command -v python3 >/dev/null 2>&1 || {{ echo {no_python} >&2; exit 127; }}; "
     "exec python3 -I -S -B -u -c \"$0\" {period}' '{start}'"
 )
-"""Every login shell takes it: it has no quote within a quote of the same kind, and nothing that one of them expands."""
+"""Accepted by every login shell: no nested quotes of the same kind, and nothing that a shell would expand."""
 
 _OPTIONS = (
-    "-T",  # no terminal there
-    "-a",  # the agent is asked here, and not lent to the machine
+    "-T",  # no remote terminal
+    "-a",  # use the ssh agent, but do not forward it
     "-x",
     "-o", "ClearAllForwardings=yes",
     "-o", "PermitLocalCommand=no",
     "-o", "RemoteCommand=none",
-    "-o", "ControlMaster=no",  # a master that is there is used; one of ours would outlive the window
+    "-o", "ControlMaster=no",  # use an existing master; one of ours would outlive the window
     "-o", "LogLevel=ERROR",
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class LinkFault:
-    """Why a connection ended, or never came about.
+    """Why a connection ended or failed.
 
     Attributes:
         text: one sentence that names the machine.
-        lasting: whether trying again is in vain until something is done about it.
+        lasting: whether retries are in vain until something is changed.
     """
 
     text: str
@@ -79,23 +79,23 @@ class LinkFault:
 
 
 class Connection:
-    """Starts ssh; `read` gives what the reader there writes. Belongs to one thread, apart from `stop`.
+    """Starts ssh; `read` returns the reader's output. Belongs to one thread, except `stop`.
 
     Args:
-        host: where to.
+        host: the destination.
         period_s: seconds between readings.
-        prompt: whether ssh may ask for a password, or whether a host is the right one, in the terminal that gpudash
-            was started from. Else it may only ask through ``asking``, or through the user's own SSH_ASKPASS.
-        asking: hears what ssh asks; the connection closes it when it ends.
+        prompt: whether ssh may ask for passwords and host keys in gpudash's terminal. Otherwise it may only ask
+            through ``asking``, or through the user's own SSH_ASKPASS.
+        asking: receives ssh's questions; the connection closes it at the end.
 
     Raises:
-        OSError: when ssh cannot be started.
+        OSError: if ssh cannot be started.
     """
 
     def __init__(self, host: SshHost, period_s: float, *, prompt: bool = False, asking: Asking | None = None) -> None:
         self._host = host
         self._asking, self._batch = asking, not (prompt or asking is not None or has_askpass(os.environ))
-        # The reader is sent with every connection: nothing is installed there.
+        # The reader is sent with every connection: nothing is installed remotely.
         source = reader_source()
         batch = []
         if self._batch:
@@ -105,7 +105,7 @@ class Connection:
         else:
             asks = asking.environment
         if batch:
-            asks = {"SSH_ASKPASS_REQUIRE": "never"}  # a jump host's ssh is not told of the batch mode
+            asks = {"SSH_ASKPASS_REQUIRE": "never"}  # the batch mode does not reach a jump host's ssh
         command = [_ssh(), *_OPTIONS, *batch, *host.arguments, remote_command(len(source), period_s)]
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(
@@ -114,8 +114,8 @@ class Connection:
             stdout=pipe,
             stderr=pipe,
             bufsize=0,
-            # Without a prompt in a group of its own, so that Ctrl+C in the terminal reaches gpudash alone; with one,
-            # ssh needs the terminal.
+            # Without a prompt, in a process group of its own, so that Ctrl+C in the terminal only reaches gpudash;
+            # with one, ssh needs the terminal.
             start_new_session=not prompt,
             env={**os.environ, **asks},
         )
@@ -128,34 +128,34 @@ class Connection:
         self._begun, self._too_long = b"", False
         self.left_out = 0
         for stream in (self._output, self._errors):
-            # Both are read in one thread: a read that waits for one would let the other fill its pipe, and ssh stop.
+            # One thread reads both: if it blocked on one, ssh could fill the other's pipe and block too.
             os.set_blocking(stream.fileno(), False)
         with suppress(BrokenPipeError):
-            self._input.write(source)  # less than a pipe holds, so that this does not wait
+            self._input.write(source)  # fits in a pipe's buffer, so this does not block
 
     @property
     def pid(self) -> int:
-        """Number of the ssh process."""
+        """PID of ssh."""
         return self._process.pid
 
     @property
     def question(self) -> SshQuestion | None:
-        """What ssh asks here now; any thread may look and answer."""
+        """ssh's pending question; any thread may read and answer it."""
         if self._asking is None:
             return None
         return self._asking.question
 
     @property
     def cancelled(self) -> bool:
-        """Whether the user declined to answer."""
+        """Whether the user refused a question."""
         return self._asking is not None and self._asking.refused
 
     def read(self, timeout_s: float) -> list[bytes] | None:
-        """Whole lines that have come, waiting for some at most ``timeout_s``; ``None`` once no more can come.
+        """Complete lines, waiting for some at most ``timeout_s``; ``None`` once the connection has ended.
 
-        Lines that are too long are counted in `left_out`.
+        `left_out` counts lines that are too long.
         """
-        # Made anew for each read: the streams to listen to change while ssh asks.
+        # A new selector for each read: while ssh asks, the sockets to watch change.
         with selectors.DefaultSelector() as selector:
             for stream in (self._output, self._errors):
                 selector.register(stream, selectors.EVENT_READ)
@@ -167,20 +167,20 @@ class Connection:
         if self._errors in ready:
             self._take_problems()
         if self._output not in ready:
-            # Its output may have ended a moment before the process itself.
+            # Its output may have ended just before the process itself.
             if self._process.poll() is None:
                 return []
             return None
         data = _available(self._output.fileno())
         if data == b"":
             return None
-        # The last part is no whole line yet, and waits for the rest.
+        # The last part is not a complete line yet.
         *whole, self._begun = (self._begun + (data or b"")).split(b"\n")
         if whole and self._too_long:
             del whole[0]
             self._too_long = False
             self.left_out += 1
-        # Of a line without an end nothing is kept but that it was too long.
+        # Of an endless line, only remember that it was too long.
         if len(self._begun) > LONGEST_LINE:
             self._begun, self._too_long = b"", True
         kept = [line for line in whole if len(line) <= LONGEST_LINE]
@@ -188,21 +188,21 @@ class Connection:
         return [line for line in kept if line.strip()]
 
     def stop(self) -> None:
-        """Have ssh end now, with what it has started; any thread may call, and again."""
+        """End ssh and its children now; any thread may call it, more than once."""
         with self._ending:
-            # Under the lock with `end`: a process that was waited for has a number that may be another's by now.
+            # Under the same lock as `end`: once a process was waited for, its PID may be another's.
             self._signal(signal.SIGTERM)
 
     def end(self, *, greeted: bool) -> LinkFault:
-        """Have ssh ended, let go of its pipes, and say why it ended.
+        """End ssh, close its pipes, and return why it ended.
 
         Args:
-            greeted: whether the reader there had begun.
+            greeted: whether the remote reader had started.
         """
         by_itself = self._process.poll()
-        # Its own exit code says why; the one that a signal from here causes says nothing.
+        # ssh's own exit code gives the reason; one caused by our signal says nothing.
         if by_itself is None:
-            with suppress(subprocess.TimeoutExpired):  # one that has closed its output is about to end by itself
+            with suppress(subprocess.TimeoutExpired):  # having closed its output, it is about to exit
                 by_itself = self._process.wait(ENDING_S / 4)
         self.stop()
         try:
@@ -212,7 +212,7 @@ class Connection:
                 self._signal(signal.SIGKILL)
             self._process.wait()
         logger.info("process %d, ssh to ssh://%s, ended with code %s", self._process.pid, self._host.name, by_itself)
-        # After the process: what ssh writes last is the reason.
+        # After the process: ssh's last message is the reason.
         self._take_problems()
         for stream in (self._input, self._output, self._errors):
             with suppress(OSError):
@@ -226,11 +226,11 @@ class Connection:
             answered = _WRONG in problems
         else:
             answered = self._asking.answered > 0
-        answered = answered and not self._batch  # a jump host's ssh, which does not know of it, has answered nothing
+        answered = answered and not self._batch  # batch mode: it was only a jump host's question
         return fault_of(self._host, problems, by_itself, greeted=greeted, answered=answered)
 
     def _signal(self, number: signal.Signals) -> None:
-        # Waited for already: its number may be another process's.
+        # Already waited for: its PID may be another process's.
         if self._process.returncode is not None:
             return
         with suppress(ProcessLookupError, PermissionError):
@@ -244,18 +244,18 @@ class Connection:
 
 
 def remote_command(size: int, period_s: float) -> str:
-    """What the shell there is given: it runs a reader of ``size`` bytes that comes on its standard input."""
+    """The remote shell's command: it runs a reader of ``size`` bytes that arrives on standard input."""
     return _COMMAND.format(no_python=_NO_PYTHON, period=f"{period_s:g}", start=_START.format(size=size))
 
 
 def can_prompt() -> bool:
-    """Whether ssh can ask in a terminal now: there is one, and this program is in its foreground."""
+    """Whether ssh can ask in a terminal now: there is one, and this program is in the foreground."""
     try:
         terminal = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY)
     except OSError:
         return False
     try:
-        # A program in the background that reads the terminal is stopped by the kernel.
+        # The kernel stops a background program that reads from the terminal.
         return os.tcgetpgrp(terminal) == os.getpgrp()
     except OSError:
         return False
@@ -264,16 +264,16 @@ def can_prompt() -> bool:
 
 
 def fault_of(host: SshHost, problems: str, code: int | None, *, greeted: bool, answered: bool = False) -> LinkFault:
-    """What ended a connection.
+    """The reason why a connection ended.
 
     Args:
-        problems: what was written to the standard error, by ssh or from the other side.
-        code: exit code of ssh; ``None`` when it was ended from here.
-        greeted: whether the reader there had begun.
-        answered: whether a question of ssh's was answered.
+        problems: text on standard error, from ssh or from the remote side.
+        code: exit code of ssh; ``None`` if we ended it.
+        greeted: whether the remote reader had started.
+        answered: whether a question was answered.
     """
     last = _last_line(problems)
-    # Once the reader has begun, whatever follows is a loss, with ssh's last words.
+    # Once the reader has started, any end is a lost connection; quote ssh's last words.
     if greeted:
         return LinkFault(f"The link to {host.name} was lost{f' ({last})' if last else ''}")
     if _NO_PYTHON in problems:
@@ -282,12 +282,12 @@ def fault_of(host: SshHost, problems: str, code: int | None, *, greeted: bool, a
         version = _plain(problems.partition(_OLD_PYTHON)[2].split("\n")[0], 8) or "older than 3.4"
         return LinkFault(f"The python3 of {host.name} is {version}; the reader needs 3.8 or newer there", lasting=True)
     name, here = host.name, host.host
-    # The jump host's ssh writes to the same standard error, before the one that was started here.
-    if _BEHIND in problems and _FORWARDED not in problems:  # the jump host's own ssh says why
+    # The jump host's ssh writes to the same standard error, before our own ssh.
+    if _BEHIND in problems and _FORWARDED not in problems:  # the jump host's ssh gives the reason
         name, here = f"the jump host of {host.name}", "that jump host's name"
         if found := _UNRESOLVED.search(problems):
             here = _plain(found[1], 80)
-    # In order: the text of a changed key also says that verification failed.
+    # In order: the message about a changed key also says that verification failed.
     for mark, template, lasting in _FAULTS:
         if mark in problems:
             text = template.format(name=name, login=host.login, host=here, forget=_forgetting(host, problems))
@@ -295,7 +295,7 @@ def fault_of(host: SshHost, problems: str, code: int | None, *, greeted: bool, a
     if "Permission denied" in problems:
         text = _denied(host, name, problems, answered=answered)
         return LinkFault(text if name == host.name else text[0].upper() + text[1:], lasting=True)
-    # 255 is ssh's own (ssh(1)); any other code is that of the command there.
+    # 255 is ssh's own code (ssh(1)); any other is the remote command's.
     if code == 255 or code is None:
         return LinkFault(f"ssh cannot reach {host.name}{f': {last}' if last else ''}; see what {host.login} says")
     return LinkFault(
@@ -310,21 +310,21 @@ _CANCELLED = "The login to {name} was cancelled; Reconnect asks again"
 _WITHOUT_PYTHON = "{name} has no python3 on its PATH; install Python 3.8 or newer there"
 
 _NO_ISOLATION = "Unknown option: -I"
-"""What a Python before 3.4 says."""
+"""Message of a Python before 3.4."""
 
 _BEHIND = "kex_exchange_identification: Connection closed"
-"""What ssh says, behind what a jump host's ssh said, when that has ended without a way to the machine."""
+"""ssh's message after a jump host's ssh has ended without reaching the machine."""
 
 _FORWARDED = "stdio forwarding failed"
-"""What a jump host's ssh says where it was let in, and the way on is closed."""
+"""Message of a jump host's ssh that could log in but not connect further."""
 
 _WRONG = "Permission denied, please try again"
-"""What ssh says of a password before it asks for the next."""
+"""ssh's message about a wrong password, before it asks again."""
 
 _UNRESOLVED = re.compile(r"Could not resolve hostname ([^:\s]+)")
 
 _KNOWN_AS = re.compile(r"host key for (\S+) has changed", re.IGNORECASE)
-"""By which name ssh knows a host whose key has changed: that of the configuration, with the port where it is not 22."""
+"""Finds ssh's name for a host whose key has changed: from the configuration, with the port unless that is 22."""
 
 _KNOWN_IN = re.compile(r"Offending \S+ key in (.+):\d+\s*$", re.MULTILINE)
 
@@ -348,11 +348,11 @@ _FAULTS = (
     ("Too many authentication failures", _KEYS, True),
     ("gpudash: no /proc", "{name} has no /proc; only Linux can be watched over ssh", True),
 )
-"""Text on the standard error, what it means, and whether trying again is in vain."""
+"""Text on standard error, its meaning, and whether retries are in vain."""
 
 
 def _forgetting(host: SshHost, problems: str) -> str:
-    """The command that takes a host's key out of the file in which ssh knows it."""
+    """The command that removes a host's key from the file where ssh knows it."""
     if host.port in (None, 22):
         usual = host.host
     else:
@@ -370,10 +370,10 @@ def _forgetting(host: SshHost, problems: str) -> str:
 
 
 def _denied(host: SshHost, name: str, problems: str, *, answered: bool) -> str:
-    """Which of ssh's ways in were not open, as it names them in brackets.
+    """The authentication methods that failed, which ssh names in brackets.
 
     Args:
-        name: who has refused: the host or its jump host.
+        name: what refused the login: the host or its jump host.
     """
     methods, by_hand = problems.rpartition("Permission denied")[2], host.login.removeprefix("ssh ")
     key = f"leave a key there: ssh-copy-id {by_hand}"
@@ -392,7 +392,7 @@ def _last_line(problems: str) -> str:
 
 
 def _plain(text: str, longest: int) -> str:
-    """Text of the other side, as a sentence can hold it."""
+    """Text from the remote side, made safe for a sentence."""
     kept = "".join(character if character.isprintable() else "\ufffd" for character in text.strip())
     if len(kept) <= longest:
         return kept
@@ -409,13 +409,13 @@ def _ssh() -> str:
 
 
 def has_askpass(environment: Mapping[str, str]) -> bool:
-    """Whether the user has a program of their own by which ssh asks for passwords on the screen."""
+    """Whether the user has an askpass program of their own with which ssh asks on the screen."""
     shown = ("DISPLAY", "WAYLAND_DISPLAY", "SSH_ASKPASS_REQUIRE")
     return bool(environment.get("SSH_ASKPASS")) and any(environment.get(name) for name in shown)
 
 
 def _available(descriptor: int) -> bytes | None:
-    """What can be read now, b"" at the end, ``None`` where there is nothing yet."""
+    """The data that can be read now; b"" at the end, ``None`` if there is none yet."""
     try:
         return os.read(descriptor, _CHUNK)
     except BlockingIOError:
@@ -425,10 +425,10 @@ def _available(descriptor: int) -> bytes | None:
 
 
 def reader_source() -> bytes:
-    """The reader as it is sent: without docstrings and comments, so that a pipe holds all of it.
+    """The reader as it is sent: without docstrings and comments, to fit in a pipe's buffer.
 
-    Machines are linked by a thread each, and CPython 3.11 counts the depth of `ast`'s recursion for all threads
-    together: two that parse at once can raise SystemError (https://github.com/python/cpython/issues/106905).
+    Each machine connects on its own thread, and CPython 3.11 counts the recursion depth of `ast` for all threads
+    together: two that parse at the same time can raise SystemError (https://github.com/python/cpython/issues/106905).
     """
     with _one_parses:
         return _stripped_reader()
@@ -447,7 +447,7 @@ def _stripped_reader() -> bytes:
 
 
 def _is_text(statement: ast.stmt) -> bool:
-    """Whether it is a docstring, or stands behind a constant like one."""
+    """Whether it is a docstring, or a string that documents a constant."""
     return (
         isinstance(statement, ast.Expr)
         and isinstance(statement.value, ast.Constant)

@@ -1,10 +1,10 @@
-"""Reads one machine, from inside: what is sent over ssh, and run by the Python 3.8 or newer of that machine.
+"""Reads one machine from inside: this file is sent over ssh and run by that machine's Python, 3.8 or newer.
 
-The standard library alone, one file, nothing written to any disk. It writes a line of JSON for every reading to its
-standard output, and ends with its standard input, which is the link. The first line says what the machine is:
-``{"gpudash": 1, "product": ..., "cores": ..., "capacity_source": ...}``; a line with ``gpus`` says which GPUs there
-are, or by ``problem`` why none (a code of NVML's, -1 without its library, -2 while a card sleeps). All others are
-readings under the names of gpudash's own metrics.
+It is a single file, uses only the standard library and writes nothing to disk. It writes a line of JSON for every
+reading to standard output, and exits when its standard input, the connection, ends. The first line describes the
+machine: ``{"gpudash": 1, "product": ..., "cores": ..., "capacity_source": ...}``. A line with ``gpus`` lists the GPUs,
+or ``problem`` says why there are none (an NVML code, -1 without NVML's library, -2 while a card is asleep). All other
+lines are readings with gpudash's metric names.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from typing import Any
 VERSION = 1
 
 SLOW_S = 1.0
-"""Seconds between two lists of processes."""
+"""Interval of the process lists, in seconds."""
 
 AGAIN_S = 5.0
-"""Seconds between two attempts to open a driver that is not there."""
+"""Interval of attempts to open a missing driver, in seconds."""
 
 STUCK_S = 2.0
-"""After so long in one round of driver calls its GPUs have no reading."""
+"""Time limit for one round of driver calls; beyond it, its GPUs have gaps."""
 
 LARGEST = 5
-"""Processes of the host that are listed, the largest."""
+"""Number of host processes listed, the largest."""
 
 KIB = 1024
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -51,35 +51,35 @@ _STATES = {
     **dict.fromkeys((3, 13, 25, 26), NOT_SUPPORTED),
     **dict.fromkeys((1, 8, 9, 11, 12, 15, 16, 17, 18, 28), LOST),
 }
-"""Codes of nvmlReturn_t → why there is no number; any other costs this one reading."""
+"""nvmlReturn_t codes → why there is no value; any other code costs only this reading."""
 
 HEAT, BRAKE, POWER = 0x20 | 0x40, 0x8, 0x4 | 0x80
-"""Bits of nvmlClocksEventReasons (nvml.h): thermal slowdown by software and hardware; the hardware's brake, which comes
-of either; the software's power cap and the hardware's power brake."""
+"""Bits of nvmlClocksEventReasons (nvml.h): thermal slowdown by software and hardware; the hardware's brake, which
+reacts to heat or power; the software's power cap and the hardware's power brake."""
 
 PCIE = "pcie_rx_bytes_per_second", "pcie_tx_bytes_per_second"
 XIDS = "xid_errors", "last_xid"
 NVLINK = "nvlink_rx_bytes_per_second", "nvlink_tx_bytes_per_second", "nvlink_errors", "nvlink_links"
 
 XID_CRITICAL, XID_WAIT_MS, MOST_XIDS = 0x8, 1, 16
-"""Of nvmlEventTypes; how long the driver may wait for an event; how many are taken at once."""
+"""Bit of nvmlEventTypes; how long the driver may wait for an event; how many are taken together."""
 
 LINKS_S = 10.0
-"""Seconds between two counts of a GPU's links."""
+"""Interval at which a GPU's links are counted, in seconds."""
 
 MOST_LINKS = 36
 NVLINK_KIB = 139, 138
 NVLINK_ERRORS = (38, 45, 52, 59), (163, 161, 162), (208, 215)
-"""Fields of NVML: KiB received and sent; errors of all links up to Ampere, and of a link of Hopper and from Blackwell
+"""NVML fields: KiB received and sent; errors of all links up to Ampere, and of each link on Hopper and from Blackwell
 on. As in `sources.nvml.nvlink`."""
 
 NOT_AVAILABLE = 2**64 - 1
 
 NOT_YET = -1
-"""Stands for a rate that takes a second reading, or one since a counter began anew."""
+"""Marks a rate that needs a second reading: the first one, or after a counter's reset."""
 
 INTEGRATED = r"\b(?:GB10|Thor|Orin|Xavier|Tegra)\b|\(nvgpu\)"
-"""What the names hold of GPUs that use the machine's memory, whatever their driver says of it."""
+"""Names of GPUs that use the machine's memory, whatever their driver reports."""
 
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"
 
@@ -87,7 +87,7 @@ _writing = threading.Lock()
 
 
 def emit(record: Mapping[str, Any]) -> None:
-    """Write one line; this process ends when its reader is gone."""
+    """Write one line; exits if the connection is gone."""
     data = json.dumps(record).encode() + b"\n"
     with _writing:
         try:
@@ -98,7 +98,7 @@ def emit(record: Mapping[str, Any]) -> None:
 
 
 def text_of(path: str) -> str:
-    """A file's text, "" where it cannot be read."""
+    """Text of a file; "" if it cannot be read."""
     try:
         with open(path, errors="replace") as file:
             return file.read()
@@ -107,7 +107,7 @@ def text_of(path: str) -> str:
 
 
 class HostByProc:
-    """Memory, swap and CPU, as /proc and the control groups above this process tell them."""
+    """Memory, swap and CPU, from /proc and the cgroups above this process."""
 
     def __init__(self) -> None:
         self.source = "RAM"
@@ -115,7 +115,7 @@ class HostByProc:
         self._groups = list(_groups())
 
     def read(self) -> dict[str, float]:
-        """The metrics of now."""
+        """The current metrics."""
         facts = {}
         for line in text_of("/proc/meminfo").splitlines():
             name, _, rest = line.partition(":")
@@ -152,7 +152,7 @@ class HostByProc:
 
 
 def _groups() -> Iterator[tuple[str, int, str]]:
-    """(folder, version, name) of every memory control group above this process, innermost first."""
+    """(folder, version, name) of every memory cgroup above this process, innermost first."""
     ours: dict[int, str] = {}
     for line in text_of("/proc/self/cgroup").splitlines():
         number, _, rest = line.partition(":")
@@ -176,7 +176,7 @@ def _groups() -> Iterator[tuple[str, int, str]]:
 
 
 def _limited(group: tuple[str, int, str], most: int) -> tuple[int, int, int] | None:
-    """(limit, usage, what of it can be taken back) in bytes; None without a limit below ``most``."""
+    """(limit, usage, reclaimable part of it) in bytes; None without a limit below ``most``."""
     folder, version, _name = group
     limit = text_of(folder + ("/memory.max" if version == 2 else "/memory.limit_in_bytes")).strip()
     usage = text_of(folder + ("/memory.current" if version == 2 else "/memory.usage_in_bytes")).strip()
@@ -201,7 +201,7 @@ class Processes:
         self._before: dict[int, tuple[float, float]] = {}
 
     def read(self) -> list[dict[str, Any]]:
-        """A row for each, with the share of a core that it used since it was read before."""
+        """A row for each, with its share of a core since the previous reading."""
         found = []
         for name in os.listdir("/proc"):
             process = None
@@ -224,7 +224,7 @@ class Processes:
 
 
 def read_process(pid: int) -> dict[str, Any] | None:
-    """Name, resident bytes and CPU seconds of a process; None when it is gone."""
+    """Name, resident bytes and CPU seconds of a process; None if it is gone."""
     text = text_of("/proc/%d/stat" % pid)
     begin, end = text.find("("), text.rfind(")")
     fields = text[end + 2 :].split()
@@ -239,7 +239,7 @@ def read_process(pid: int) -> dict[str, Any] | None:
 
 
 def user_of(pid: int) -> str | None:
-    """Who runs a process; None when that cannot be told."""
+    """User who runs a process; None if unknown."""
     try:
         return pwd.getpwuid(os.stat("/proc/%d" % pid).st_uid).pw_name
     except (OSError, KeyError):
@@ -252,7 +252,7 @@ _ID = r"(?:/|docker-|libpod-|crio-|containerd-)([0-9a-f]{12})[0-9a-f]{52}(?:\.sc
 
 
 def container_in(cgroup: str) -> str | None:
-    """Container and job of a process in words, of the text of its /proc/PID/cgroup; None for none."""
+    """Container and job of a process in words, from the text of its /proc/PID/cgroup; None for none."""
     found, job = re.findall(_ID, cgroup), re.search(_JOB, cgroup) if "slurm" in cgroup else None
     pod = None
     if "kubepods" in cgroup:
@@ -273,12 +273,12 @@ def container_in(cgroup: str) -> str | None:
 
 
 def owners(pid: int) -> dict[str, str | None]:
-    """Who runs a process, and in which container."""
+    """User and container of a process."""
     return {"user": user_of(pid), "container": container_in(text_of("/proc/%d/cgroup" % pid))}
 
 
 class NvmlError(Exception):
-    """An answer of the driver's that is none; `code` is its nvmlReturn_t."""
+    """An error of the driver; `code` is its nvmlReturn_t."""
 
     def __init__(self, code: int) -> None:
         Exception.__init__(self, code)
@@ -371,7 +371,7 @@ class NvmlByCtypes:
         self.call("nvmlInit_v2")
 
     def call(self, name: str, *arguments: Any) -> None:
-        """One call of the library's; raises `NvmlError` for any answer but success."""
+        """Call a function of the library; raises `NvmlError` if it fails."""
         try:
             function = getattr(self._library, name)
         except AttributeError:
@@ -381,26 +381,26 @@ class NvmlByCtypes:
             raise NvmlError(code)
 
     def number(self, name: str, handle: Any, *given: Any, of: Any = ctypes.c_uint) -> int:
-        """What a call gives through its last argument."""
+        """The number that a call returns through its last argument."""
         found = of()
         self.call(name, handle, *given, ctypes.byref(found))
         return int(found.value)
 
     def text(self, name: str, *handle: Any) -> str:
-        """What a call writes, 96 bytes at most."""
+        """The string that a call returns, 96 bytes at most."""
         found = ctypes.create_string_buffer(96)
         self.call(name, *handle, found, ctypes.c_uint(96))
         return found.value.decode(errors="replace")
 
     def optional(self, name: str, handle: Any) -> int | None:
-        """As `number`; None where the card does not tell."""
+        """Like `number`; None if the card does not support it."""
         try:
             return self.number(name, handle)
         except NvmlError:
             return None
 
     def instances(self, whole: GpuByCtypes) -> Iterator[GpuByCtypes]:
-        """The MIG instances of a GPU that is divided into some; numbers of those that were destroyed are left out."""
+        """The MIG instances of a divided GPU; numbers of destroyed ones stay unused."""
         for number in range(self.optional("nvmlDeviceGetMaxMigDeviceCount", whole.handle) or 0):
             part = ctypes.c_void_p()
             try:
@@ -412,7 +412,7 @@ class NvmlByCtypes:
                 continue
 
     def gpus(self) -> list[GpuByCtypes]:
-        """Every GPU that answers, in the driver's order, each before its MIG instances."""
+        """Every GPU that responds, in the driver's order, each followed by its MIG instances."""
         count = ctypes.c_uint()
         found: list[GpuByCtypes] = []
         self.call("nvmlDeviceGetCount_v2", ctypes.byref(count))
@@ -422,7 +422,7 @@ class NvmlByCtypes:
                 self.call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(handle))
                 whole = GpuByCtypes(self, index, handle)
             except NvmlError:
-                continue  # one that does not answer hides no other
+                continue  # one that does not respond hides no other
             parts = []
             if whole.divided:
                 parts = list(self.instances(whole))
@@ -432,7 +432,7 @@ class NvmlByCtypes:
 
 
 class NvLinksByCtypes:
-    """The NVLinks of one GPU, as `sources.nvml.nvlink.NvLinks`."""
+    """The NVLinks of one GPU, like `sources.nvml.nvlink.NvLinks`."""
 
     def __init__(self, nvml: NvmlByCtypes, handle: Any) -> None:
         self._nvml, self._handle = nvml, handle
@@ -442,7 +442,7 @@ class NvLinksByCtypes:
         self._before: tuple[float, list[int | None]] | None = None
 
     def read(self) -> list[Any]:
-        """Bytes received and sent a second, errors, and active links; None for what is not told, else `NOT_YET`."""
+        """Bytes received and sent per second, errors, and active links; None if not reported, else `NOT_YET`."""
         now = time.monotonic()
         if now - self._polled_s >= LINKS_S:
             self._poll()
@@ -464,7 +464,7 @@ class NvLinksByCtypes:
         return [*rates, sum(found) if found else None, self._active]
 
     def _poll(self) -> None:
-        """Count the links, and those that are active."""
+        """Count the links, and the active ones."""
         states = []
         for link in range(MOST_LINKS):
             try:
@@ -480,7 +480,7 @@ class NvLinksByCtypes:
         self._count, self._active = len(states), sum(states)
 
     def _known_errors(self) -> list[tuple[int, int]]:
-        """The first family of counters that this GPU has; none where it has none of them."""
+        """The first family of counters that this GPU has; empty if it has none of them."""
         of_all, *of_a_link = NVLINK_ERRORS
         families = [[(field, 0) for field in of_all]]
         families += [[(field, link) for link in range(self._count) for field in of] for of in of_a_link]
@@ -498,12 +498,12 @@ class NvLinksByCtypes:
 
 
 class GpuByCtypes:
-    """One GPU: what it is, and its readings, each a number or why there is none."""
+    """One GPU: its description, and its readings, each a number or the reason why there is none."""
 
     def __init__(
         self, nvml: NvmlByCtypes, index: int, handle: Any, whole: GpuByCtypes | None = None, number: int = 0
     ) -> None:
-        """``whole`` is the GPU that this is the MIG instance ``number`` of."""
+        """``whole`` is the GPU whose MIG instance ``number`` this is."""
         self._nvml, self.handle = nvml, handle
         self.uuid = nvml.text("nvmlDeviceGetUUID", handle)
         product = nvml.text("nvmlDeviceGetName", handle)
@@ -513,7 +513,7 @@ class GpuByCtypes:
             self.status, size = whole.status, Attributes()
             with contextlib.suppress(NvmlError):
                 nvml.call("nvmlDeviceGetAttributes_v2", handle, ctypes.byref(size))
-            if "MIG" not in product:  # some drivers name the whole GPU alone
+            if "MIG" not in product:  # some drivers only name the whole GPU
                 profile = ""
                 if size.gpu_slices:
                     profile = "%dg.%dgb" % (size.gpu_slices, round(size.memory_mib / 1024))
@@ -549,13 +549,13 @@ class GpuByCtypes:
         self._xid_count = self._last_xid = 0
         self._links = NvLinksByCtypes(nvml, handle)
         self.metrics = [metric for metrics, _ask in self._questions for metric in metrics]
-        if whole is not None:  # of an instance a driver tells memory and processes alone
+        if whole is not None:  # for an instance, the driver only reports memory and processes
             self._unsupported.update(metrics[0] for metrics, _ask in self._questions[1:])
-        elif self._pool is not None:  # no link lies between them
+        elif self._pool is not None:  # no PCIe link to its memory
             self._unsupported.update(("pcie_generation", "pcie_width", PCIE[0]))
 
     def _slowdown(self) -> list[Any]:
-        """Whether clocks are lower because of heat, or of power, and NVML's bits, as `sources.nvml.calls.slowdown`."""
+        """Whether clocks are reduced by heat or power, and NVML's bits, as in `sources.nvml.calls.slowdown`."""
         try:
             reasons = self._get("nvmlDeviceGetCurrentClocksEventReasons", of=ctypes.c_ulonglong)
         except NvmlError:
@@ -564,7 +564,7 @@ class GpuByCtypes:
         return [int(bool(heat or (brake and not power))), int(bool(power)), reasons]
 
     def _xids(self) -> list[Any]:
-        """How many XID errors there were since this began to read, and the newest; a line each for those before it."""
+        """The number of XID errors since this started, and the newest; each earlier one gets its own line."""
         nvml, earlier = self._nvml, 0
         if self._events is None:
             events = ctypes.c_void_p()
@@ -589,12 +589,12 @@ class GpuByCtypes:
         return self._links.read()
 
     def _ecc_errors(self) -> int:
-        """Errors of the memory that could not be corrected (1), since the driver was loaded (0)."""
+        """Uncorrected (1) memory errors since the driver was loaded (0)."""
         uncorrected, since_loaded = ctypes.c_uint(1), ctypes.c_uint(0)
         return int(self._get("nvmlDeviceGetTotalEccErrors", uncorrected, since_loaded, of=ctypes.c_ulonglong))
 
     def _whole(self, index: int, product: str) -> tuple[str, dict[str, Any]]:
-        """Where the kernel says whether it sleeps, and what a whole GPU is."""
+        """The kernel's file with the suspension state, and the description of a whole GPU."""
         nvml, handle = self._nvml, self.handle
         pci, major, minor = Pci(), ctypes.c_int(), ctypes.c_int()
         nvml.call("nvmlDeviceGetPciInfo_v3", handle, ctypes.byref(pci))
@@ -615,7 +615,7 @@ class GpuByCtypes:
         return status, facts
 
     def _is_divided(self) -> bool:
-        """Whether MIG is in force."""
+        """Whether MIG is enabled."""
         current, pending = ctypes.c_uint(), ctypes.c_uint()
         try:
             self._nvml.call("nvmlDeviceGetMigMode", self.handle, ctypes.byref(current), ctypes.byref(pending))
@@ -629,12 +629,12 @@ class GpuByCtypes:
         return text_of(self.status).startswith("suspended")
 
     def read(self, *, patiently: bool) -> tuple[dict[str, Any], dict[str, str]]:
-        """(values, states) of now, with ``patiently`` also what takes 40 ms. A lost handle is not used again."""
+        """Current (values, states); ``patiently`` includes calls that take 40 ms. A lost handle is not used again."""
         values: dict[str, Any] = {}
         states: dict[str, str] = {}
         asleep = self.asleep
         for metrics, ask in self._questions if patiently else self._questions[:-3]:
-            outlives = metrics is XIDS and self._events is not None  # the driver queued why it was lost
+            outlives = metrics is XIDS and self._events is not None  # the driver has queued the cause
             why = None
             if self.lost and not outlives:
                 why = LOST
@@ -661,10 +661,10 @@ class GpuByCtypes:
         return values, states
 
     def processes(self) -> dict[int, int | None]:
-        """Bytes by PID, None where the driver does not say; a process that computes and draws is in both lists."""
+        """Bytes by PID, None if not reported; a process that both computes and draws is in both lists."""
         found: dict[int, int | None] = {}
         if self.lost or self.asleep or self.facts.get("instances"):
-            return found  # what runs on a GPU of instances is listed with them
+            return found  # processes on a divided GPU are listed with its instances
         for kind in ("Compute", "Graphics"):
             for pid, used in self._listed("nvmlDeviceGet%sRunningProcesses" % kind):
                 before = found.get(pid)
@@ -678,7 +678,7 @@ class GpuByCtypes:
         return self._nvml.number(name, self.handle, *given, of=of)
 
     def _shared_pool(self, product: str) -> HostByProc | None:
-        """The machine's memory, where the GPU has none of its own; None of one that has some."""
+        """The machine's memory, if the GPU has none of its own; else None."""
         try:
             self._memory()
         except NvmlError as error:
@@ -703,7 +703,7 @@ class GpuByCtypes:
             memory = Memory1()
             self._nvml.call("nvmlDeviceGetMemoryInfo", self.handle, ctypes.byref(memory))
             total, reserved, free, used = memory.total, None, memory.free, memory.used
-        if total == 0:  # how some drivers say that the memory is the host's
+        if total == 0:  # some drivers report 0 if the memory is the host's
             raise NvmlError(3)
         return used, free, total, reserved
 
@@ -713,7 +713,7 @@ class GpuByCtypes:
         return float(rates.gpu / 100), float(rates.memory / 100)
 
     def _throughput(self) -> Iterable[float]:
-        """Rates of a window of 20 ms each; the driver gives KB/s."""
+        """Rates over a window of 20 ms each; the driver's unit is KB/s."""
         return [self._get("nvmlDeviceGetPcieThroughput", ctypes.c_uint(way)) * 1e3 for way in (1, 0)]
 
     def _listed(self, name: str) -> Iterator[tuple[int, int | None]]:
@@ -724,7 +724,7 @@ class GpuByCtypes:
                     self._nvml.call(name + ending, self.handle, ctypes.byref(count), None)
                     return
                 except NvmlError as error:
-                    if error.code != 7:  # the list is longer than the room for it
+                    if error.code != 7:  # 7: the buffer is too small for the list
                         raise
                 room = (Process2 * (count.value + 16))()
                 count = ctypes.c_uint(len(room))
@@ -739,7 +739,7 @@ class GpuByCtypes:
 
 
 def sleeping_card() -> bool:
-    """Whether an NVIDIA card sleeps: opening the driver would wake it."""
+    """Whether an NVIDIA card is asleep: opening the driver would wake it."""
     folder = "/sys/bus/pci/devices"
     for name in os.listdir(folder) if os.path.isdir(folder) else ():
         card = "%s/%s/" % (folder, name)
@@ -750,7 +750,7 @@ def sleeping_card() -> bool:
 
 
 class GpuThread:
-    """Reads all GPUs on a thread of its own, so that a driver that hangs keeps no figure of the host."""
+    """Reads all GPUs on a separate thread, so that a driver that hangs does not stop the host's readings."""
 
     def __init__(self, period_s: float) -> None:
         self._period_s = period_s
@@ -759,7 +759,7 @@ class GpuThread:
         threading.Thread(target=self._run, daemon=True).start()
 
     def report_if_stuck(self) -> None:
-        """Write that there are no readings while the driver does not return."""
+        """Report gaps while the driver does not return."""
         since = self._round_s
         if since is not None and time.monotonic() - since > STUCK_S:
             for gpu in self.found:
@@ -793,14 +793,14 @@ class GpuThread:
             self._round_s = None
             time.sleep(AGAIN_S)
             with contextlib.suppress(NvmlError):
-                nvml.call("nvmlShutdown")  # no handle of before is used behind it
+                nvml.call("nvmlShutdown")  # invalidates all handles
 
     def _follow(self) -> None:
         """Read until every GPU is lost."""
         slow_s, turns = 0.0, itertools.cycle(self.found)
         while not all(gpu.lost for gpu in self.found):
             self._round_s = now = time.monotonic()
-            turn = next(turns)  # one GPU a round tells what takes long
+            turn = next(turns)  # slow readings: one GPU a round
             for gpu in self.found:
                 values, states = gpu.read(patiently=gpu is turn)
                 emit(reading("gpu", gpu.uuid, values, states))
@@ -813,12 +813,12 @@ class GpuThread:
 
 
 def report_gap(gpu: GpuByCtypes, why: str) -> None:
-    """Write that a GPU has no reading now."""
+    """Report a gap in a GPU's readings."""
     emit(reading("gpu", gpu.uuid, dict.fromkeys(gpu.metrics), dict.fromkeys(gpu.metrics, why)))
 
 
 def report_processes(gpu: GpuByCtypes) -> None:
-    """Write who has memory of a GPU, with names where PIDs mean the same here as to the driver."""
+    """Report which processes hold memory of a GPU, with names if our PIDs are the driver's."""
     try:
         shared = os.readlink("/proc/self/ns/pid") == _FIRST_PID_NAMESPACE
     except OSError:
@@ -841,7 +841,7 @@ def report_processes(gpu: GpuByCtypes) -> None:
 def reading(
     table: str, device: str | None, values: Mapping[str, Any], states: Mapping[str, str], now: float | None = None
 ) -> dict[str, Any]:
-    """The object of a line."""
+    """The JSON object for a line."""
     record: dict[str, Any] = {"time_s": time.monotonic() if now is None else now, "table": table, "device": device}
     record.update(values)
     if states:
@@ -850,7 +850,7 @@ def reading(
 
 
 def product() -> str:
-    """What the processor calls itself; "" where /proc does not tell."""
+    """The processor's name; "" if /proc does not have it."""
     for line in text_of("/proc/cpuinfo").splitlines():
         name, _, value = line.partition(":")
         if name.strip() in ("model name", "Model"):
@@ -859,7 +859,7 @@ def product() -> str:
 
 
 def end_with_input() -> None:
-    """End this process with its standard input."""
+    """Exit when standard input ends."""
     try:
         while os.read(0, 4096):
             pass
@@ -869,7 +869,7 @@ def end_with_input() -> None:
 
 
 def main(period_s: float) -> None:
-    """Write readings every ``period_s`` seconds until the link ends."""
+    """Write readings every ``period_s`` seconds until the connection ends."""
     if not os.path.exists("/proc/meminfo"):
         sys.exit("gpudash: no /proc")
     threading.Thread(target=end_with_input, daemon=True).start()

@@ -1,4 +1,4 @@
-"""Two or more runs beside one another: figures with their noise, specs, curves. Pure: it reads no file."""
+"""Comparison of two or more runs: figures with their noise, specs, curves. Reads no files."""
 
 from gpudash.telemetry.comparing.comparison import MOST_RUNS, Comparison, Field, compare
 from gpudash.telemetry.comparing.curves import ComparedRun, Curve, RunMark, StepColumns

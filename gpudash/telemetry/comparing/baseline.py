@@ -1,4 +1,4 @@
-"""What something took of a device's memory, kept in a file, and what has changed since.
+"""A file of stored memory footprints, and the changes since.
 
 The file is JSON: ``{"format": 1, "kind": "gpudash memory baseline", "entries": {NAME: {"bytes", "parts", "device"}}}``.
 """
@@ -19,29 +19,29 @@ FORMAT = 1
 KIND = "gpudash memory baseline"
 
 LARGEST_FILE = 64 * 2**20
-"""Bytes of a baseline that is read: thousands of tests with forty lines each stay below."""
+"""Largest baseline that is read, in bytes: thousands of tests with forty lines each stay below."""
 
 LARGEST_BYTES = 2**62
 
 TOLERANCE = 0.01
-"""Growth, as a share of what was stored, that is let pass unless another is given."""
+"""Growth that is allowed by default, as a share of the stored size."""
 
 SHOWN_PARTS = 8
-"""Rows of each kind of part that a table shows; those that changed most."""
+"""Rows that a table shows for each kind of part; those that changed most."""
 
 
 class BaselineError(ValueError):
-    """A baseline cannot be used: one sentence, with what to do."""
+    """A baseline cannot be used: one sentence, with a remedy."""
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """What something takes at its peak.
+    """Memory that something needs at its peak.
 
     Attributes:
-        bytes: of the device.
-        parts: by kind ("category", "phase", "line", "piece"), the bytes of each part by its name.
-        device: where that was found out, as a person reads it.
+        bytes: bytes on the device.
+        parts: bytes of each part by its name, by kind ("category", "phase", "line", "piece").
+        device: the device it was found on, in words.
     """
 
     bytes: int
@@ -49,16 +49,16 @@ class Footprint:
     device: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """As `read_baselines` reads it."""
+        """JSON for `read_baselines`."""
         parts = {kind: dict(sizes) for kind, sizes in self.parts.items()}
         return {"bytes": self.bytes, "parts": parts, "device": self.device}
 
     @classmethod
     def from_json(cls, written: Any) -> Footprint:
-        """What `to_json` made.
+        """Read the output of `to_json`.
 
         Raises:
-            ValueError: it did not, in words that say where.
+            ValueError: if it is malformed; says where.
         """
         if not isinstance(written, dict):
             raise ValueError("is no object")
@@ -78,10 +78,10 @@ def _size(value: Any) -> int:
 
 
 def read_baselines(path: Path) -> dict[str, Footprint]:
-    """Everything that a file has stored, by name.
+    """All footprints stored in a file, by name.
 
     Raises:
-        BaselineError: it cannot be read, is none, or is a newer gpudash's.
+        BaselineError: if it cannot be read, is not a baseline, or is of a newer gpudash.
     """
     try:
         data = read_regular(path, LARGEST_FILE)
@@ -116,10 +116,10 @@ def read_baselines(path: Path) -> dict[str, Footprint]:
 
 
 def write_baselines(path: Path, entries: Mapping[str, Footprint]) -> None:
-    """Store ``entries``, whole or not at all; those of other names that are there stay.
+    """Store ``entries``, whole or not at all; other entries in the file stay.
 
     Raises:
-        BaselineError: what is there is no baseline of this format, or nothing can be written.
+        BaselineError: if the existing file is not a baseline of this format, or cannot be written.
     """
     try:
         kept = {}
@@ -139,7 +139,7 @@ def write_baselines(path: Path, entries: Mapping[str, Footprint]) -> None:
 
 @dataclass(frozen=True)
 class PartChange:
-    """A part, before and after; 0 bytes where it was not there."""
+    """A part before and after; 0 bytes if it did not exist."""
 
     kind: str
     name: str
@@ -153,12 +153,12 @@ class PartChange:
 
 @dataclass(frozen=True)
 class FootprintChange:
-    """What something takes beside what was stored of it.
+    """A footprint compared with the stored one.
 
     Attributes:
-        name: of the entry.
-        before, after: what was stored, and what it takes now.
-        tolerance: growth that is let pass, as a share of what was stored.
+        name: name of the entry.
+        before, after: stored and present footprint.
+        tolerance: allowed growth, as a share of the stored size.
     """
 
     name: str
@@ -168,17 +168,17 @@ class FootprintChange:
 
     @property
     def difference(self) -> int:
-        """Bytes more than stored."""
+        """Growth in bytes."""
         return self.after.bytes - self.before.bytes
 
     @property
     def grown(self) -> bool:
-        """Whether it takes more than the tolerance allows."""
+        """Whether it has grown by more than the tolerance."""
         return self.difference > self.tolerance * self.before.bytes
 
     @property
     def parts(self) -> tuple[PartChange, ...]:
-        """The parts whose bytes changed, by kind, those that changed most first."""
+        """The parts that changed, by kind, the largest change first."""
         found = []
         for kind in dict.fromkeys([*self.after.parts, *self.before.parts]):
             before, after = self.before.parts.get(kind, {}), self.after.parts.get(kind, {})
@@ -191,7 +191,7 @@ class FootprintChange:
 
     @property
     def summary(self) -> str:
-        """How much more or less it takes, without the name."""
+        """How much more or less it needs, without the name."""
         if not self.difference:
             return "as the baseline says"
         way = "less"
@@ -212,7 +212,7 @@ class FootprintChange:
         return f"{self.name} takes {format_bytes(self.after.bytes)}, {self.summary}."
 
     def rows(self) -> list[tuple[str, str, str, str]]:
-        """A table of what changed: part, before, after and difference; the last row of a kind says what is left out."""
+        """A table of the changes: part, before, after and difference; the last row of a kind counts omitted parts."""
         shown: list[tuple[str, str, str, str]] = []
         for kind in dict.fromkeys(part.kind for part in self.parts):
             changed = [part for part in self.parts if part.kind == kind]
@@ -230,7 +230,7 @@ class FootprintChange:
         return shown
 
     def to_json(self) -> dict[str, Any]:
-        """As ``gpudash estimate --json`` prints it."""
+        """The JSON of ``gpudash estimate --json``."""
         return {
             "name": self.name,
             "before_bytes": self.before.bytes,

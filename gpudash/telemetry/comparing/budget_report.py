@@ -1,4 +1,5 @@
-"""Checked budgets as files that others read: JUnit for CI servers, SARIF for code scanning, JSON for all else."""
+"""Results of budget checks as files for other tools: JUnit for CI servers, SARIF for code scanning, JSON for the
+rest."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ SARIF_VERSION = "2.1.0"
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 ROOT = "%SRCROOT%"
-"""What paths in SARIF are relative to, by the name that GitHub and others know."""
+"""Base of the paths in SARIF, by the name that GitHub and others use."""
 
 Outcome = Literal["passed", "ran out", "grown", "over", "failed"]
 
@@ -30,23 +31,24 @@ RULES: Mapping[str, tuple[str, str]] = {
     "grown": ("gpu-memory-grown", "The peak of GPU memory is more than the baseline has stored."),
     "over": ("gpu-memory-over-limit", "More GPU memory is needed than the limit allows."),
 }
-"""Identifier and description of what a finding says, by outcome; what failed for other reasons is no finding."""
+"""Identifier and description of a finding, by outcome; failures for other reasons are not findings."""
 
 
 @dataclass(frozen=True)
 class CheckedBudget:
-    """A test or a prediction that was held against its budget.
+    """A test or prediction checked against its budget.
 
     Attributes:
-        name: of the test, or of what was predicted.
-        outcome: "ran out" of its card; "grown" beyond its baseline; "over" its limit; "failed" for another reason.
-        message: what was found, in a sentence.
-        peak_bytes: the most that tensors held.
-        needed_bytes: what was taken of the card, the context included.
-        allowed_bytes: that the budget allows; ``None`` without a limit.
-        stored_bytes: what the baseline has; ``None`` without one.
-        file, line: where the most of it was allocated, else where the test stands; "" and 0 where there is no place.
-        lines: bytes held at the peak by "file:line", most first.
+        name: name of the test, or of the predicted program.
+        outcome: "ran out" of its card's memory; "grown" beyond its baseline; "over" its limit; "failed" for another
+            reason.
+        message: the result, in a sentence.
+        peak_bytes: peak of allocated memory.
+        needed_bytes: memory needed on the card, including the context.
+        allowed_bytes: limit set by the budget; ``None`` without a limit.
+        stored_bytes: size in the baseline; ``None`` without one.
+        file, line: where most of it was allocated, else position of the test; "" and 0 if unknown.
+        lines: bytes at the peak by "file:line", most first.
     """
 
     name: str
@@ -65,7 +67,7 @@ def write_text(path: Path, text: str) -> None:
     """Write a report whole.
 
     Raises:
-        ValueError: one sentence, when it cannot be written.
+        ValueError: one sentence, if it cannot be written.
     """
     try:
         with written_whole(path) as part:
@@ -75,15 +77,15 @@ def write_text(path: Path, text: str) -> None:
 
 
 def report_text(checks: Sequence[CheckedBudget]) -> str:
-    """All that is known, as JSON: ``{"format": 1, "kind": …, "tests": [{…}]}`` with the fields of `CheckedBudget`."""
+    """All results as JSON: ``{"format": 1, "kind": …, "tests": [{…}]}`` with the fields of `CheckedBudget`."""
     document = {"format": FORMAT, "kind": KIND, "tests": [asdict(check) for check in checks]}
     return f"{json.dumps(document, indent=1, ensure_ascii=False)}\n"
 
 
 def sarif_text(checks: Sequence[CheckedBudget]) -> str:
-    """What is beyond its budget, as SARIF 2.1.0 (OASIS, 2020), for code scanning.
+    """The exceeded budgets as SARIF 2.1.0 (OASIS, 2020), for code scanning.
 
-    One run; a result for each finding, at the line that allocated most. Nothing beyond its budget: no results.
+    One run, with a result for each finding at the line that allocated most; no results if no budget is exceeded.
     """
     found = [check for check in checks if check.outcome in RULES]
     identifiers = [identifier for identifier, _text in RULES.values()]
@@ -108,10 +110,10 @@ def sarif_text(checks: Sequence[CheckedBudget]) -> str:
 
 
 def junit_text(checks: Sequence[CheckedBudget], suite: str) -> str:
-    """The checks as a JUnit file, each a test case; figures are properties, as pytest's own file has them.
+    """The checks as a JUnit file, each a test case; figures are properties, as in pytest's own file.
 
     Args:
-        checks: what was checked.
+        checks: the results.
         suite: name of the suite.
     """
     beyond = [check for check in checks if check.outcome != "passed"]
@@ -147,7 +149,7 @@ def _result(check: CheckedBudget, identifiers: Sequence[str]) -> dict[str, Any]:
         "ruleIndex": identifiers.index(identifier),
         "level": "error",
         "message": {"text": text},
-        # The same finding in the next run, whatever its figures are then and wherever its line has moved.
+        # Identifies the same finding in the next run, even if its figures change or its line moves.
         "partialFingerprints": {"gpudashBudget/v1": f"{identifier}:{check.name}"},
         "properties": {"peakBytes": check.peak_bytes, "neededBytes": check.needed_bytes},
     }

@@ -1,5 +1,5 @@
-"""Two runs compared: what was asked of each, where they ran, how their figures differ, and which of them are worse; and
-all of that in words."""
+"""Comparison of two runs: their specs, where they ran, and how their figures differ, with those that are worse; all of
+it in words too."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from gpudash.telemetry.runs import RATES
 from gpudash.units import format_bytes, format_duration, format_percent, format_scaled, format_throughput
 
 MOST_RUNS = 6
-"""Runs that can still be told apart in one plot."""
+"""Most runs that can be told apart in one plot."""
 
 ENDING = "status"
-"""Name under which a run that did not end as well as the other one is worse."""
+"""Name for a run that ended worse than the other."""
 
-# A difference that follows from another one is not held against a run a second time.
+# A difference that follows from another one does not count twice.
 _IMPLIED_BY = {"peak_used_bytes": ("peak_allocated_bytes", "peak_reserved_bytes")}
-"""Memory in use, other programs' included, does not count against a run whose own memory is counted exactly."""
+"""Memory in use includes other programs', so it does not count for a run whose own memory is known exactly."""
 
 _REPORTED_BY = {"seconds": ("median_throughput", "steps_per_second")}
-"""A whole run's time holds the start of its process, which differs by a quarter between equal runs
-(`noise.SET_UP_SHARE`): where the pace is known it is that which is too noisy or not."""
+"""The time of a whole run includes the start of its process, which differs by a quarter between equal runs
+(`noise.SET_UP_SHARE`): if the pace is known, only the pace decides what is noise."""
 
 CROWDED = 0.05
-"""Share of the processor taken by others that is worth a sentence."""
+"""Share of the processor used by others that is worth a sentence."""
 
 _ENDINGS = {
     "running": "{} has not ended: its figures are those up to its newest record.",
@@ -41,27 +41,27 @@ _ENDINGS = {
 }
 
 MINUS = "B minus A"
-"""What the column of differences is called: the sign, spelt out."""
+"""Title of the column of differences: the sign, spelt out."""
 
 OVER = "B over A"
 
 NO_VALUE = "-"
 
 UNCLEAR = "too noisy to tell"
-"""The verdict on a difference that would matter, and that equal runs may have as well."""
+"""Verdict on a difference that would matter, but equal runs may have it too."""
 
 _NAMED = 3
-"""Figures or fields that a sentence names; more are counted."""
+"""How many figures or fields a sentence names; more are counted."""
 
 FIGURE_TITLES = ("figure", "A", "B", MINUS, OVER, "verdict", "noise")
 
 LETTERS = "ABCDEF"
-"""What the runs are called, `MOST_RUNS` of them."""
+"""Names of the runs, for up to `MOST_RUNS`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """What was asked of, or is known of, each of several runs; ``None`` where one has no such field."""
+    """A fact about each of several runs, such as a field of the spec; ``None`` for a run without it."""
 
     name: str
     values: tuple[Any, ...]
@@ -73,7 +73,7 @@ class Field:
 
     @property
     def labels(self) -> list[str]:
-        """The values as a person reads them."""
+        """The values in words."""
         return [self._label(value) for value in self.values]
 
     def _label(self, value: Any) -> str:
@@ -92,14 +92,14 @@ class Field:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Comparison:
-    """B beside A; every difference is B minus A.
+    """The comparison of B with A; every difference is B minus A.
 
     Attributes:
         a, b: the runs.
-        differences: of each figure that both have.
-        specs: every field of the specs, with workload, device and whether that was simulated; differing ones first.
-        machine: where the runs ran; differing ones first.
-        notes: sentences on what limits the comparison.
+        differences: the figures that both have.
+        specs: all fields of the specs, with workload, device and whether it was simulated; differing ones first.
+        machine: facts about the machines; differing ones first.
+        notes: sentences about the comparison's limits.
     """
 
     a: ComparedRun
@@ -111,16 +111,17 @@ class Comparison:
 
     @property
     def changed(self) -> list[Field]:
-        """What was asked of B and not of A, or otherwise."""
+        """The spec fields that differ."""
         return [field for field in self.specs if field.differs]
 
     def worse(self, tolerance: float = 0.0) -> list[str]:
-        """Names of what counts and is worse in B by more than ``tolerance``, a share of A, and more than the noise."""
+        """Names of judged figures that are worse in B by more than ``tolerance``, a share of A, and more than the
+        noise."""
         found = [difference.name for difference in self._judged(_IMPLIED_BY) if difference.exceeds(tolerance)]
         if (
-            # Only where A finished and B did not.
+            # Only if A finished and B did not.
             self.a.view.status == "finished" != self.b.view.status
-        ):  # one whose end is not recorded has not done its work
+        ):  # a run without a recorded end did not complete
             found.append(ENDING)
         # A loss that became NaN or infinite has no median of its last values.
         if _has_loss(self.a) and _diverged(self.b):
@@ -128,12 +129,13 @@ class Comparison:
         return found
 
     def unclear(self, tolerance: float = 0.0) -> list[str]:
-        """Names of what counts and is worse in B by more than ``tolerance``, a share of A, but within the noise."""
+        """Names of judged figures that are worse in B by more than ``tolerance``, a share of A, but within the
+        noise."""
         implied_by = {**_IMPLIED_BY, **_REPORTED_BY}
         return [difference.name for difference in self._judged(implied_by) if difference.may_exceed(tolerance)]
 
     def _judged(self, implied_by: Mapping[str, Sequence[str]]) -> Iterator[FigureDifference]:
-        """What counts against a run, except figures for which another one in ``implied_by`` stands already."""
+        """Figures that are judged, except those covered by another figure in ``implied_by``."""
         names = {difference.name for difference in self.differences}
         for difference in self.differences:
             counts = difference.a.judged and difference.b.judged
@@ -141,7 +143,7 @@ class Comparison:
                 yield difference
 
     def document(self, tolerance: float | None = None) -> dict[str, Any]:
-        """The comparison as ``gpudash compare --json`` prints it."""
+        """The JSON of ``gpudash compare --json``."""
         return {
             "a": _run(self.a),
             "b": _run(self.b),
@@ -156,7 +158,7 @@ class Comparison:
 
 
 def compare(a: ComparedRun, b: ComparedRun) -> Comparison:
-    """``b`` beside ``a``. Figures that only one of them has, or that count different items, are left out."""
+    """Compare ``b`` with ``a``. Omits figures that only one has, or that count different items."""
     of_a, of_b = figures(a), figures(b)
     return Comparison(
         a,
@@ -164,7 +166,7 @@ def compare(a: ComparedRun, b: ComparedRun) -> Comparison:
         [
             FigureDifference(figure, of_b[name])
             for name, figure in of_a.items()
-            # Rates of different items are not one quantity.
+            # Rates of different items are not comparable.
             if name in of_b and (figure.unit not in RATES or _item(a) == _item(b))
         ],
         spec_fields((a, b)),
@@ -179,25 +181,25 @@ def _spec_fields(run: ComparedRun) -> Mapping[str, Any]:
 
 
 def spec_fields(runs: Sequence[ComparedRun]) -> list[Field]:
-    """What was asked of the runs, what differs first."""
+    """The fields of the runs' specs, differing ones first."""
     sizes = {name for run in runs for name in _sizes(run.view.workload)}
     return _fields([_spec_fields(run) for run in runs], sizes)
 
 
 def machines(runs: Sequence[ComparedRun]) -> list[Field]:
-    """Where the runs ran, what differs first."""
+    """Facts about the runs' machines, differing ones first."""
     return _fields([run.machine for run in runs], ())
 
 
 def _fields(rows: Sequence[Mapping[str, Any]], sizes: Collection[str]) -> list[Field]:
-    # In the order of the first run; fields that only later runs have come behind.
+    # In the order of the first run; fields of later runs follow.
     names = dict.fromkeys(name for fields in rows for name in fields)
     found = [Field(name, tuple(fields.get(name) for fields in rows), name in sizes) for name in names]
     return sorted(found, key=lambda field: not field.differs)
 
 
 def _sizes(workload: str) -> Iterator[str]:
-    """Names of the fields of a workload that count bytes."""
+    """Names of a workload's fields that are sizes in bytes."""
     spec = workloads().get(workload)
     for name, field in spec.model_fields.items() if spec is not None else ():
         extra = field.json_schema_extra
@@ -206,7 +208,7 @@ def _sizes(workload: str) -> Iterator[str]:
 
 
 def _item(run: ComparedRun) -> tuple[str, Any]:
-    """What the run's throughput counts."""
+    """The item that the run's throughput counts."""
     return run.view.workload, run.view.result.get("item")
 
 
@@ -216,7 +218,7 @@ def _limits(a: ComparedRun, b: ComparedRun) -> Iterator[str]:
             f"A is {a.view.workload} and B is {b.view.workload}: only figures that both have are compared, and the "
             "work is not the same."
         )
-    # Where one of them does not say what it counts, nothing is remarked.
+    # No remark if one of them does not say what it counts.
     elif _item(a) != _item(b) and None not in (_item(a)[1], _item(b)[1]):
         yield f"A counts {_item(a)[1]}s and B counts {_item(b)[1]}s: their throughput is not compared."
     if a.view.simulated or b.view.simulated:
@@ -288,11 +290,11 @@ def _pairs(fields: Iterable[Field]) -> list[dict[str, Any]]:
 
 
 def headline(comparison: Comparison) -> str:
-    """What differs, in one or two sentences."""
+    """The differences, in one or two sentences."""
     sentences = [_spec_text(comparison.changed)]
     found = comparison.differences
     for judgement in ("worse", "better"):
-        # Worse before better, since that is what a reader has to act on.
+        # Worse before better: that is what a reader must act on.
         named = [difference for difference in found if difference.judgement == judgement]
         if named:
             sentences.append(f"{judgement.capitalize()} in B: {_listed([_change(d) for d in named])}.")
@@ -309,7 +311,7 @@ def headline(comparison: Comparison) -> str:
 
 
 def _edit_text(patch: str) -> str:
-    """What a diff writes, in a line: the first line that it puts in."""
+    """A diff in a line: the first line it adds."""
     added = [row[1:].strip() for row in patch.split("\n") if row.startswith("+") and not row.startswith("+++ ")]
     if not added:
         return "lines taken away"
@@ -325,7 +327,7 @@ def _spec_text(changed: Sequence[Field]) -> str:
 
 
 def _field_texts(changed: Sequence[Field]) -> list[str]:
-    """Each field with its value in each of the runs."""
+    """Each field with its value in each run."""
     texts = []
     for field in changed:
         values = ", ".join(f"{label} in {letter}" for label, letter in zip(field.labels, LETTERS, strict=False))
@@ -334,7 +336,7 @@ def _field_texts(changed: Sequence[Field]) -> list[str]:
 
 
 def differences_text(runs: Sequence[ComparedRun]) -> str:
-    """In what more than two runs differ, in a sentence."""
+    """The differences between more than two runs, in a sentence."""
     changed = [field for field in spec_fields(runs) if field.differs]
     if not changed:
         return f"All {len(runs)} were asked the same."
@@ -351,7 +353,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def value_text(unit: str, value: float | None) -> str:
-    """``value`` with its unit, as everywhere else (`gpudash.units`)."""
+    """``value`` with its unit, formatted by `gpudash.units`."""
     if value is None or math.isnan(value):
         return NO_VALUE
     if unit == "bytes":
@@ -374,7 +376,7 @@ def value_text(unit: str, value: float | None) -> str:
 
 
 def signed(unit: str, value: float) -> str:
-    """A difference with its sign: "+12 MiB", "−3.1 ms", "0" for none. That of a ratio is in percentage points."""
+    """A difference with its sign: "+12 MiB", "−3.1 ms", "0" for none. For ratios, in percentage points."""
     if value == 0:
         return "0"
     if unit == "ratio":
@@ -385,7 +387,7 @@ def signed(unit: str, value: float) -> str:
 
 
 def ratio_text(ratio: float | None) -> str:
-    """A ratio: "1.20×", from ten on without decimals; "-" where there is none."""
+    """A ratio: "1.20×", without decimals from ten on; "-" for none."""
     if ratio is None:
         return NO_VALUE
     if abs(ratio) >= 9.995:
@@ -396,7 +398,7 @@ def ratio_text(ratio: float | None) -> str:
 
 
 def verdict_text(difference: FigureDifference) -> str:
-    """ "same", "more", "less", "too noisy to tell", and whether that is better or worse."""
+    """ "same", "more", "less" or "too noisy to tell", and whether that is better or worse."""
     if difference.verdict == "unclear":
         return UNCLEAR
     judgement = difference.judgement
@@ -406,7 +408,7 @@ def verdict_text(difference: FigureDifference) -> str:
 
 
 def field_text(value: Any) -> str:
-    """The value of a field of a spec; "-" where the run has no such field."""
+    """The value of a spec's field; "-" if the run has no such field."""
     if value is None:
         return NO_VALUE
     if isinstance(value, bool):
@@ -419,7 +421,7 @@ def field_text(value: Any) -> str:
 
 
 def figure_row(difference: FigureDifference) -> list[str]:
-    """Title, A, B, B minus A, B over A, verdict, noise: the cells of a row of figures."""
+    """The cells of a row of figures: title, A, B, B minus A, B over A, verdict, noise."""
     unit = difference.a.unit
     return [
         difference.a.title,
@@ -433,7 +435,7 @@ def figure_row(difference: FigureDifference) -> list[str]:
 
 
 def _card_text(card: Any) -> str:
-    """A simulated card of a spec: "24 GiB", "h100"."""
+    """A simulated card of a spec in words: "24 GiB", "h100"."""
     size = ""
     if isinstance(card, int) and not isinstance(card, bool):
         size = card_label(exact_text(card))
@@ -441,5 +443,5 @@ def _card_text(card: Any) -> str:
 
 
 def field_row(field: Field) -> list[str]:
-    """Field, whether the runs differ in it, and each run's value."""
+    """The cells of a row of fields: name, whether the runs differ, and each run's value."""
     return [field.name.replace("_", " "), "differs" if field.differs else "same", *field.labels]

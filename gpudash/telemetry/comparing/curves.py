@@ -1,4 +1,4 @@
-"""Runs as they are compared, and their curves over one another: by step, or by time from a moment that both have."""
+"""Runs prepared for a comparison, and their curves on a common axis: by step, or by time from a common moment."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ STEPPED: tuple[Quantity, ...] = ("loss", "accuracy", "throughput")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepColumns:
-    """The steps of a run, one array a column, all of shape (steps,); NaN where a step did not tell.
+    """The steps of a run, one array for each column, all of shape (steps,); NaN where a step has no value.
 
     Attributes:
-        number: which step, from 1.
-        time_s: session time at its end, ascending.
-        seconds: how long it took.
-        loss: nats, or whatever a watched program counts.
+        number: step number, from 1.
+        time_s: session time of its end, ascending.
+        seconds: duration.
+        loss: in nats, or in a watched program's own unit.
         accuracy: ratio, 0 to 1.
-        throughput: items a second.
-        reported: metric → which steps told it, as NaN too, shape (steps,); without a mask those that told a number.
+        throughput: items per second.
+        reported: by metric, which steps reported it (NaN included), shape (steps,); without a mask, those with a
+            number.
     """
 
     number: Floats = field(default_factory=lambda: _NONE)
@@ -45,7 +46,7 @@ class StepColumns:
     reported: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
 
     def metric(self, name: str) -> Floats:
-        """The column ``name``: loss, accuracy or throughput."""
+        """The column loss, accuracy or throughput."""
         column: Floats = getattr(self, name)
         return column
 
@@ -60,20 +61,20 @@ class RunMark:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ComparedRun:
-    """One run and what is known of it.
+    """A run and the facts about it.
 
     Attributes:
-        label: short name of the recording, with the number of the run where one was picked.
+        label: short name of the recording, with the run's number if one was selected.
         recording: path of the recording.
-        view: figures of the run, as ``gpudash run --json`` tells them.
-        steps: the steps one by one.
-        stages: stage → seconds an execution, one value for each time the stage was told, in order.
-        memory: curve of each quantity of memory over session time, by name ("allocated", "reserved", "used").
+        view: figures of the run, as in ``gpudash run --json``.
+        steps: the individual steps.
+        stages: seconds of each execution of a stage, one value for each report, in order.
+        memory: curves of memory over session time, by name ("allocated", "reserved", "used").
         marks: named moments within the run.
-        machine: fact → words: processor, GPU, torch and so on.
+        machine: facts about the machine in words: processor, GPU, torch and so on.
         crowding: share of the processor, 0 to 1, that other programs took from the run (see `noise.crowding`).
-        notes: sentences on what limits the comparison.
-        began_wall_s: when it began, seconds since the epoch; ``None`` where its recording does not say.
+        notes: sentences about the limits of its figures.
+        began_wall_s: start, in seconds since the epoch; ``None`` if unknown.
     """
 
     label: str
@@ -90,12 +91,12 @@ class ComparedRun:
 
     @property
     def began_s(self) -> float:
-        """Session time at which the run began."""
+        """Session time of the run's start."""
         return self.view.began_s
 
     @property
     def card(self) -> str:
-        """The GPU that the run was on, in words, a simulated one with its memory; "cpu"; "" where it is not known."""
+        """The run's GPU in words, a simulated one with its memory; "cpu"; "" if unknown."""
         product, capacity = self.machine.get("GPU", ""), self.view.memory.capacity_bytes
         if self.view.device == "cpu":
             return "cpu"
@@ -106,7 +107,7 @@ class ComparedRun:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curve:
-    """Points in order of ``x``; shapes (n,). A NaN in ``y`` is a gap, which breaks the line."""
+    """Points in order of ``x``; shapes (n,). NaN in ``y`` is a gap, which breaks the line."""
 
     x: Floats
     y: Floats
@@ -119,31 +120,31 @@ class Curve:
         return None
 
     def at(self, place: float) -> float:
-        """The newest value at or before ``place``; NaN outside the curve."""
+        """The value at ``place``, or the newest one before it; NaN outside the curve."""
         extent = self.extent
         if extent is None or not extent[0] <= place <= extent[1]:
             return math.nan
-        # Readings hold until the next one.
+        # A reading holds until the next one.
         return float(self.y[int(np.searchsorted(self.x, place, "right")) - 1])
 
     def moved(self, offset: float) -> Curve:
-        """The curve ``offset`` further right."""
+        """The curve shifted by ``offset``."""
         return Curve(self.x + offset, self.y)
 
     def drawn(self, low: float, high: float, columns: int) -> Curve:
-        """What a picture from ``low`` to ``high`` on ``columns`` pixel columns needs: the extremes of each column.
+        """The points to draw from ``low`` to ``high`` on ``columns`` pixel columns: the extremes of each column.
 
-        One point on either side is included, so that the line reaches the edge. Nothing is averaged.
+        Includes one point on either side, so that the line reaches the edge. Nothing is averaged.
 
         Raises:
-            ValueError: when the range is empty or there is no column.
+            ValueError: if the range is empty or there is no column.
         """
         if not low < high or columns < 1:
             raise ValueError(f"nothing can be drawn from {low} to {high} on {columns} columns")
         first, last = np.searchsorted(self.x, low, "left"), np.searchsorted(self.x, high, "right")
         part = slice(max(int(first) - 1, 0), int(last) + 1)
         x, y = self.x[part], self.y[part]
-        # Thinning gives up to two points a column: fewer than that are drawn as they are.
+        # Thinning yields up to two points a column: no use for fewer points than that.
         if len(x) <= 2 * columns:
             return Curve(x, y)
         thinned = thin(x, y, cell_width(high - low, columns))
@@ -154,34 +155,34 @@ EMPTY = Curve(np.empty(0), np.empty(0))
 
 
 def difference(a: Curve, b: Curve, low: float, high: float, columns: int) -> Curve:
-    """``b`` minus ``a`` where both have values, from ``low`` to ``high``, in at most a few points a pixel column.
+    """``b`` minus ``a`` from ``low`` to ``high``, where both have values, in at most a few points a pixel column.
 
-    Between its points a curve is a straight line, so the difference is one between the points of both together. A gap
-    in either is a gap in the difference.
+    Curves are straight between points, so the difference is straight between the points of both. A gap in either is a
+    gap in the difference.
 
     Raises:
-        ValueError: when there is no column.
+        ValueError: if there is no column.
     """
     if columns < 1:
         raise ValueError("a difference needs a column to be drawn on")
     if len(a.x) == 0 or len(b.x) == 0:
         return EMPTY
-    # Only where both curves are: beyond either end there is nothing to subtract.
+    # Only where the curves overlap.
     start, end = max(a.x[0], b.x[0], low), min(a.x[-1], b.x[-1], high)
     if not start < end:
         return EMPTY
-    # Thinned first: the difference of two recordings of hours is taken at pixels, with both runs' extremes.
+    # Thin first: the difference of recordings of hours is computed by pixel, with both runs' extremes.
     near = [curve.drawn(float(start), float(end), columns) for curve in (a, b)]
-    # At the points of both: between two of them both curves are straight, and so is their difference.
+    # At the points of both: between them both curves are straight, and so is the difference.
     x = np.unique(np.concatenate([[start], *(curve.x for curve in near), [end]]))
     x = x[(x >= start) & (x <= end)]
     values = [_at(curve, x) for curve in near]
-    with np.errstate(invalid="ignore"):  # infinite minus infinite is no number
+    with np.errstate(invalid="ignore"):  # infinity minus infinity is NaN
         return Curve(x, values[1] - values[0])
 
 
 def _at(curve: Curve, x: Floats) -> Floats:
-    """Values at ``x`` on the straight lines between points; NaN beside a gap."""
+    """Values at ``x``, interpolated linearly; NaN next to a gap."""
     with np.errstate(invalid="ignore", over="ignore"):
         values: Floats = np.interp(x, curve.x, curve.y)
     return values
@@ -194,7 +195,7 @@ Quantity = Literal["loss", "accuracy", "throughput", "allocated", "reserved", "u
 def aligned(run: ComparedRun, quantity: Quantity, alignment: Alignment, mark: str = "") -> Curve:
     """The curve of ``quantity``, over seconds from the start or from the first mark called ``mark``, or over steps.
 
-    Empty where the run has no such quantity, mark or steps.
+    Empty if the run lacks the quantity, the mark or steps.
     """
     times, values = _known(run, quantity)
     if not len(times):
@@ -213,8 +214,8 @@ def marked(run: ComparedRun, label: str) -> float | None:
 
 
 def common_marks(runs: Sequence[ComparedRun]) -> list[str]:
-    """Labels of marks that every run has, in the order of the first run."""
-    # In the first run's order, each label once.
+    """Labels of the marks that all runs have, in the order of the first run."""
+    # In the first run's order, without duplicates.
     if not runs:
         return []
     others = [{mark.label for mark in run.marks} for run in runs[1:]]
@@ -223,7 +224,7 @@ def common_marks(runs: Sequence[ComparedRun]) -> list[str]:
 
 
 def shared_memory(runs: Sequence[ComparedRun]) -> Quantity | None:
-    """The quantity of memory that all runs have, the allocator's own before what is read from outside."""
+    """The memory quantity that all runs have; prefers the allocator's own to readings from outside."""
     return next((name for name in MEMORY if runs and all(name in run.memory for run in runs)), None)
 
 
@@ -233,14 +234,14 @@ def _known(run: ComparedRun, quantity: Quantity) -> tuple[Floats, Floats]:
         return curve.x, curve.y
     reported = _reported(run, quantity)
     values = run.steps.metric(quantity)[reported]
-    # A quantity that is never a number has no curve.
+    # A quantity that is always NaN has no curve.
     if np.isfinite(values).any():
         return (run.steps.time_s[reported], values)
     return (EMPTY.x, EMPTY.y)
 
 
 def _reported(run: ComparedRun, quantity: Quantity) -> NDArray[np.bool_]:
-    """Which steps tell a quantity: those of a program that is watched mostly do not, which is no gap in a line."""
+    """Which steps reported a quantity: most steps of a watched program do not, and that is not a gap in the line."""
     values = run.steps.metric(quantity)
     if run.view.workload != WATCH:
         return np.full(len(values), True)
@@ -248,14 +249,14 @@ def _reported(run: ComparedRun, quantity: Quantity) -> NDArray[np.bool_]:
 
 
 def _by_step(run: ComparedRun, quantity: Quantity, times: Floats, values: Floats) -> Curve:
-    """Over steps as the run numbered them; readings between two steps lie between their numbers."""
-    numbers = np.maximum.accumulate(run.steps.number)  # a program may count anew, an axis may not
+    """Over step numbers; readings between two steps get fractional numbers."""
+    numbers = np.maximum.accumulate(run.steps.number)  # a program may reset its count; an axis must ascend
     if quantity in STEPPED:
         return Curve(numbers[_reported(run, quantity)], values)
     if not len(numbers):
         return EMPTY
-    # Readings behind the last step belong to no step.
+    # Readings after the last step belong to no step.
     inside = times <= run.steps.time_s[-1]
-    # Step 0 is the run's beginning, so that readings before the first step have a place too.
+    # Step 0 is the run's start, which gives readings before the first step a position.
     known = np.concatenate(([run.began_s], run.steps.time_s)), np.concatenate(([0.0], numbers))
     return Curve(np.interp(times[inside], *known), values[inside])

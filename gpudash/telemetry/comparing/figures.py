@@ -1,5 +1,5 @@
-"""The figures of a run that are compared, each with its noise; and two of them beside one another: B minus A, B over A,
-and whether that is more than noise."""
+"""The figures of a run, each with its noise; and the comparison of two: B minus A, B over A, and whether the
+difference exceeds the noise."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ Direction = Literal["lower", "higher"]
 
 
 NOTABLE_SHARE = 0.05
-"""Share of the larger figure from which on a difference would matter, so that one within the noise is not "same" but
-too noisy to tell: chosen, above the few per cent that equal runs differ by (`noise.TIME_SHARE` of each)."""
+"""Share of the larger figure from which a difference would matter. Within the noise such a difference is "too noisy to
+tell", a smaller one "same". Chosen above the few per cent by which equal runs differ (`noise.TIME_SHARE` for each)."""
 
 LARGEST_RATIO = 1e300
-"""Ratio beyond which it, or its inverse, is no longer a number that a double holds exactly."""
+"""Largest ratio for which the ratio and its inverse are both exact in a double."""
 
 LAST = 20
-"""Steps whose median is a run's final loss and accuracy, as in ``last_20_median``."""
+"""Number of last steps whose median is a run's final loss and accuracy, as in ``last_20_median``."""
 
 LOSS = "final_loss"
-"""Name of the figure that a run whose loss became infinite does not have."""
+"""Name of the figure that is missing if the loss became infinite."""
 
 _PEAKS = (("allocated", noise.COUNTED_SHARE), ("reserved", noise.COUNTED_SHARE), ("used", noise.READ_SHARE))
 
@@ -45,23 +45,23 @@ _RESULTS: tuple[tuple[str, str, str, Direction], ...] = (
     ("copy_every_step_seconds", "copied every step", "s", "lower"),
     ("copy_once_seconds", "copied once", "s", "lower"),
 )
-"""Results measured once: name, title, unit and which way is better."""
+"""Results measured once: name, title, unit, and which direction is better."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure of one run.
+    """A figure of a run.
 
     Attributes:
         name: as in the JSON document.
-        title: as a person reads it.
+        title: name in words.
         unit: "bytes", "s", one of `RATES`, "1/s", "B/s", "FLOP/s", "ratio", "times", "nats" or "" for a plain number.
         value: finite.
-        noise: how far it would lie from that of an equal run (see `noise`), in its unit.
-        wanted: which way is better; ``None`` where neither is.
-        judged: whether a worse one counts against the run.
-        at_least: whether the whole run would have had this much or more: the peak of one that ended early.
-        card: the GPU that it depends on; figures of different ones are neither better nor worse. "" for none.
+        noise: expected difference from an equal run (see `noise`), in its unit.
+        wanted: which direction is better; ``None`` if neither.
+        judged: whether a worse value counts against the run.
+        at_least: whether it is a lower bound: the peak of a run that ended early.
+        card: the GPU it depends on, since figures of different GPUs are neither better nor worse; "" for none.
     """
 
     name: str
@@ -93,7 +93,7 @@ class FigureDifference:
 
     @property
     def ratio(self) -> float | None:
-        """B over A; ``None`` where that is no number."""
+        """B over A; ``None`` if that is not a finite number."""
         if self.a.value == 0 or self.b.value == 0:
             if self.a.value == self.b.value:
                 return 1.0
@@ -105,14 +105,14 @@ class FigureDifference:
 
     @property
     def noise(self) -> float:
-        """How large a difference between equal runs may be: the root of the sum of both squares."""
+        """The largest difference to expect between equal runs: the root of the sum of both squares."""
         return math.hypot(self.a.noise, self.b.noise)
 
     @property
     def verdict(self) -> Verdict:
         """Whether B has more or less than A by more than the noise.
 
-        Within the noise it is "same" where the difference is small, and "unclear" where it is too noisy to tell.
+        Within the noise, "same" if the difference is small, else "unclear".
         """
         if abs(self.difference) > self.noise:
             if self.difference > 0:
@@ -125,8 +125,8 @@ class FigureDifference:
 
     @property
     def judgement(self) -> Judgement | None:
-        """Whether B is better or worse; ``None`` where it is the same, where neither is wanted, and where less is that
-        of a run that ended early.
+        """Whether B is better or worse. ``None`` if it is the same, if neither direction is better, or if the smaller
+        value is a run's that ended early.
         """
         if self._wanted is None or self._less_is_of_a_part or self.verdict in ("same", "unclear"):
             return None
@@ -145,17 +145,17 @@ class FigureDifference:
         return min(1.0, math.log2(most / least))
 
     def exceeds(self, tolerance: float) -> bool:
-        """Whether B is worse by more than ``tolerance`` (a share of A) and by more than the noise."""
+        """Whether B is worse by more than ``tolerance`` (a share of A) and more than the noise."""
         return self.judgement == "worse" and abs(self.difference) > tolerance * abs(self.a.value)
 
     def may_exceed(self, tolerance: float) -> bool:
-        """Whether B is worse by more than ``tolerance`` (a share of A), but too noisy to tell from an equal run."""
+        """Whether B is worse by more than ``tolerance`` (a share of A), but within the noise."""
         beyond = abs(self.difference) > tolerance * abs(self.a.value)
         return self.verdict == "unclear" and self._points_to_worse and beyond and not self._less_is_of_a_part
 
     @property
     def _less_is_of_a_part(self) -> bool:
-        """Whether the run that has less might have had as much as the other, had it not ended early."""
+        """Whether the smaller value is a lower bound, from a run that ended early."""
         if self.difference < 0:
             return self.b.at_least
         return self.a.at_least
@@ -168,17 +168,17 @@ class FigureDifference:
 
     @property
     def _points_to_worse(self) -> bool:
-        """Whether B lies on the side that is not wanted, by however little."""
+        """Whether B differs in the worse direction, by any amount."""
         return self._wanted is not None and (self.difference > 0) == (self._wanted == "lower")
 
 
 def are_different_cards(a: str, b: str) -> bool:
-    """Whether two runs were on cards that are known to be different (`ComparedRun.card`)."""
+    """Whether two runs are known to have used different cards (`ComparedRun.card`)."""
     return bool(a and b and a != b)
 
 
 def figures(run: ComparedRun) -> dict[str, Figure]:
-    """Every figure that ``run`` has, by name, the most telling first."""
+    """All figures of ``run`` by name, the most important first."""
     found = [*_pace(run), *_peaks(run), *_ends(run), *_sensible(_results(run)), *_stages(run)]
     return {figure.name: figure for figure in found if math.isfinite(figure.value)}
 
@@ -197,7 +197,7 @@ def _pace(run: ComparedRun) -> Iterator[Figure]:
     if view.seconds is not None:
         stepping = min(float(np.nansum(steps.seconds)), view.seconds)
         whole = math.hypot(unsteady * stepping, noise.SET_UP_SHARE * (view.seconds - stepping))
-        ended = view.status == "finished"  # one that was stopped early is not faster
+        ended = view.status == "finished"  # a run stopped early is not faster
         wanted: Direction | None = None
         if ended:
             wanted = "lower"
@@ -205,7 +205,7 @@ def _pace(run: ComparedRun) -> Iterator[Figure]:
 
 
 def _unsteadiness(run: ComparedRun) -> float:
-    """Noise of the time that steps take, as a share of it; `noise.ALONE_SHARE` where the steps do not tell."""
+    """Noise of a step's time, as a share of it; `noise.ALONE_SHARE` if the steps are too few."""
     seconds = run.steps.seconds[np.isfinite(run.steps.seconds)]
     mean = 0.0
     if len(seconds):
@@ -258,7 +258,7 @@ def _ends(run: ComparedRun) -> Iterator[Figure]:
 
 
 def _sensible(figures: Iterator[Figure]) -> Iterator[Figure]:
-    """``figures`` up to the first that makes no sense: a recording can hold anything as a result."""
+    """``figures`` up to the first malformed one: a recording can contain anything as a result."""
     with suppress(ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         yield from figures
 
@@ -302,7 +302,8 @@ def _stages(run: ComparedRun) -> Iterator[Figure]:
 
 
 def _stage(run: ComparedRun, stage: StageView, samples: Floats) -> Iterator[Figure]:
-    """Time of one execution. Reported a few times a second, it hides its spread and is no steadier than the steps."""
+    """Time of one execution. Stages reported a few times a second hide their spread, so use at least that of the
+    steps."""
     each = stage.seconds / stage.count
     own = max(noise.spread(samples, _mean) or 0.0, _unsteadiness(run) * each, noise.TIMER_S)
     yield _timed(run, f"stage.{stage.name}.seconds", f"{stage.name}, each", "s", each, own, "lower")
@@ -323,7 +324,7 @@ def _timed(
     *,
     judged: bool = False,
 ) -> Figure:
-    """A time or a rate, whose noise knows of other programs on the same processor."""
+    """A time or rate, with noise that includes other programs on the same processor."""
     noise_of = noise.of_time if unit == "s" else noise.of_rate
     return Figure(name, title, unit, float(value), noise_of(value, own, run.crowding), wanted, judged=judged)
 

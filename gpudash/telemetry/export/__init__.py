@@ -1,1 +1,1 @@
-"""Writes a recording in formats other programs read, and what pages of reports are made of."""
+"""Writes a recording in formats of other programs, and provides the parts of report pages."""

@@ -1,7 +1,7 @@
-"""A recording as trackers of experiments have one: named runs of scalars, each at a step and a moment.
+"""A recording in the form that experiment trackers use: named runs of scalars, each at a step and a time.
 
-Every run has its losses, accuracies and throughput by step, and the highest memory of each step. The machine has every
-reading; its steps are milliseconds since the session began.
+Every run has its losses, accuracies and throughput by step, and the peak memory of each step. The machine has all
+readings; its steps are milliseconds since the session began.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ MACHINE = "machine"
 _TABLES = ("host", "gpu", "allocator", "rank")
 
 _OF_STEPS = frozenset(("used_bytes", "process_bytes", "allocated_bytes", "reserved_bytes"))
-"""Readings of which a run has the highest of each step."""
+"""Readings for which a run has the peak of each step."""
 
 LONGEST_NAME = 60
-"""Characters of a workload's name in that of a folder."""
+"""Characters of a workload's name within a folder's name."""
 
 _UNNAMEABLE = re.compile(r"[^\w.:-]+")
 
 
 @dataclass(frozen=True, slots=True)
 class ScalarPoint:
-    """One value.
+    """A single value.
 
     Attributes:
-        run: whose it is: "machine", or a name such as "run-2-training", fit for a folder.
-        tag: what it is, as "loss" and "memory/cuda:0/allocated_bytes".
-        step: of the run, from 1; of the machine, milliseconds since the session began.
+        run: name of its run: "machine", or one such as "run-2-training" that is valid for a folder.
+        tag: its name, such as "loss" or "memory/cuda:0/allocated_bytes".
+        step: step of the run, from 1; for the machine, milliseconds since the session began.
         wall_s: seconds since 1970.
         value: a number, NaN and infinities too.
     """
@@ -80,7 +80,7 @@ def _of(record: Record, runs: dict[int | None, _Run], began_wall_s: float) -> It
 
 
 def _values(sample: Sample) -> Iterator[tuple[str, str, float]]:
-    """Tag, name and value of each number of a sample; a gap has none."""
+    """Tag, name and value of each number in a sample; gaps are skipped."""
     owner = sample.device or "host"
     if sample.table == "rank":
         owner = f"rank {sample.device}"
@@ -102,7 +102,7 @@ def _group(name: str) -> str:
 
 @dataclass(slots=True)
 class _Run:
-    """A run that is on: what its memory came to in the step that it is in."""
+    """A current run: the peak memory of its current step."""
 
     name: str
     at_step: int = 0
@@ -120,7 +120,7 @@ class _Run:
         yield from self._memory(event.step)
 
     def rest(self) -> Iterator[ScalarPoint]:
-        """The memory of a step that has not ended, such as the one that ran out of memory."""
+        """The memory of an incomplete step, such as one that ran out of memory."""
         yield from self._memory(self.at_step + 1)
 
     def _memory(self, step: int) -> Iterator[ScalarPoint]:
@@ -130,7 +130,7 @@ class _Run:
 
 
 def run_facts(recording: Recording) -> dict[str, dict[str, Any]]:
-    """What a run was asked to do, by its name: a tracker's configuration."""
+    """The settings of each run by its name: a tracker's configuration."""
     found = {}
     for run in recording.runs:
         found[_name(run.id, run.workload)] = {"workload": run.workload, **run.spec}

@@ -15,10 +15,10 @@ from gpudash.telemetry.records import RunStarted, StepFinished, Transfer, plain
 CSV_COLUMNS = ("time_s", "table", "device", "metric", "value", "state", "pid")
 
 _QUOTED = frozenset(',"\n')
-"""Characters that put a field into quotes (RFC 4180); there are no carriage returns."""
+"""Characters that require quotes (RFC 4180); there are no carriage returns."""
 
 Passing = Callable[[Iterable[Any]], Iterator[Any]]
-"""Passes rows on while it counts them."""
+"""Passes rows on while counting them."""
 
 
 def write_csv(recording: Recording, file: TextIO, passing: Passing) -> None:
@@ -32,7 +32,7 @@ def _cells(row: ReadingRow) -> tuple[object, ...]:
 
 
 def _field(value: object) -> str:
-    """A field; the text of a float is the shortest that reads back as the same."""
+    """A field; floats have the shortest text that reads back as the same number."""
     if value is None:
         text = ""
     elif isinstance(value, str):
@@ -45,14 +45,14 @@ def _field(value: object) -> str:
 
 
 def measured_rows(recording: Recording) -> Iterator[ReadingRow]:
-    """Every reading, one metric a row, table after table; behind them what the runs measured."""
+    """Every reading, one metric a row, table by table; then the measurements of the runs."""
     for table in schema.TABLES:
         yield from recording.export_rows(table)
     yield from _of_runs(recording)
 
 
 def _of_runs(recording: Recording) -> Iterator[ReadingRow]:
-    """Losses, accuracy and throughput as the table "run", rates of copies as the table "transfer"."""
+    """Losses, accuracy and throughput as the table "run", copy rates as the table "transfer"."""
     devices: dict[int | None, str] = {}
     for event in recording.events():
         if isinstance(event, RunStarted):
@@ -68,7 +68,7 @@ def _of_runs(recording: Recording) -> Iterator[ReadingRow]:
 
 
 def write_json(recording: Recording, file: TextIO, passing: Passing) -> None:
-    """Write the recording as one JSON document, piece by piece: a long recording does not fit twice into memory."""
+    """Write the recording as one JSON document, piece by piece, since a long recording may not fit in memory twice."""
     file.write('{"meta": ')
     json.dump(dict(recording.meta), file)
     file.write(',\n"runs": ')
@@ -81,7 +81,7 @@ def write_json(recording: Recording, file: TextIO, passing: Passing) -> None:
 
 
 def write_list(items: Iterable[Any], file: TextIO) -> None:
-    """Write a JSON list, an item a line."""
+    """Write a JSON list, one item a line."""
     file.write("[")
     for number, item in enumerate(items):
         file.write(",\n" if number else "\n")

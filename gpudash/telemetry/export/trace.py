@@ -1,9 +1,9 @@
 """A recording as a trace for ui.perfetto.dev and chrome://tracing: the Trace Event Format in its JSON object form.
 
-Process 0 is the machine: memory as counters, marks, warnings and lost devices as instants. Every run is a process of
-its own, with a thread for the run, its epochs, its steps, each of its stages and each direction of its copies; loss
-and accuracy are its counters. Times are microseconds since the session began. The format knows no gap: a counter keeps
-its last value where a reading is missing, and a loss that is no number is an instant that says so.
+Process 0 is the machine: memory as counters; marks, warnings and lost devices as instants. Every run is a process,
+with a thread for the run, its epochs, its steps, each of its stages and each direction of its copies; loss and
+accuracy are its counters. Times are microseconds since the session began. The format has no gaps: a counter keeps its
+last value where a reading is missing, and a NaN loss becomes an instant event.
 
 https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 """
@@ -39,7 +39,7 @@ from gpudash.telemetry.records import (
 )
 
 MACHINE = 0
-"""The process that stands for the machine; runs are 1, 2, ... in the order they began."""
+"""Process id of the machine; runs are 1, 2, ... in the order they began."""
 
 RUN_THREAD = "run"
 
@@ -58,7 +58,7 @@ _Key = tuple[float, str, str]
 
 
 def write(recording: Recording, file: TextIO, passing: Passing) -> None:
-    """Write the trace piece by piece, in order of time of what ended."""
+    """Write the trace piece by piece, in order of end times."""
     file.write('{"displayTimeUnit": "ms",\n"otherData": ')
     json.dump({"recorded with": "gpudash", **recording.meta}, file)
     file.write(',\n"traceEvents": ')
@@ -67,12 +67,12 @@ def write(recording: Recording, file: TextIO, passing: Passing) -> None:
 
 
 def entries(recording: Recording, passing: Passing) -> Iterator[Entry]:
-    """The events of the trace of a recording."""
+    """The trace events of a recording."""
     return _Trace(_taken_back(recording)).entries(passing(recording.records()))
 
 
 def _taken_back(recording: Recording) -> Counter[_Key]:
-    """The marks that the user has made and removed again, and how often."""
+    """The marks that the user removed again, and how often."""
     rows = recording.select("SELECT json FROM event WHERE kind = 'Marker' ORDER BY rowid")
     markers = [event for event in recording.events_of(rows) if isinstance(event, Marker)]
     return Counter(map(_key, markers)) - Counter(map(_key, standing_marks(markers)))
@@ -83,7 +83,7 @@ def _key(marker: Marker) -> _Key:
 
 
 class _Run:
-    """A run as a process: its threads, and up to when each of them is taken."""
+    """A run as a process: its threads, and the time up to which each is filled."""
 
     def __init__(self, pid: int, event: RunStarted) -> None:
         self.pid = pid
@@ -93,7 +93,7 @@ class _Run:
         self._taken_us: dict[str, float] = {}
 
     def thread(self, name: str) -> tuple[int, list[Entry]]:
-        """The number of a thread, and what names it when it is new."""
+        """The number of a thread, and the entries that name it if it is new."""
         number = self._threads.get(name)
         if number is not None:
             return number, []
@@ -106,8 +106,8 @@ class _Run:
     def slice(
         self, thread: str, name: str, ended_s: float, seconds: float, facts: Mapping[str, Any]
     ) -> Iterator[Entry]:
-        """What ended at ``ended_s``. It begins no earlier than the one before it in its thread ended: slices of one
-        thread must not cross, and clocks of host and device differ by microseconds."""
+        """A slice that ended at ``ended_s``. It starts no earlier than the previous one in its thread ended: slices of
+        a thread must not overlap, but host and device clocks differ by microseconds."""
         number, named = self.thread(thread)
         yield from named
         taken = self._taken_us.get(thread, 0.0)
@@ -127,7 +127,7 @@ class _Run:
 
 
 class _Trace:
-    """Turns records, in order of time, into entries."""
+    """Converts records, in order of time, to entries."""
 
     def __init__(self, taken_back: Counter[_Key]) -> None:
         self._taken_back = taken_back
@@ -229,7 +229,7 @@ def _step(run: _Run, event: StepFinished) -> Iterator[Entry]:
 
 
 def _stage(run: _Run, event: StageFinished) -> Iterator[Entry]:
-    """A stage, or the sum of several executions of one that recurs quickly, set where the last of them ended."""
+    """A stage, or the sum of several quick executions, placed at the end of the last one."""
     if event.count == 1:
         name = event.name
     else:
@@ -275,7 +275,7 @@ def _owner(sample: Sample) -> str:
 
 
 def _us(time_s: float) -> float:
-    """Microseconds to a thousandth; nothing lies before the session."""
+    """Microseconds, rounded to a thousandth and not negative."""
     return round(max(time_s, 0.0) * 1e6, 3)
 
 

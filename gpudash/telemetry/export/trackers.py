@@ -1,7 +1,6 @@
-"""A recording for trackers of experiments: event files of TensorBoard, runs of Weights & Biases kept offline, or a
-folder of MLflow's.
+"""A recording for experiment trackers: TensorBoard event files, offline runs of Weights & Biases, or an MLflow folder.
 
-The libraries are an extra, imported as they are used.
+The libraries are an optional extra, imported on use.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ _MISSING = '{name} needs {package}, which is not installed; run: pip install "gp
 
 
 MLFLOW_SETTINGS = {"MLFLOW_ALLOW_FILE_STORE": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
-"""What MLflow reads from its environment: newer ones refuse a folder unless they are told, and report their use."""
+"""Environment variables for MLflow: newer versions refuse a folder by default, and report usage."""
 
 MOST_METRICS = 1000
-"""That MLflow takes at a time (mlflow.utils.validation)."""
+"""Most metrics that MLflow accepts in one call (mlflow.utils.validation)."""
 
 LONGEST_PARAMETER = 500
-"""Characters of a parameter's value that every version of MLflow takes."""
+"""Longest value of a parameter, in characters, that every version of MLflow accepts."""
 
 _NO_METRIC = re.compile(r"[^\w/.: -]")
 
@@ -45,21 +44,21 @@ _NO_METRIC = re.compile(r"[^\w/.: -]")
 def export_to_tracker(recording: Recording, to: TrackerFormat, out: Path, on_progress: OnProgress | None = None) -> str:
     """Write the folder ``out``, whole or not at all.
 
-    tensorboard: a folder with an event file for each run, and one for the machine. wandb: the folder that
-    ``wandb sync`` takes, of the same runs. mlflow: a folder for its tracking, with an experiment of the same runs.
-    `gpudash.telemetry.export.points` says what is in them.
+    tensorboard: a folder with an event file for each run, and one for the machine. wandb: the folder for ``wandb
+    sync``, with the same runs. mlflow: a tracking folder, with an experiment of the same runs. For their content see
+    `gpudash.telemetry.export.points`.
 
     Args:
-        recording: what is written.
+        recording: the recording to write.
         to: the tracker.
         out: a folder that is new or empty.
-        on_progress: as of `gpudash.telemetry.export.writing.export`.
+        on_progress: as in `gpudash.telemetry.export.writing.export`.
 
     Returns:
-        The command that shows or sends what was written, as a sentence.
+        The command that shows or uploads the result, as a sentence.
 
     Raises:
-        RecordingError: when ``out`` holds something or cannot be written, or a package is missing.
+        RecordingError: if ``out`` is not empty or cannot be written, or a package is missing.
     """
     passing = CountedRows(on_progress).rows
     with _new_folder(out) as part:
@@ -76,7 +75,7 @@ def export_to_tracker(recording: Recording, to: TrackerFormat, out: Path, on_pro
 
 @contextmanager
 def _new_folder(out: Path) -> Iterator[Path]:
-    """A folder beside ``out``, which takes its place when the block ends well and goes when it does not."""
+    """A folder beside ``out`` that replaces it when the block succeeds, and is deleted when it fails."""
     try:
         if out.is_symlink() or (out.exists() and not out.is_dir()) or (out.is_dir() and any(out.iterdir())):
             raise RecordingError(f"{out} exists already; name a folder that is new or empty")
@@ -87,7 +86,7 @@ def _new_folder(out: Path) -> Iterator[Path]:
         try:
             part.chmod(0o777 & ~_umask())
             yield part
-            # Renaming a folder replaces an empty one, and no other.
+            # Renaming a folder only replaces an empty one.
             part.rename(target)
         finally:
             shutil.rmtree(part, ignore_errors=True)
@@ -168,12 +167,12 @@ def _write_mlflow_runs(recording: Recording, folder: Path, out: Path, passing: P
         _fill_mlflow_folder(client, recording, out, passing)
     except MlflowException as error:
         raise RecordingError(f"MLflow refused it ({str(error).splitlines()[0]})") from None
-    # the experiment that MLflow adds to every folder, which names this one
+    # MLflow adds a default experiment to every folder, with this folder's temporary name.
     shutil.rmtree(folder / "0", ignore_errors=True)
 
 
 def _fill_mlflow_folder(client: Any, recording: Recording, out: Path, passing: Passing) -> None:
-    # A run names the folder of its files, which would be the one that is renamed in the end.
+    # A run stores the path of its files, so use the final name.
     artifacts = (out.absolute() / "artifacts").as_uri()
     experiment = client.create_experiment(recording.path.stem or PROJECT, artifact_location=artifacts)
     facts = run_facts(recording)
@@ -187,7 +186,7 @@ def _fill_mlflow_folder(client: Any, recording: Recording, out: Path, passing: P
 
 
 class _MlflowRun:
-    """A run in a folder of MLflow's, written in batches."""
+    """A run in an MLflow folder, written in batches."""
 
     def __init__(self, client: Any, experiment: str, first: ScalarPoint, facts: Mapping[str, Any]) -> None:
         from mlflow.entities import Metric, Param
@@ -217,9 +216,9 @@ class _MlflowRun:
 
 
 def mlflow_name(name: str) -> str:
-    """A name that MLflow takes: a relative path, of whose folders none is called as a metric.
+    """A name that MLflow accepts: a relative path without a folder that has a metric's name.
 
-    The loss of one network, ``loss/gan``, is ``losses/gan``: a file ``loss`` has no room for a folder of its name.
+    The loss of one network, ``loss/gan``, becomes ``losses/gan``: ``loss`` is a file, so it cannot be a folder too.
     """
     if name.startswith(OF_LOSS):
         name = f"losses/{name.removeprefix(OF_LOSS).replace('/', '.')}"
@@ -228,7 +227,7 @@ def mlflow_name(name: str) -> str:
 
 @contextmanager
 def _environment(settings: Mapping[str, str]) -> Iterator[None]:
-    """Variables of the environment that are as before when the block ends."""
+    """Set environment variables for the duration of the block."""
     known = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
     try:

@@ -1,6 +1,6 @@
-"""Writing a recording to another file: refusals, and the whole file or none.
+"""Writes a recording to another file, whole or not at all.
 
-Parquet is written here; pyarrow is imported when it is used.
+Contains the Parquet format; pyarrow is imported on use.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.records import plain
 
 DataFormat = Literal["csv", "json", "parquet", "trace"]
-"""Formats that hold what was recorded; pictures and the report are drawn elsewhere."""
+"""Formats for the recorded data; pictures and reports are drawn elsewhere."""
 
 OnProgress = Callable[[int], None]
-"""Told how many rows have been written, every few thousand and at the end; what it raises ends the writing, and nothing
-is left."""
+"""Callback with the number of rows written, every few thousand and at the end; an exception stops the export and
+removes the partial file."""
 
 PROGRESS_ROWS = 2000
 
@@ -37,16 +37,16 @@ def export(
 ) -> None:
     """Write ``recording`` to ``out``, whole or not at all.
 
-    csv: one row a reading (`CSV_COLUMNS`): session time in seconds, table, device, metric with its unit, value (empty
-    for a gap), "ok" or why there is none, and the PID in the rows of a process. Loss, accuracy and throughput are the
-    table "run", measured rates the table "transfer".
+    csv: one row for each reading (`CSV_COLUMNS`): session time in seconds, table, device, metric with its unit, value
+    (empty for a gap), "ok" or the reason for a gap, and the PID in rows of a process. Loss, accuracy and throughput
+    are in the table "run", measured rates in the table "transfer".
     json: one object with ``meta``, ``runs``, ``events`` and ``readings`` (each with ``time_s, table, device, values,
     states``); NaN and infinities are strings.
     parquet: see `write_parquet`. trace: see `trace.write`.
 
     Raises:
-        RecordingError: when ``out`` exists and ``force`` is not given, is the recording itself, or cannot be written;
-            when a package that the format needs is missing.
+        RecordingError: if ``out`` exists without ``force``, is the recording itself, or cannot be written; or if a
+            required package is missing.
     """
     if to not in get_args(DataFormat):
         raise ValueError(f"{to} is no format of data")
@@ -63,15 +63,15 @@ def export(
 
 @contextmanager
 def atomically(out: Path, source: Path | None = None, force: bool = False) -> Iterator[Path]:
-    """A file beside ``out`` to write to, which takes its place when the block ends well and goes when it does not.
+    """A file beside ``out`` that replaces it when the block succeeds, and is deleted when it fails.
 
     Args:
-        out: the file that is wanted.
-        source: what is read meanwhile; never replaced.
-        force: whether ``out`` may be there already.
+        out: the final file.
+        source: the file that is read meanwhile; never replaced.
+        force: whether ``out`` may exist.
 
     Raises:
-        RecordingError: in one sentence, when ``out`` may not or cannot be written.
+        RecordingError: in one sentence, if ``out`` cannot or must not be written.
     """
     try:
         _check(out, source, force)
@@ -95,14 +95,14 @@ def _check(out: Path, source: Path | None, force: bool) -> None:
 
 
 class CountedRows:
-    """Passes rows on and tells now and then how many there were."""
+    """Passes rows on and reports their number from time to time."""
 
     def __init__(self, on_progress: OnProgress | None) -> None:
         self._on_progress = on_progress
         self._count = 0
 
     def rows(self, items: Iterable[T]) -> Iterator[T]:
-        """``items``, counted as they are taken."""
+        """``items``, counted as they are consumed."""
         for item in items:
             self._count += 1
             if self._count % PROGRESS_ROWS == 0:
@@ -110,13 +110,13 @@ class CountedRows:
             yield item
 
     def report(self) -> None:
-        """Tell how many there have been."""
+        """Report the number so far."""
         if self._on_progress is not None:
             self._on_progress(self._count)
 
 
 GROUP_ROWS = 100_000
-"""Rows of a row group, which are in memory at one time: some tens of MB."""
+"""Rows of a row group, which is in memory as a whole: some tens of MB."""
 
 METADATA = {"format": b"gpudash.format", "meta": b"gpudash.meta", "runs": b"gpudash.runs"}
 """Keys of the file's metadata: the layout's version, then JSON."""
@@ -125,16 +125,16 @@ LAYOUT = b"1"
 
 
 def write_parquet(recording: Recording, path: Path, passing: Passing) -> None:
-    """Write the rows of the CSV table and behind them the events, in row groups.
+    """Write the rows of the CSV table and then the events, in row groups.
 
-    Columns: ``time_s``, ``table``, ``device``, ``metric``, ``value`` (a number as a double, null for a gap and for
-    text), ``integer`` (the same number exactly, where it is whole: bytes beyond 2^53 do not fit into a double),
-    ``text`` (a value that is text), ``state`` and ``pid``. A row of the table "event" has the kind as its metric and
-    the event as JSON in ``text``. The file's metadata holds meta and runs as JSON under `METADATA`.
+    Columns: ``time_s``, ``table``, ``device``, ``metric``, ``value`` (a number as a double, null for a gap or text),
+    ``integer`` (the same number exactly if it is whole, since bytes beyond 2^53 do not fit in a double), ``text`` (a
+    value that is text), ``state`` and ``pid``. A row of the table "event" has the kind as its metric and the event as
+    JSON in ``text``. The file's metadata holds meta and runs as JSON under `METADATA`.
 
     Raises:
-        RecordingError: when pyarrow is missing.
-        OSError: when the file cannot be written.
+        RecordingError: if pyarrow is missing.
+        OSError: if the file cannot be written.
     """
     pyarrow = _pyarrow()
     from pyarrow import parquet
@@ -152,14 +152,14 @@ def arrow_table(recording: Recording) -> Any:
     """The same as a ``pyarrow.Table``.
 
     Raises:
-        RecordingError: when pyarrow is missing.
+        RecordingError: if pyarrow is missing.
     """
     pyarrow = _pyarrow()
     schema = _schema(pyarrow, recording)
     tables = list(_tables(pyarrow, schema, recording, iter))
     if not tables:
         return schema.empty_table()
-    # each group has names of its own for the same words
+    # Each group has its own dictionary for the same strings.
     return pyarrow.concat_tables(tables).unify_dictionaries()
 
 
@@ -174,7 +174,7 @@ def _pyarrow() -> Any:
 
 
 def _tables(pyarrow: Any, schema: Any, recording: Recording, passing: Passing) -> Iterator[Any]:
-    """The rows in groups, so that a long recording is never in memory as Python's objects."""
+    """The rows in groups, so that a long recording is never in memory as Python objects."""
     rows = passing(_rows(recording))
     while group := list(islice(rows, GROUP_ROWS)):
         columns = zip(*group, strict=True)

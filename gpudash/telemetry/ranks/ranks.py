@@ -1,5 +1,5 @@
-"""Joins what the ranks of a run tell one by one, in any order, into rows of the reading table ``rank``: of each rank,
-over all of them, and where their steps go; and tells what stands out among them."""
+"""Joins the reports of a run's ranks, in any order, into rows of the reading table ``rank``: for each rank, over all
+of them, and how their steps spend their time. Also finds what stands out among them."""
 
 from __future__ import annotations
 
@@ -14,53 +14,53 @@ from gpudash.telemetry.ranks.straggler import Imbalance, Paces, Straggler, compa
 from gpudash.telemetry.records import Sample, Topic, Value
 
 MOST_PENDING = 1024
-"""Steps that wait for a rank: of more the oldest are given up, since a rank may never tell them."""
+"""Most steps that wait for a rank; beyond it the oldest are dropped, since a rank may never report them."""
 
 MEDIAN_STEPS = 2048
-"""Newest steps whose medians a summary tells."""
+"""Number of newest steps whose medians are in a summary."""
 
 MEMORY = ("used_bytes", "allocated_bytes", "reserved_bytes")
 
 LEAST_RANKS = 5
-"""Ranks from which on curves of single ranks can no longer be told apart by their line style."""
+"""Number of ranks from which line styles no longer distinguish single ranks' curves."""
 
 ENVELOPE = ("lowest", "median", "highest")
-"""Devices of the table ``rank`` that are no ranks."""
+"""Devices of the table ``rank`` that are not ranks."""
 
 PARTS = ("compute", "communication", "waiting", "input")
-"""What a step is spent on; each is a series ``<part>_share``, that of input where a rank tells it.
+"""Parts of a step; each is a series ``<part>_share``, input only if a rank reports it.
 
-Computing is what the rank has told, else what is none of the others. Where ranks tell their computing without the
-time in which they waited for a core, that time is none of these, and the shares add up to less than 1.
+Compute is what the rank reported, else the rest. If ranks exclude the time waiting for a core from their compute time,
+it belongs to no part, and the shares add up to less than 1.
 """
 
 MEAN = "mean"
-"""Device under which the shares of all ranks together are kept."""
+"""Device under which the shares of all ranks together are stored."""
 
 POLL_S = 1.0
-"""Between two looks; a straggler has to be found in two that follow each other."""
+"""Interval between two checks; a straggler must be found in two consecutive ones."""
 
 SETTLED_STEPS = 5
-"""Joined steps before memory is compared: until then one rank may have loaded what the others are about to."""
+"""Number of joined steps before memory is compared: until then, one rank may have loaded more than the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankStep:
-    """One step of one rank.
+    """A step of one rank.
 
     Attributes:
-        rank: its number, from 0.
-        step: the step's number, the same in every rank.
-        time_s: session time of the step's end.
-        step_s: from the end of the step before to the end of this one.
-        compute_s: of that, what the rank computed itself; ``None`` where it cannot tell. A rank that can tell how long
-            it waited for a core leaves that out; the logger in a watched script cannot, and there it is all that was
+        rank: number of the rank, from 0.
+        step: number of the step, the same in every rank.
+        time_s: session time at the step's end.
+        step_s: time from the previous step's end to this one's.
+        compute_s: the rank's own compute time in the step; ``None`` if unknown. If the rank can measure its time
+            waiting for a core, that is excluded; the logger in a watched script cannot, and reports all time that was
             not blocked.
-        blocked_s: of that, what it did not compute but was blocked in collectives: communicating, and waiting for the
-            ranks that came to them later; ``None`` where it cannot tell.
-        loss: of the rank's own share of the batch, in nats.
-        accuracy: of that share, 0 to 1.
-        input_s: of the step, how long the rank waited for its next batch; ``None`` where it cannot tell.
+        blocked_s: time in the step that was blocked in collectives: communication, and waiting for ranks that arrived
+            later; ``None`` if unknown.
+        loss: loss of the rank's part of the batch, in nats.
+        accuracy: accuracy of that part, 0 to 1.
+        input_s: time in the step that the rank waited for its next batch; ``None`` if unknown.
     """
 
     rank: int
@@ -75,7 +75,7 @@ class RankStep:
 
     @property
     def own_s(self) -> float | None:
-        """What the rank spends without the others, and they may wait for: computing, and waiting for its input."""
+        """Time that does not depend on the others, which may have to wait for it: compute and input."""
         if self.compute_s is None:
             return None
         return self.compute_s + (self.input_s or 0.0)
@@ -83,9 +83,9 @@ class RankStep:
 
 @dataclass(frozen=True, slots=True)
 class RankMemory:
-    """Memory of one rank at a session time, in bytes: of its process or device, and what its allocator says.
+    """Memory of one rank at a session time, in bytes: of its process or device, and of its allocator.
 
-    The peaks are those since the process began, where its allocator keeps them; else those of the readings.
+    Peaks are since the process began, if its allocator records them; else those of the readings.
     """
 
     rank: int
@@ -99,15 +99,15 @@ class RankMemory:
 
 @dataclass(frozen=True, slots=True)
 class JoinedStep:
-    """A step that every rank has told.
+    """A step that every rank has reported.
 
     Attributes:
-        step: its number.
-        time_s: session time at which the last rank ended it.
-        seconds: of the rank that took longest.
-        loss: mean over the ranks that told one.
+        step: number of the step.
+        time_s: session time at which the last rank finished it.
+        seconds: time of the slowest rank.
+        loss: mean over the ranks that reported one.
         accuracy: likewise.
-        samples: rows of the reading table ``rank``, with the envelope from five ranks on.
+        samples: rows of the reading table ``rank``; from five ranks on, with the envelope.
     """
 
     step: int
@@ -120,7 +120,7 @@ class JoinedStep:
 
 @dataclass(slots=True)
 class _Rank:
-    """One rank since its beginning."""
+    """The state of one rank."""
 
     newest: int | None = None
     steps: int = 0
@@ -136,17 +136,18 @@ class _Rank:
 
 
 class Ranks:
-    """The ranks of one run. Belongs to one thread.
+    """The ranks of a run. Belongs to one thread.
 
     Args:
-        world_size: how many there are.
-        heard: numbers of those that are heard here, ascending; ``None`` for all. Of several nodes each hears its own.
+        world_size: number of ranks.
+        heard: numbers of the ranks that report here, ascending; ``None`` for all. Each of several nodes receives its
+            own.
 
     Raises:
-        ValueError: when there is none.
+        ValueError: if there are no ranks.
 
     Attributes:
-        joined: steps that every rank has told.
+        joined: number of steps that every rank has reported.
     """
 
     def __init__(self, world_size: int, heard: Sequence[int] | None = None) -> None:
@@ -166,10 +167,10 @@ class Ranks:
         self._enveloped: set[int] = set()
 
     def take_step(self, report: RankStep) -> JoinedStep | None:
-        """Take in a rank's step: the joined one when it was the last that was missing.
+        """Add a rank's step; returns the joined step if it was the last one missing.
 
         Raises:
-            ValueError: when there is no such rank.
+            ValueError: if there is no such rank.
         """
         rank = self._of(report.rank)
         if rank.newest is None:
@@ -179,7 +180,7 @@ class Ranks:
         waiting = self._pending.setdefault(report.step, {})
         waiting[report.rank] = report
         if len(waiting) < len(self.heard):
-            # the oldest step by its number: a rank that is behind may still tell the newer ones
+            # Drop the lowest step number: a rank that is behind may still report the newer ones.
             if len(self._pending) > MOST_PENDING:
                 del self._pending[min(self._pending)]
             return None
@@ -187,10 +188,10 @@ class Ranks:
         return self._joined([waiting[number] for number in self.heard])
 
     def take_memory(self, report: RankMemory) -> tuple[Sample, ...]:
-        """Take in a rank's memory: its row, and the envelope whenever every rank has told anew.
+        """Add a rank's memory; returns its row, and the envelope when every rank has a new reading.
 
         Raises:
-            ValueError: when there is no such rank.
+            ValueError: if there is no such rank.
         """
         rank = self._of(report.rank)
         rank.memory = _known({metric: getattr(report, metric) for metric in MEMORY})
@@ -199,7 +200,7 @@ class Ranks:
                 if size is not None:
                     rank.peaks[metric] = max(rank.peaks.get(metric, 0), size)
         row = Sample(report.time_s, "rank", str(report.rank), rank.memory)
-        # an envelope is over one reading of each rank: it waits until all have told since the last one
+        # An envelope needs one reading of each rank, so wait until all have reported since the last one.
         self._enveloped.add(report.rank)
         if len(self.heard) < LEAST_RANKS or len(self._enveloped) < len(self.heard):
             return (row,)
@@ -207,23 +208,23 @@ class Ranks:
         return (row, *envelope(report.time_s, [one.memory for one in self._ranks.values() if one.memory is not None]))
 
     def begin_again(self) -> None:
-        """All ranks have been started anew: steps half told are given up, and paces are measured anew."""
+        """Handle a restart of all ranks: drops incomplete steps, and measures paces from the start."""
         self._pending.clear()
         self._enveloped.clear()
         self._paces = Paces(self.heard)
         for rank in self._ranks.values():
-            # counts and medians go on over the restart: they are of the run
+            # Counts and medians continue, as they are of the run.
             rank.newest = rank.memory = None
 
     def straggler(self) -> Straggler | None:
-        """The rank that is clearly slower than the others; ``None`` among equals, and where no rank tells."""
+        """The rank that is clearly slower than the others; ``None`` if there is none or that is unknown."""
         return self._paces.straggler()
 
     def imbalance(self, wanted: Mapping[int, int] | None = None) -> Imbalance | None:
         """The rank whose memory is well above the others'.
 
         Args:
-            wanted: bytes that ranks would have had, with what they were refused, by rank.
+            wanted: bytes that ranks would have had including failed requests, by rank.
         """
         peaks = {number: dict(rank.peaks) for number, rank in self._ranks.items()}
         for number, size in (wanted or {}).items():
@@ -232,15 +233,15 @@ class Ranks:
 
     @property
     def compared(self) -> str | None:
-        """By which metric the memory of all ranks is known; ``None`` where one of them has not told any."""
+        """The metric by which the memory of all ranks is known; ``None`` if a rank has not reported any."""
         return compared([rank.peaks for rank in self._ranks.values()])
 
     def peak(self, number: int, metric: str) -> int | None:
-        """A rank's peak of a metric of `MEMORY` in bytes; ``None`` where it has not told."""
+        """A rank's peak of a metric of `MEMORY`, in bytes; ``None`` if not reported."""
         return self._of(number).peaks.get(metric)
 
     def summary(self) -> list[dict[str, Any]]:
-        """One row a rank: steps, medians in seconds, shares of its time from 0 to 1, peaks in bytes."""
+        """One row for each rank: steps, medians in seconds, shares of its time from 0 to 1, peaks in bytes."""
         return [_summary(number, rank) for number, rank in self._ranks.items()]
 
     def _of(self, number: int) -> _Rank:
@@ -253,7 +254,7 @@ class Ranks:
         time_s = max(one.time_s for one in reports)
         blocked = [one.blocked_s for one in reports]
         known = [seconds for seconds in blocked if seconds is not None and math.isfinite(seconds)]
-        # the rank that comes last to a collective waits for nobody: its time there is the communication
+        # The last rank to arrive at a collective waits for nobody: its time there is the communication.
         communication_s = None
         if len(known) == len(reports):
             communication_s = min(known)
@@ -307,7 +308,7 @@ def _row(report: RankStep, communication_s: float | None, waiting_s: float | Non
 
 
 def _known(values: dict[str, Value]) -> dict[str, Value]:
-    """Without what the rank has not told: that was not asked for, so it is no gap either."""
+    """Without the metrics that the rank did not report: those were not requested, so they are no gaps."""
     return {metric: value for metric, value in values.items() if value is not None}
 
 
@@ -347,10 +348,10 @@ def _summary(number: int, rank: _Rank) -> dict[str, Any]:
 
 
 def envelope(time_s: float, rows: Sequence[Mapping[str, Value]]) -> Iterator[Sample]:
-    """Lowest, median and highest over the ranks' ``rows``; nothing of fewer than `LEAST_RANKS`."""
+    """Lowest, median and highest over the ranks' ``rows``; empty for fewer than `LEAST_RANKS`."""
     if len(rows) < LEAST_RANKS:
         return
-    # a dict as an ordered set: metrics in the order in which the first rank has them
+    # A dict as an ordered set: metrics in the order of the first rank.
     metrics: dict[str, None] = {}
     for row in rows:
         metrics.update(dict.fromkeys(row))
@@ -363,7 +364,7 @@ def envelope(time_s: float, rows: Sequence[Mapping[str, Value]]) -> Iterator[Sam
 
 
 def _typed(metric: str, value: float) -> Value:
-    """Bytes and counts are whole, also where a median lies between two of them."""
+    """Bytes and counts become integers, even for a median between two of them."""
     if metric == "step" or metric.endswith("_bytes"):
         return int(value)
     return value
@@ -379,7 +380,7 @@ Share = tuple[str, str, float, float]
 
 
 class RankShares:
-    """Takes the rows of the table ``rank`` in order; a step's rows follow each other and bear the same time."""
+    """Processes the rows of the table ``rank`` in order; the rows of a step follow each other with the same time."""
 
     def __init__(self) -> None:
         self._time_s: float | None = None
@@ -388,7 +389,7 @@ class RankShares:
         self._ranks = 0
 
     def take(self, sample: Sample) -> Iterator[Share]:
-        """The shares that ``sample`` brings: of its rank, and of all ranks in the step before it."""
+        """The shares that ``sample`` completes: of its rank, and of all ranks in the step before it."""
         spent = _seconds(sample.values)
         if spent is None:
             return
@@ -408,16 +409,16 @@ class RankShares:
             yield from _shares(device, sample.time_s, parts, whole_s)
 
     def flush(self) -> Iterator[Share]:
-        """The shares of all ranks in the newest step, when no more of it will come."""
+        """The shares of all ranks in the newest step, when it will get no more rows."""
         if self._time_s is not None and self._ranks:
             yield from _shares(MEAN, self._time_s, self._sums, self._whole_s)
         self._ranks = 0
 
 
 def _seconds(values: Mapping[str, Value]) -> tuple[dict[str, float], float] | None:
-    """The parts of a step and the whole of it in seconds; ``None`` where a row tells of no step, or not where it went.
+    """The parts of a step and the whole, in seconds; ``None`` if a row has no step, or not its parts.
 
-    Parts that are more than the step took, by clocks that disagree, are taken for all of it.
+    Parts that add up to more than the step, because clocks disagree, count as all of it.
     """
     found = [values.get(name) for name in ("step_s", "communication_s", "waiting_s")]
     known = [float(value) for value in found if isinstance(value, int | float)]
@@ -436,7 +437,7 @@ def _seconds(values: Mapping[str, Value]) -> tuple[dict[str, float], float] | No
     parts = {"compute": compute_s, "communication": communication_s, "waiting": waiting_s}
     if isinstance(loading, int | float):
         parts["input"] = input_s
-    # shares never add up to more than 1; what is less was spent on none of them
+    # Shares never add up to more than 1; the rest belongs to no part.
     return parts, max(step_s, sum(parts.values()))
 
 
@@ -447,7 +448,7 @@ def _shares(device: str, time_s: float, parts: Mapping[str, float], whole_s: flo
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding, reported as a note: its topic, a sentence, and its figures."""
+    """A finding, reported as a note: its topic, a sentence, and its figures."""
 
     topic: str
     text: str
@@ -455,10 +456,10 @@ class Finding:
 
 
 class RankFindings:
-    """Tells each finding once. Belongs to one thread.
+    """Reports each finding once. Belongs to one thread.
 
     Args:
-        now_s: a clock's time in seconds, as `new` is given it.
+        now_s: current time in seconds, on the clock of `new`.
     """
 
     def __init__(self, now_s: float) -> None:
@@ -467,7 +468,7 @@ class RankFindings:
         self._reported: set[tuple[str, int]] = set()
 
     def new(self, ranks: Ranks, now_s: float) -> Iterator[Finding]:
-        """What is certain by now and was not told yet."""
+        """New findings that are certain by now."""
         if now_s - self._polled_s < POLL_S:
             return
         self._polled_s = now_s
@@ -477,13 +478,13 @@ class RankFindings:
         self._suspect = None
         if slow is not None:
             self._suspect = slow["rank"]
-        # named only where the look before had found the same one: one outlier must not accuse a rank
+        # Only if the previous check found the same rank: one outlier must not accuse a rank.
         if slow is not None and slow["rank"] == suspect:
             yield from self._once(Topic.STRAGGLER, slow)
         yield from self._once(Topic.IMBALANCE, found["memory_imbalance"])
 
     def at_end(self, ranks: Ranks) -> Iterator[Finding]:
-        """What the result tells and was not told yet."""
+        """Findings of the result that have not been reported."""
         found = findings(ranks)
         yield from self._once(Topic.STRAGGLER, found["straggler"])
         yield from self._once(Topic.IMBALANCE, found["memory_imbalance"])

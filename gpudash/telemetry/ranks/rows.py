@@ -1,5 +1,4 @@
-"""The ranks of a run for people: where they are, as rows of a table (live from the readings, and from the result once
-there is one), and in words."""
+"""The ranks of a run as rows of a table (from live readings, later from the result), and in words."""
 
 from __future__ import annotations
 
@@ -19,19 +18,19 @@ from gpudash.telemetry.store import Store
 from gpudash.units import format_duration, format_percent
 
 RECENT_S = 60.0
-"""Seconds of session time whose steps a running run's figures are of."""
+"""Time span, in seconds, of the steps used for the figures of a current run."""
 
 MOST_POINTS = 2000
-"""Points of a history that a figure is taken from: more are thinned to the extremes among them."""
+"""Most points of a history used for a figure; more are thinned to their extremes."""
 
 SILENT_S = 5.0
-"""Without a reading for this long, a rank is silent."""
+"""Time without a reading after which a rank is silent."""
 
 STALLED_STEPS = 3.0
-"""Without a step for so many usual ones (and `SILENT_S`), the ranks wait."""
+"""Time without a step, in usual steps (and at least `SILENT_S`), after which the ranks are waiting."""
 
 LEAST_UNACCOUNTED = 0.05
-"""Share of a rank's step that belongs to no part, from which on it is reported."""
+"""Share of a rank's step without a part from which it is reported."""
 
 FIGURES: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
     ("step", "step_seconds_median", format_duration),
@@ -39,18 +38,18 @@ FIGURES: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
     ("communicating", "communication_share", format_percent),
     ("waiting", "waiting_share", format_percent),
 )
-"""Title of each figure of a rank, its key in a run's result, and how it is written."""
+"""Title of each figure of a rank, its key in a run's result, and its format."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankPlace:
-    """Where a rank of a run is, as the run's note tells it.
+    """Where a rank runs, as the run's note reports it.
 
     Attributes:
-        rank: from 0.
-        device: torch's name.
+        rank: number of the rank, from 0.
+        device: torch's name for its device.
         host: name of the machine; "" where unknown.
-        capacity_bytes: of the device; ``None`` where it is not known, or the ranks share the machine's memory.
+        capacity_bytes: memory of the device; ``None`` if unknown, or if the ranks share the machine's memory.
     """
 
     rank: int
@@ -61,7 +60,7 @@ class RankPlace:
 
 
 def places_of(run: RunView | None) -> tuple[RankPlace, ...]:
-    """The ranks of a run in order, the newest word on each; empty for a run without ranks."""
+    """The ranks of a run in order, by the newest reports; empty for a run without ranks."""
     found: dict[int, RankPlace] = {}
     for report in _reports(run):
         rows = report.get("ranks")
@@ -72,21 +71,21 @@ def places_of(run: RunView | None) -> tuple[RankPlace, ...]:
             place = _place(row)
             if place is not None:
                 found[place.rank] = place
-        # an elastic run may have become smaller: who is not among the ranks any more has no row
+        # An elastic run may have shrunk: ranks that have left get no row.
         if isinstance(world, int):
             found = {rank: place for rank, place in found.items() if rank < world}
     return tuple(found[rank] for rank in sorted(found))
 
 
 def _reports(run: RunView | None) -> Iterator[Mapping[str, Any]]:
-    """Notes about a run's ranks, the newest last; each node reports its own ranks."""
+    """Notes about a run's ranks, newest last; each node reports its own ranks."""
     if run is not None:
         yield from (note.details for note in run.notes if note.topic == Topic.RANKS)
         yield run.result
 
 
 def _place(row: Any) -> RankPlace | None:
-    """A row of such a list; ``None`` where it is none."""
+    """A row of such a note; ``None`` if it is malformed."""
     if not isinstance(row, Mapping) or not isinstance(row.get("rank"), int):
         return None
     capacity = row.get("capacity_bytes")
@@ -105,7 +104,7 @@ def _place(row: Any) -> RankPlace | None:
 
 
 def ranks_text(run: RunView | None) -> str:
-    """How many ranks a run has: "2 ranks", or "2 of 4 ranks" where the others are on machines not looked at."""
+    """The number of a run's ranks: "2 ranks", or "2 of 4 ranks" if the others are on machines not watched."""
     known = len(places_of(run))
     if not known:
         return ""
@@ -116,7 +115,7 @@ def ranks_text(run: RunView | None) -> str:
 
 
 def failed_rank(run: RunView) -> int | None:
-    """The rank that ended a run, by the sentence that names it first; ``None`` where none did."""
+    """The rank that ended a run: the first one named in the error; ``None`` if none is."""
     named = None
     if run.error is not None:
         named = re.search(r"\brank (\d+)\b", run.error.message, re.IGNORECASE)
@@ -130,16 +129,16 @@ STRAGGLER, FULLEST = "straggler", "most memory"
 
 @dataclass(frozen=True, slots=True)
 class RankRow:
-    """One rank; ``None`` where nothing is known.
+    """One rank; ``None`` where a value is unknown.
 
     Attributes:
-        step: the newest that all ranks have done.
-        step_s: median of the recent steps, or of all when the run is over.
-        computing, communicating, waiting, loading: shares of the step, 0 to 1, the last of waiting for input; less
-            than 1 together where the rank waited for a core too.
-        peak_bytes: most memory so far: allocated on a GPU, of the process on the CPU.
+        step: newest step that all ranks have completed.
+        step_s: median of the recent steps, or of all once the run has ended.
+        computing, communicating, waiting, loading: shares of the step, 0 to 1; loading is waiting for input. They add
+            up to less than 1 if the rank also waited for a core.
+        peak_bytes: peak memory so far: allocated on a GPU, or of the process on the CPU.
         state: running, waiting, silent, ended or failed.
-        remark: what sets it apart from the others, in words.
+        remark: how it differs from the others, in words.
     """
 
     rank: int
@@ -158,12 +157,12 @@ class RankRow:
 
     @property
     def shares(self) -> Shares:
-        """Computing, communicating, waiting for others and for input."""
+        """Shares of computing, communicating, waiting for others and waiting for input."""
         return self.computing, self.communicating, self.waiting, self.loading
 
 
 def rank_rows(store: Store, places: Sequence[RankPlace]) -> list[RankRow]:
-    """One row a rank, in order; called under the store's lock."""
+    """One row for each rank, in order. Call it under the store's lock."""
     run = store.run
     if run is None:
         return []
@@ -178,7 +177,7 @@ def rank_rows(store: Store, places: Sequence[RankPlace]) -> list[RankRow]:
 
 
 def marked(run: RunView) -> dict[int, str]:
-    """What sets ranks apart, in words: the straggler, and the one whose memory is fullest."""
+    """Remarks by rank, in words: the straggler, and the rank with the fullest memory."""
     found: dict[int, str] = {}
     for topic, text in ((Topic.STRAGGLER, STRAGGLER), (Topic.IMBALANCE, FULLEST)):
         rank, details = _named(run, topic)
@@ -193,7 +192,7 @@ def marked(run: RunView) -> dict[int, str]:
 
 
 def sentence(run: RunView | None, places: Sequence[RankPlace]) -> str:
-    """What is to be said of the ranks together."""
+    """A summary of the ranks in a sentence."""
     if run is None or not places:
         return ""
     sentences = [text for topic in (Topic.STRAGGLER, Topic.IMBALANCE) if (text := _text(run, topic))]
@@ -213,20 +212,20 @@ def sentence(run: RunView | None, places: Sequence[RankPlace]) -> str:
 
 
 def _results(run: RunView) -> Iterator[Mapping[str, Any]]:
-    # a result may come from a file that anybody has written
+    # A result may come from an untrusted file.
     rows = run.result.get("ranks")
     if isinstance(rows, Sequence):
         yield from (row for row in rows if isinstance(row, Mapping))
 
 
 def _named(run: RunView, topic: Topic) -> tuple[int | None, Mapping[str, Any]]:
-    """The rank that the result names, else the newest note of a topic, and what is said of it."""
+    """The rank named by the result, else by the newest note on a topic, and what is reported about it."""
     key: str = topic
     if topic == Topic.IMBALANCE:
         key = "memory_imbalance"
     found = None
     note = _newest(run, topic)
-    # the result was made of all steps, also where it says that there is none
+    # The result covers all steps, so it counts even if it names no rank.
     if key in run.result:
         found = run.result[key]
     elif note is not None:
@@ -253,7 +252,7 @@ def _newest(run: RunView, topic: Topic) -> Note | None:
 
 
 def _states(store: Store, run: RunView, places: Sequence[RankPlace]) -> dict[int, str]:
-    """What each rank is at, as far as its readings tell."""
+    """The state of each rank, as far as its readings show it."""
     if not run.running:
         states = {place.rank: "ended" for place in places}
         failed = failed_rank(run)
@@ -274,7 +273,7 @@ def _states(store: Store, run: RunView, places: Sequence[RankPlace]) -> dict[int
 
 
 def _heard_s(store: Store, rank: int, began_s: float) -> float:
-    """When a rank was heard of last."""
+    """Time of a rank's last reading."""
     ends = [began_s]
     for metric in ("used_bytes", "allocated_bytes", "step"):
         series = store.series("rank", metric, str(rank))
@@ -287,7 +286,7 @@ def _heard_s(store: Store, rank: int, began_s: float) -> float:
 
 
 def _stalled(store: Store, run: RunView, places: Sequence[RankPlace]) -> bool:
-    """Whether the ranks have done no step together for clearly longer than one takes."""
+    """Whether the ranks have completed no step together for clearly longer than one takes."""
     series = store.series("rank", "step_s", str(places[0].rank))
     last = None
     if series is not None:
@@ -306,7 +305,7 @@ def _row(store: Store, run: RunView, place: RankPlace, result: Mapping[str, Any]
     step_s = result.get("step_seconds_median")
     if not isinstance(step_s, float):
         step_s = _median(_recent(store, run, "step_s", device))
-    # the store keeps the readings of earlier runs: a step from before this one began is not its own
+    # The store keeps the readings of earlier runs: ignore a step from before this run's start.
     newest = store.latest("rank", "step", device)
     step = result.get("steps")
     if newest.time_s is not None and newest.time_s >= run.began_s and isinstance(newest.value, int | float):
@@ -356,7 +355,7 @@ def _recent_shares(store: Store, run: RunView, device: str) -> Shares:
 
 
 def _weighted(shares: Floats, seconds: Floats) -> float | None:
-    """The mean of a share over steps of unlike length; where some steps have none, each step counts the same."""
+    """The mean of a share, weighted by the steps' durations; unweighted if some are unknown."""
     if not len(shares):
         return None
     if len(seconds) == len(shares) and seconds.sum() > 0:
@@ -405,11 +404,11 @@ def _peak(store: Store, run: RunView, place: RankPlace, result: Mapping[str, Any
 
 
 def rest_text(shares: Iterable[Sequence[float | None]]) -> str:
-    """How much of a step is none of its parts; "" for next to nothing.
+    """The part of a step that belongs to no category, in words; "" if negligible.
 
     Args:
-        shares: of each rank: computing, communicating, waiting for others and for input, 0 to 1; ``None`` where nobody
-            knows. Where one of the first three is not known, nothing is said.
+        shares: for each rank: computing, communicating, waiting for others and for input, 0 to 1; ``None`` if unknown.
+            If one of the first three is unknown, the result is "".
     """
     known = [[share or 0.0 for share in parts] for parts in shares if None not in parts[:3]]
     rest = max((1.0 - sum(parts) for parts in known), default=0.0)
@@ -419,7 +418,7 @@ def rest_text(shares: Iterable[Sequence[float | None]]) -> str:
 
 
 def parameters_text(result: Mapping[str, Any]) -> str:
-    """Whether the ranks ended with the same parameters; "" where the result does not tell."""
+    """Whether the ranks ended with equal parameters, in words; "" if the result does not say."""
     equal = result.get("parameters_equal")
     if not isinstance(equal, bool):
         return ""
@@ -429,7 +428,7 @@ def parameters_text(result: Mapping[str, Any]) -> str:
 
 
 def rank_sentences(result: Mapping[str, Any]) -> Iterator[str]:
-    """What stands out among the ranks of a result: who is slow, who is full, equal parameters, restarts."""
+    """Remarkable facts about the ranks of a result: slow ranks, full memory, equal parameters, restarts."""
     for key in ("straggler", "memory_imbalance"):
         if found := result.get(key):
             yield str(found["text"])

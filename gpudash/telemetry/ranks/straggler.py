@@ -1,12 +1,12 @@
-"""The rank that the others wait for, and the one that will run out of memory first: found only where the figures
+"""The rank that the others wait for, and the one that will run out of memory first; reported only where the figures
 leave no doubt.
 
-Steps are noisy, and neighbours are alike: what slows one rank for a moment slows several of its steps. So every step is
-compared within itself (a rank's computing against the median of the other ranks'), the newest steps are cut into ten
-blocks of consecutive ones, and each block is taken for one observation: its median. Whatever the distribution, the
-median over the blocks lies above the smallest of ten with a probability of 1 - 2^-10, above the second smallest with
-one of 1 - 11 * 2^-10 (order statistics: David and Nagaraja, Order Statistics, 7.1). That lower bound has to exceed
-`LEAST_SLOWER`.
+Steps are noisy and correlated: what slows a rank for a moment slows several of its steps. Each step is therefore
+compared within itself (a rank's compute time with the median of the other ranks'). The newest steps are cut into ten
+blocks of consecutive steps, and each block counts as one observation: its median. Whatever the distribution, the
+median over the blocks is above the smallest of ten with a probability of 1 - 2^-10, and above the second smallest with
+a probability of 1 - 11 * 2^-10 (order statistics: David and Nagaraja, Order Statistics, 7.1). That lower bound must
+exceed `LEAST_SLOWER`.
 """
 
 from __future__ import annotations
@@ -20,37 +20,38 @@ from dataclasses import dataclass
 from gpudash.units import format_bytes, format_duration, format_like
 
 WARM_UP = 5
-"""First steps that are left out: they load kernels, fill caches and set up the collectives."""
+"""Number of first steps that are ignored: they load kernels, fill caches and set up the collectives."""
 
 LEAST_STEPS = 20
-"""Fewest steps for a finding: two per block."""
+"""Fewest steps for a finding: two for each block."""
 
 RECENT = 1000
-"""Newest steps that count: what a rank did long ago says nothing of now."""
+"""Number of newest steps that count: older ones say nothing about the present."""
 
 BLOCKS = 10
 
 PLENTY = 100
-"""Steps from which on a block is long enough that one of the ten may disagree."""
+"""Number of steps from which blocks are so long that one of the ten may disagree."""
 
 LEAST_SLOWER = 0.06
-"""Lower bound of the slowness from which on a rank is named. Equal processes on one machine differ by a few per cent
-for no reason of their own (Mytkowicz et al., Producing Wrong Data Without Doing Anything Obviously Wrong, 2009)."""
+"""Smallest lower bound of the slowness for which a rank is named. Equal processes on one machine differ by a few per
+cent for no reason of their own (Mytkowicz et al., Producing Wrong Data Without Doing Anything Obviously Wrong,
+2009)."""
 
 LEAST_CERTAIN = 1 / 3
-"""Least lower bound as a share of the figure: below it the figure would say more than is known."""
+"""Smallest lower bound as a share of the figure: below it the figure would claim more than is known."""
 
 MOST_OF_IT = 0.5
-"""Part of the time by which a rank is slower that has to be its waiting for input for that to be the cause."""
+"""Share of the extra time that must be waiting for input for that to be named as the cause."""
 
 LEAST_SHARE = 0.10
-"""By how much the peak has to exceed the median of the others'."""
+"""By how much the peak must exceed the median of the others', as a share."""
 
 LEAST_BYTES = 64 * 2**20
-"""And by how much at least: processes that do the same differ by some MiB of buffers and libraries."""
+"""And by how many bytes: equal processes differ by some MiB of buffers and libraries."""
 
 KINDS = (("allocated_bytes", "allocated"), ("used_bytes", "used"))
-"""Which memory is compared, the exact one first."""
+"""Memory metrics to compare, the exact one first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +59,10 @@ class Straggler:
     """The rank that the others wait for.
 
     Attributes:
-        rank: its number.
-        slower: by how much longer it takes for its own part of a step than the others, 0.2 for 20 %.
-        steps: from how many.
-        text: all of it in a sentence.
+        rank: number of the rank.
+        slower: how much longer its own part of a step takes than the others', 0.2 for 20 %.
+        steps: number of steps that this is based on.
+        text: all of this in a sentence.
     """
 
     rank: int
@@ -71,10 +72,10 @@ class Straggler:
 
 
 class Paces:
-    """How each rank's computing compares with that of the others, step by step.
+    """The ranks' compute times relative to the others', step by step.
 
     Args:
-        ranks: their numbers.
+        ranks: numbers of the ranks.
     """
 
     def __init__(self, ranks: Iterable[int]) -> None:
@@ -90,15 +91,15 @@ class Paces:
         waiting: Mapping[int, float],
         inputs: Mapping[int, float] | None = None,
     ) -> None:
-        """Take in a step, in seconds.
+        """Add a step; all times in seconds.
 
         Args:
-            own: what each rank spent without the others.
-            waiting: how long those waited for others that know it.
-            inputs: of its own part, how long each waited for its input, where it knows.
+            own: time each rank spent on its own.
+            waiting: time that ranks waited for others, for those that know it.
+            inputs: part of each rank's own time that it waited for input, where known.
         """
         known = {rank: s for rank, s in own.items() if s is not None and math.isfinite(s) and s > 0}
-        # a step counts only where all ranks tell of it: their ratios belong together
+        # Only use steps that all ranks have reported: the ratios belong together.
         if len(known) < len(self._ratios) or len(known) < 2:
             return
         self._seen += 1
@@ -114,7 +115,7 @@ class Paces:
                 self._own[rank].append(seconds)
 
     def straggler(self) -> Straggler | None:
-        """The one rank that is clearly slower than the others; ``None`` where there is none or it is unknown."""
+        """The rank that is clearly slower than the others; ``None`` if there is none or that is unknown."""
         steps = min(map(len, self._ratios.values()))
         if len(self._ratios) < 2 or steps < LEAST_STEPS:
             return None
@@ -125,7 +126,7 @@ class Paces:
         if bound <= max(LEAST_SLOWER, slower * LEAST_CERTAIN):
             return None
         waits = {rank: statistics.median(known) for rank, known in self._waits.items() if len(known) >= LEAST_STEPS}
-        # a second witness: who makes others wait does not wait as long itself
+        # A second criterion: a rank that others wait for does not itself wait as long.
         own = waits.pop(slowest, None)
         awaited_s = None
         if waits:
@@ -136,14 +137,14 @@ class Paces:
         return Straggler(slowest, slower, steps, text)
 
     def _input_s(self, slowest: int) -> float | None:
-        """How long the slowest rank waits for its input a step; ``None`` where that is not what makes it slower."""
+        """Time that the slowest rank waits for its input in a step; ``None`` if that is not why it is slower."""
         if any(len(inputs) < LEAST_STEPS for inputs in self._inputs.values()):
             return None
         inputs = {rank: statistics.median(known) for rank, known in self._inputs.items()}
         owns = {rank: statistics.median(known) for rank, known in self._own.items()}
         input_s = inputs.pop(slowest)
         own_s = owns.pop(slowest)
-        # by how much more than the others, and how much of that is its waiting for input
+        # Its extra time, and how much of that is extra waiting for input.
         more_input_s = input_s - statistics.median(inputs.values())
         more_s = own_s - statistics.median(owns.values())
         if more_input_s >= MOST_OF_IT * more_s:
@@ -152,7 +153,7 @@ class Paces:
 
     @property
     def others(self) -> int:
-        """Ranks that a rank is compared with."""
+        """Number of ranks that a rank is compared with."""
         return len(self._ratios) - 1
 
 
@@ -182,20 +183,19 @@ def _median_of_others(ordered: Sequence[float], own: float) -> float:
     """Median of sorted values without one of them."""
     place = ordered.index(own)
     count = len(ordered) - 1
-    # the two in the middle, the same one of an odd number; those at or behind the rank's own place are one further on
+    # The two middle positions (equal for an odd number); from the rank's own position on, one further.
     low = (count - 1) // 2
     high = count // 2
     return (ordered[low + (low >= place)] + ordered[high + (high >= place)]) / 2
 
 
 def _lower_bound(ratios: Sequence[float]) -> float:
-    """What the median of the steps' ratios exceeds with a probability of at least 0.989."""
+    """A bound that the median of the steps' ratios exceeds with a probability of at least 0.989."""
     size = len(ratios) / BLOCKS
-    # consecutive steps, so that what slows neighbours alike stays within one block
+    # Consecutive steps, so that a disturbance of several steps stays within one block.
     blocks = (ratios[round(place * size) : round((place + 1) * size)] for place in range(BLOCKS))
     medians = sorted(statistics.median(block) for block in blocks)
-    # the second smallest with longer blocks: 0.989 by the order statistics above; of few steps all ten have
-    # to agree
+    # With many steps the second smallest, 0.989 by the order statistics above; with few, all ten must agree.
     if len(ratios) >= PLENTY:
         return medians[1]
     return medians[0]
@@ -206,7 +206,7 @@ class Imbalance:
     """The rank with the most memory.
 
     Attributes:
-        rank: its number.
+        rank: number of the rank.
         bytes: its peak.
         others_bytes: median of the other ranks' peaks.
         text: both in a sentence.
@@ -219,18 +219,18 @@ class Imbalance:
 
 
 def compared(peaks: Collection[Mapping[str, int]]) -> str | None:
-    """The metric of `KINDS` by which ranks can be compared, by their peaks; ``None`` where one of them lacks both."""
+    """The metric of `KINDS` by which the ranks' peaks can be compared; ``None`` if a rank has neither."""
     if len(peaks) < 2:
         return None
     for metric, _word in KINDS:
-        # all of them, and not only zeros: an allocator that nobody uses tells 0
+        # In all ranks, and not only zeros: an unused allocator reports 0.
         if all(metric in of for of in peaks) and any(of[metric] for of in peaks):
             return metric
     return None
 
 
 def imbalance(peaks: Mapping[int, Mapping[str, int]]) -> Imbalance | None:
-    """The rank whose peak is well above the others', of ``peaks`` by rank and metric."""
+    """The rank whose peak is well above the others', from ``peaks`` by rank and metric."""
     metric = compared(list(peaks.values()))
     if metric is None:
         return None

@@ -1,1 +1,1 @@
-"""Recordings: one SQLite file a session, written while it happens and read back."""
+"""Recordings: one SQLite file for each session, written during the session and read back."""

@@ -1,7 +1,7 @@
-"""What a recording knew at any moment: the backend of a replay's store.
+"""The state of a recording at any moment: the backend of a replay's store.
 
-Readings are found by looking back from a moment, runs from their newest figures before it. Series are known whole in
-buckets; a short part of them is read again, sample by sample, while the window goes on drawing.
+Readings are found by scanning back from a moment, runs from the last digest before it. Series are known as buckets
+over the whole recording; a short part can be read again, sample by sample, while the window keeps drawing.
 """
 
 from __future__ import annotations
@@ -29,42 +29,42 @@ from gpudash.telemetry.store import Store
 logger = logging.getLogger(__name__)
 
 LATE_ROWS = 64
-"""Rows behind the one a moment falls on that are looked at as well: a lane may be a few rows late."""
+"""Rows after a moment's own that are also checked: a lane may be a few rows late."""
 
 DETAIL_BUCKETS = 512
-"""Buckets of a part's series, which seldom has any: it is as short as its newest samples."""
+"""Buckets for a part's series, which rarely needs any: it is as short as its newest samples."""
 
 MOST_ROWS = 40_000
-"""Rows that are read again at most: less than a second's work."""
+"""Most rows that are read again: less than a second's work."""
 
 MARGIN = 0.5
-"""Part of a span that is read on either side of it as well, so that a little panning finds it there."""
+"""Part of a span that is also read on either side of it, so that slight panning needs no new read."""
 
 MOST_EVENTS = 20_000
-"""Events before a moment that are read again at most to tell how far a run had come."""
+"""Most events before a moment that are read again to reconstruct a run's progress."""
 
 CLOSE_S = 2.0
-"""How long closing waits for a part that is being read again."""
+"""Longest wait in `close` for a part that is being read."""
 
 _REPORTED = (EpochFinished, Note, Warning)
 
 
 class RecordingBackend:
-    """Reads a recording for the store that holds it. The file stays open, unless it is being written: that would
-    disturb its writer.
+    """Reads a recording for the store that holds it. The file stays open, unless it is still being written: that would
+    disturb the writer.
 
     Args:
         path: the file.
-        growing: whether it is being written now.
+        growing: whether it is still being written.
 
     Raises:
-        RecordingError: one sentence, when it cannot be read.
+        RecordingError: one sentence, if it cannot be read.
 
     Attributes:
-        recording: what is read; ``None`` while it is being written.
-        rows: up to which each table is read into the store: at once, or piece by piece while it is followed.
-        notices: what could not be read, a sentence each.
-        keys: see `StoreBackend.keys`.
+        recording: the open recording; ``None`` while it is being written.
+        rows: last row of each table that is in the store: the last of all, or increasing while it is followed.
+        notices: what could not be read, one sentence each.
+        keys: as in `StoreBackend.keys`.
     """
 
     thinned = False
@@ -82,8 +82,8 @@ class RecordingBackend:
         self._requests: NewestRequest[Span] | None = None
 
     def store(self, pages: Pages, until: int) -> Store:
-        """The store of this recording, whose series are, as far as the first ``until`` pages, read when asked for."""
-        # Without pages nothing is summarised: the rows are read at once.
+        """The store for this recording; the first ``until`` pages of its series are read on demand."""
+        # Without pages there are no summaries: all rows are read now.
         self._pages = pages
         self._until = until
         if until:
@@ -96,12 +96,12 @@ class RecordingBackend:
         return store
 
     def request(self, t0: float, t1: float) -> None:
-        """Have the span from ``t0`` to ``t1`` read sample by sample. Returns at once."""
+        """Read the span from ``t0`` to ``t1`` sample by sample. Returns immediately."""
         if self._requests is not None:
             self._requests.submit((t0, t1))
 
     def load(self, key: Key) -> Series | None:
-        """What the pages tell of a series; ``None`` when they tell nothing."""
+        """A series from the pages; ``None`` if they do not contain it."""
         try:
             with self.reading() as recording:
                 rows, count = self._pages.buckets(recording, key, self._until)
@@ -113,15 +113,15 @@ class RecordingBackend:
         return None
 
     def instant(self, store: Store, time_s: float, *, runs: bool) -> Instant:
-        """What was known at ``time_s``. Takes some milliseconds, whatever the recording's length.
+        """The state at ``time_s``. Takes some milliseconds, however long the recording is.
 
         Raises:
-            RecordingError: when it cannot be read.
+            RecordingError: if it cannot be read.
         """
         if not runs:
             with self.reading() as recording:
                 return read_instant(recording, recording.rows_at(time_s, self.rows), time_s, store.links)
-        # One seek at a time: `PastPosition` goes on from the moment before.
+        # One seek at a time: `PastPosition` continues from the previous moment.
         with self._seeking, self.reading() as recording:
             rows = recording.rows_at(time_s, self.rows)
             found = read_instant(recording, rows, time_s, store.links)
@@ -130,7 +130,7 @@ class RecordingBackend:
 
     @contextmanager
     def reading(self) -> Iterator[Recording]:
-        """The recording, open."""
+        """The open recording."""
         self._reopen()
         if self.recording is not None:
             yield self.recording
@@ -141,32 +141,32 @@ class RecordingBackend:
 
     @contextmanager
     def own_reading(self) -> Iterator[Recording]:
-        """The recording, open for a thread of its own."""
+        """The recording, opened for another thread."""
         self._reopen()
-        # A connection of its own: queries of another thread would otherwise wait for this one.
+        # With its own connection, so that it does not wait for another thread's queries.
         with open_recording(self._path) if self.recording is None else self.recording.another() as opened:
             yield opened
 
     def note(self, *sentences: str) -> None:
-        """Keep what could not be read, once."""
+        """Add a notice of what could not be read, once."""
         self.notices.extend(sentence for sentence in sentences if sentence not in self.notices)
 
     def release(self) -> None:
-        """Close the file, until the one who writes it has ended."""
+        """Close the file until its writer has ended."""
         opened, self.recording = self.recording, None
         if opened is not None:
             opened.close()
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until everything that was requested has been read; false when the time passed first."""
+        """Wait until all requests are answered; false on timeout."""
         return self._requests is None or self._requests.wait(timeout_s)
 
     def close(self, store: Store) -> bool:
-        """End what reads the file, and close it; false when a thread did not end in time."""
+        """Stop reading and close the file; false if a thread did not end in time."""
         self._closed = True
         if self._requests is not None:
             self._requests.close()
-        # Waited for before the file is closed under its reader.
+        # Wait before closing the file under its reader.
         ended = self.wait(CLOSE_S)
         with self._seeking, store.lock:
             if ended:
@@ -175,24 +175,24 @@ class RecordingBackend:
         return ended
 
     def _sharpen(self, store: Store, span: Span) -> bool:
-        """Answer a request; false when it cannot be answered."""
+        """Answer a request; false if that is not possible."""
         try:
             return self._read_part(store, span)
         except RecordingError as error:
             self.note(str(error))
-        except Exception as error:  # a damaged row can hold anything
+        except Exception as error:  # a damaged row can contain anything
             logger.exception("a part of a recording cannot be read again")
             self.note(f"A part of the recording cannot be read again ({type(error).__name__}: {error})")
         return False
 
     def _read_part(self, store: Store, span: Span) -> bool:
-        """Read what lies in ``span`` and around it; false when it is too much."""
+        """Read ``span`` with a margin; false if it has too many rows."""
         margin = (span[1] - span[0]) * MARGIN
         with self.own_reading() as recording:
-            # With a margin first, so that a little panning needs nothing new; the bare span where that is too much.
+            # First with a margin, so that slight panning needs no new read; without it if that is too much.
             for low, high in ((span[0] - margin, span[1] + margin), span):
                 last = self.rows
-                # A lane may write a few rows late: they are read as well, and hidden by their times.
+                # A lane may write a few rows late: read those too; their times hide them.
                 after = {table: max(0, row - LATE_ROWS) for table, row in recording.rows_at(low, last).items()}
                 until = {table: row + LATE_ROWS for table, row in recording.rows_at(high, last).items()}
                 if sum(until.values()) - sum(after.values()) <= MOST_ROWS:
@@ -202,7 +202,7 @@ class RecordingBackend:
         return False
 
     def _reopen(self) -> None:
-        """Keep the recording open once its writer has ended."""
+        """Open the recording for good once its writer has ended."""
         with self._opening:
             if self.recording is None and not self._closed and not self._growing():
                 self.recording = open_recording(self._path)
@@ -211,22 +211,22 @@ class RecordingBackend:
 def read_instant(recording: Recording, rows: Rows, time_s: float, links: Mapping[str, str]) -> Instant:
     """The newest readings at ``time_s``, when each table had been written up to ``rows``.
 
-    What was not read in the 1024 rows of its table before is not known. ``links`` are GPUs by torch's names.
+    Looks at the last 1024 rows of each table. ``links`` are GPUs by torch's names.
     """
     instant = Instant(time_s)
     for table in schema.TABLES:
-        # Late rows are behind the one that the moment falls on.
+        # Late rows come after the moment's own.
         instant.scan_back(recording.samples_before(table, rows.get(table, 0) + LATE_ROWS))
     instant.add_bands({uuid: name for name, uuid in links.items()})
     return instant
 
 
 def read_part(recording: Recording, links: Mapping[str, str], after: Rows, until: Rows, time_s: float) -> Store:
-    """The rows behind ``after`` up to ``until``, of which the first is of about ``time_s``, sample by sample."""
+    """The rows after ``after`` up to ``until``, the first of which is at about ``time_s``, sample by sample."""
     part = Store(buckets=DETAIL_BUCKETS)
     for device, uuid in links.items():
         part.link(device, uuid)
-    # What was known when the span begins, for bands and runs that rest on it.
+    # The state at the beginning of the span, which bands and runs continue.
     part.begin_with(read_instant(recording, after, time_s, links))
     for record in recording.records(after, until):
         part.apply(record)
@@ -234,11 +234,11 @@ def read_part(recording: Recording, links: Mapping[str, str], after: Rows, until
 
 
 class PastPosition:
-    """Makes the runs of a moment, going on from the moment before where it can.
+    """Reconstructs the runs at a moment, continuing from the previous moment if possible.
 
     Args:
-        store: of the recording.
-        known: the digests that the recording had when it was opened; newer ones are read when they are needed.
+        store: store of the recording.
+        known: the recording's digests at the time it was opened; newer ones are read on demand.
     """
 
     def __init__(self, store: Store, known: Sequence[Digest]) -> None:
@@ -248,12 +248,12 @@ class PastPosition:
         self._event = 0
 
     def runs_at(self, recording: Recording, rows: Rows, time_s: float) -> list[RunView]:
-        """Those that had begun at ``time_s``, when each table had been written up to ``rows``."""
+        """Runs that had begun at ``time_s``, when each table had been written up to ``rows``."""
         with self._store.lock:
             begun = [run for run in self._store.end.runs if run.began_s <= time_s]
         found = []
         for run in begun:
-            # A run that had ended is as it is now; of one that was on its figures of then are made.
+            # A run that had ended is unchanged; for a current one, reconstruct its figures at that time.
             if run.ended_s is None or run.ended_s > time_s:
                 run = self._then(recording, run, rows, time_s)
             found.append(run)
@@ -265,7 +265,7 @@ class PastPosition:
             known = -1
         else:
             known = digest.event
-        # Another run, an earlier moment, or a digest that is further on: begin anew from the digest.
+        # Another run, an earlier moment, or a later digest: start again from the digest.
         if view is None or view.began_s != run.began_s or not known <= self._event <= rows["event"]:
             view = RunView(run.run_id, run.workload, run.device, run.spec, run.simulated, run.began_s)
             if digest is None:
@@ -275,7 +275,7 @@ class PastPosition:
             self._event = known
         steps = [
             event
-            # Bounded: behind so many events the figures are those of the digest.
+            # Limited: after so many events, the figures are those of the digest.
             for event in recording.events(max(self._event, rows["event"] - MOST_EVENTS), rows["event"])
             if isinstance(event, StepFinished | StageFinished) and self._concerns(event, run)
         ]
@@ -283,17 +283,17 @@ class PastPosition:
             reported = [
                 e for e in self._store.end.events if isinstance(e, _REPORTED) and run.began_s <= e.time_s <= time_s
             ]
-            # Taken anew each time: some of them may lie behind the moment that is shown now.
+            # Collected again each time: some of them may be later than the moment shown now.
             view.notes, view.epochs, view.warnings = [], [], []
             for event in (*steps, *(event for event in reported if self._concerns(event, run))):
                 view.apply(event)
             self._peaks(view, time_s)
-        # Kept: a slider that moves on needs only the events in between.
+        # Cached: a slider that moves on only needs the events in between.
         self._run, self._event = view, rows["event"]
         return view
 
     def _newest_digest(self, recording: Recording, run: RunView, rows: Rows) -> Digest | None:
-        """The newest digest of a run among the events of then; a recording that is being written gets more of them."""
+        """The newest digest of a run among the events up to then."""
         known = -1
         if self._digests:
             known = self._digests[-1].event
@@ -303,7 +303,7 @@ class PastPosition:
         return self._digest(run, rows)
 
     def _digest(self, run: RunView, rows: Rows) -> Digest | None:
-        """The newest digest of a run among the events of then."""
+        """The newest digest of a run among the events up to then, of those known."""
         of_run = (digest for digest in reversed(self._digests) if digest.run_id == run.run_id)
         return next((digest for digest in of_run if digest.event <= rows["event"]), None)
 
@@ -326,7 +326,7 @@ class PastPosition:
             ("reserved_bytes", ("allocator", "peak_reserved_bytes", view.device)),
         )
         for name, key in keys:
-            # `at=inf`: of all there is, since the range of the statistics says what counts.
+            # `at=inf` for all samples, since the range of the statistics selects them.
             series = self._store.series(*key, at=math.inf)
             found = None
             if series is not None:

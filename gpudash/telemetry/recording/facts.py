@@ -1,6 +1,5 @@
-"""What a recording is about, read without reading it whole: date, length, and of each run what it was asked, how it
-ended, its peak memory and its loss; and what the user says of it, kept in it: that it is locked, names, tags, notes,
-which marks stand.
+"""Facts about a recording, found without reading all of it: date, length, and for each run its settings, end, peak
+memory and loss. Also what the user adds to it: lock, names, tags, notes, and which marks are valid.
 """
 
 from __future__ import annotations
@@ -34,48 +33,48 @@ from gpudash.telemetry.records import (
 from gpudash.telemetry.runs import RunView
 
 PEAK_S = 10.0
-"""Longest that is looked for the peak memory of a recording's runs; every row of their time is read for that."""
+"""Time limit for finding the peak memory of a recording's runs, which reads all their rows."""
 
 LATEST_S = 2.5e11
-"""The latest beginning, in seconds since the epoch, to which a hundred years can be added: dates end with year 9999."""
+"""Latest beginning, in seconds since the epoch, that leaves room for a hundred years: dates end with the year 9999."""
 
 MOST_RUNS = 500
 """Most runs of a recording that are listed, the first ones."""
 
 MOST_NOTES = 64
-"""Most notes about GPUs that are read: every simulated card of a program has a note of its own."""
+"""Most notes about GPUs that are read: every simulated card of a program has its own."""
 
 MOST_FIELDS, LONGEST_TEXT = 60, 300
-"""Fields of a spec that are kept, and characters of one: a recording may come from anybody."""
+"""Most fields of a spec, and most characters of a field, that are kept: a recording may be untrusted."""
 
 OUTLINE_PARTS = 32
 OUTLINE_ROWS = 8192
-"""Parts of a run's time of which an outline of its memory tells the highest, and rows that are read for all of them."""
+"""Number of intervals in an outline of a run's memory, and number of rows read for all of them."""
 
 _LENGTHS = ("host", "gpu", "event")
-"""Tables whose last row tells how long a recording is."""
+"""Tables whose last row gives the length of a recording."""
 
 _DEVICE = re.compile(r"[\w:.-]{1,80}")
-"""What may stand in a statement as the name of a device."""
+"""Device names that are allowed in a statement."""
 
 _RUN_EVENTS = tuple(name for name, kind in EVENTS.items() if kind in (RunStarted, RunEnd))
 
 
 BUSY_S = 1.0
-"""Longest wait for another process that has the file open."""
+"""Longest wait for another process that has locked the file."""
 
 TRIED_AGAIN_S = 0.001
-"""How often it is looked whether they let go of it."""
+"""Interval at which the lock is tried."""
 
 _OTHERS_CODE = (
     "SELECT 1 FROM sqlite_master WHERE lower(tbl_name) = 'meta' AND lower(name) <> 'meta' AND sql IS NOT NULL"
 )
-"""Finds what SQLite would run when a row of ``meta`` changes; a recording has nothing of the kind."""
+"""Finds triggers, which SQLite would run when a row of ``meta`` changes; a recording has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunText:
-    """What the user says of a run: what it is called, tags with commas between them, a note; "" where nothing."""
+    """The user's words about a run: its name, tags separated by commas, a note; "" for none."""
 
     title: str = ""
     tags: str = ""
@@ -85,30 +84,30 @@ class RunText:
 RunWord = Literal["title", "tags", "note"]
 
 LONGEST_NOTE = 2000
-"""Characters that are kept, and read, of each of a run's words."""
+"""Longest text of each kind, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """A run of a recording in a line.
+    """A run of a recording, in one row of a list.
 
     Attributes:
-        number: in the order the runs began, from 1; as in ``FILE#2``.
-        workload: its name; "watch" of a program of the user's.
-        device: as torch names it; "" where the recording does not tell.
-        spec: what was asked: numbers, texts, truths, and lists of texts.
-        simulated: whether it was on a simulated device.
-        status: how it ended ("finished", "out_of_memory" ...); "running" where it was not closed.
+        number: position in the order of beginning, from 1; as in ``FILE#2``.
+        workload: name of the workload; "watch" for a user's program.
+        device: torch's name; "" if unknown.
+        spec: settings: numbers, strings, booleans, and lists of strings.
+        simulated: whether the device was simulated.
+        status: how it ended ("finished", "out_of_memory" ...); "running" if the recording was not closed.
         began_s: seconds since the session's beginning.
-        seconds: how long it took; ``None`` where it was not closed.
-        peak_bytes: highest use of its GPU, or of this process's memory on the CPU, while it ran; never more than the
-            GPU has; ``None`` where unknown.
-        own_peak_bytes: most that PyTorch's allocator had allocated for it; ``None`` where nothing tells, as on the CPU.
-        loss: the last one; ``None`` without one.
-        outline: its memory over its time: the highest of each part, in hundredths of the highest of all; ``None`` where
-            a part has no reading; empty where nothing was read.
-        label: what the user says of it.
-        of_demo: whether the demo ran it, and not the user.
+        seconds: duration; ``None`` if the recording was not closed.
+        peak_bytes: peak use of its GPU, or on the CPU of this process's memory; at most the GPU's capacity; ``None``
+            if unknown.
+        own_peak_bytes: peak of memory allocated by PyTorch; ``None`` if unknown, as on the CPU.
+        loss: last loss; ``None`` if there is none.
+        outline: memory over time: the maximum of each interval, in hundredths of the overall maximum; ``None`` for an
+            interval without a reading; empty if nothing was read.
+        label: the user's words about it.
+        of_demo: whether the demo ran it, not the user.
     """
 
     number: int
@@ -129,14 +128,14 @@ class RunFacts:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """A recording in a line.
+    """A recording, in one row of a list.
 
     Attributes:
-        began_wall_s: seconds since the epoch at its beginning; ``None`` where it does not say.
-        title: what the user calls it, or "".
-        runs: in the order they began; empty when the machine was only watched.
-        duration_s: from its beginning to its last row; ``None`` where there is none.
-        locked: whether the user protects it.
+        began_wall_s: its beginning, in seconds since the epoch; ``None`` if unknown.
+        title: the user's name for it, or "".
+        runs: the runs in order of beginning; empty if the machine was only watched.
+        duration_s: time from its beginning to its last row; ``None`` if there are no rows.
+        locked: whether the user has protected it.
         damage: what cannot be read, in one sentence, or "".
     """
 
@@ -149,12 +148,12 @@ class Facts:
 
 
 def read_facts(path: Path, peak_s: float = PEAK_S, stopped: Callable[[], bool] = lambda: False) -> Facts:
-    """What the recording at ``path`` is about; one that cannot be opened says so in `Facts.damage`.
+    """Facts about the recording at ``path``; if it cannot be opened, `Facts.damage` says so.
 
     Args:
-        path: the file; it is not changed.
-        peak_s: longest that peaks are looked for.
-        stopped: whether the answer is no longer wanted; then what has not been found is left out.
+        path: the file, which is not changed.
+        peak_s: time limit for finding peaks.
+        stopped: whether the caller has cancelled; remaining facts are then left out.
     """
     until = time.monotonic() + peak_s
     try:
@@ -173,8 +172,8 @@ def read_facts(path: Path, peak_s: float = PEAK_S, stopped: Callable[[], bool] =
 
 def _runs(recording: Recording, stopped: Callable[[], bool]) -> tuple[RunFacts, ...]:
     views = _views(recording)
-    # A damaged table of events costs what runs held, not that they were.
-    if not views:  # what began the runs cannot be read: their own table still tells of them
+    # A damaged table of events costs the runs' figures, but not their list.
+    if not views:  # their start events cannot be read: use the table of runs
         return tuple(
             RunFacts(number, run.workload, spec=_spec(run.spec), status=run.status, began_s=run.began_s)
             for number, run in enumerate(recording.runs[:MOST_RUNS], 1)
@@ -206,7 +205,7 @@ def _runs(recording: Recording, stopped: Callable[[], bool]) -> tuple[RunFacts, 
 
 
 def _views(recording: Recording) -> list[RunView]:
-    """The runs that began, with what their ends and their newest digests tell."""
+    """The runs that began, with their ends and their newest digests."""
     kinds = ", ".join(map(repr, (*_RUN_EVENTS, Note.__name__)))
     statement = (
         # The index of rare events finds these without reading steps (`schema.RARE_INDEX`).
@@ -223,13 +222,13 @@ def _views(recording: Recording) -> list[RunView]:
             found = newest_digest(recording, event.run_id)
             if found is not None:
                 with suppress(ValueError):
-                    # Of the newest digest, as reading every step of the run would take seconds.
+                    # Use the newest digest, as reading every step of the run would take seconds.
                     view.restore(found, stages=False)
             views.append(view)
             continue
         view_of_it = next((view for view in reversed(views) if view.run_id == event.run_id), None)
         if view_of_it is not None:
-            with suppress(Exception):  # a damaged row can hold anything
+            with suppress(Exception):  # a damaged row can contain anything
                 view_of_it.apply(event)
     return views
 
@@ -237,13 +236,13 @@ def _views(recording: Recording) -> list[RunView]:
 def _peak(
     recording: Recording, view: RunView, uuid: str | None, last: schema.Rows, stopped: Callable[[], bool]
 ) -> int | None:
-    """What the run itself told, as its report says too; of one that was not closed the highest reading since."""
+    """The peak that the run itself reported, as in its report; without a recorded end, the highest reading."""
     if view.device == "cpu":
         table, column = ("host", "process_bytes")
     else:
         table, column = ("gpu", "used_bytes")
     peak_bytes = view.memory.used_bytes
-    # More than the card has: a reading of another card, or damage.
+    # More than the card has means a reading of another card, or damage.
     if peak_bytes is not None and view.ended_s is not None and peak_bytes <= (view.memory.capacity_bytes or LARGEST):
         return peak_bytes
     if table == "gpu" and uuid is None:
@@ -265,13 +264,13 @@ def _peak(
 def _outline(
     recording: Recording, view: RunView, uuid: str | None, last: schema.Rows, stopped: Callable[[], bool]
 ) -> tuple[int | None, ...]:
-    """What the run's own memory was, in outline: what PyTorch had allocated, else all that its GPU had in use."""
+    """An outline of the run's memory: allocated by PyTorch, else all memory in use on its GPU."""
     if view.device == "cpu":
         wanted: list[tuple[str, str, str | None]] = [("host", "process_bytes", None)]
     else:
         wanted = [("allocator", "allocated_bytes", view.device), ("gpu", "used_bytes", uuid)]
     for table, column, device in wanted:
-        # It goes into a statement as text, and comes from a file that anybody may have made.
+        # It becomes part of a statement's text, and comes from an untrusted file.
         if device is not None and not _DEVICE.fullmatch(device):
             continue
         if table == "gpu" and device is None:
@@ -279,7 +278,7 @@ def _outline(
         highest = _highest_of_parts(recording, view, (table, column, device), last, stopped)
         known = [value for value in highest if value is not None]
         if known and max(known) > 0:
-            # In hundredths: enough for a picture as small as this.
+            # Hundredths are enough for such a small picture.
             return tuple(None if value is None else round(100 * value / max(known)) for value in highest)
     return ()
 
@@ -291,7 +290,8 @@ def _highest_of_parts(
     last: schema.Rows,
     stopped: Callable[[], bool],
 ) -> list[int | None]:
-    """The highest reading of each part of a run's rows. Each part of a long run is represented by its first rows."""
+    """The highest reading in each interval of a run's rows. In a long run, only each interval's first rows are
+    read."""
     table, column, device = key
     rows = {table: last.get(table, 0)}
     first = recording.rows_at(view.began_s, rows)[table] + 1
@@ -308,7 +308,7 @@ def _highest_of_parts(
     if count <= OUTLINE_ROWS:
         statement = f"SELECT count(*) FROM {table} WHERE rowid BETWEEN {first} AND {until} {of_device}"
         readings = [row[0] for row in recording.select(statement, stopped)]
-        # No more parts than there are readings: empty ones would look like gaps.
+        # No more intervals than readings: empty ones would look like gaps.
         parts = min(OUTLINE_PARTS, *readings, count)
         if parts < 1:
             return []
@@ -329,7 +329,7 @@ def _highest_of_parts(
             f"SELECT max({column}) FROM {table} "
             f"WHERE rowid BETWEEN {begin} AND {begin + OUTLINE_ROWS // parts - 1} {of_device}"
         )
-        # A sample of each part: a long run has millions of rows.
+        # A sample of each interval: a long run has millions of rows.
         found = [row[0] for row in recording.select(statement, stopped)]
         if found and isinstance(found[0], int):
             highest[part] = found[0]
@@ -337,7 +337,7 @@ def _highest_of_parts(
 
 
 def _uuids(recording: Recording) -> dict[str, str]:
-    """torch's name of a device → the key of its readings."""
+    """torch's name for a device → the key of its readings."""
     found: dict[str, str] = {}
     notes = f"SELECT json FROM event WHERE kind = 'Note' AND json LIKE '%torch_names%' LIMIT {MOST_NOTES}"
     for row in recording.select(notes):
@@ -352,14 +352,14 @@ def _uuids(recording: Recording) -> dict[str, str]:
 
 
 COMPARED_FIELDS = "fields"
-"""Field of a comparison with those of what is compared."""
+"""Field of a comparison that contains the fields of the compared runs."""
 
 
 def _spec(spec: object, *, nested: bool = False) -> dict[str, Any]:
     """The fields that fit in a line; nested ones, such as an environment, are left out.
 
     Args:
-        spec: as it was recorded.
+        spec: the recorded spec.
         nested: whether it is itself a field.
     """
     kept: dict[str, Any] = {}
@@ -397,7 +397,7 @@ def _read(row: sqlite3.Row) -> dict[str, Any]:
 
 
 def wall_clock_s(text: str) -> float | None:
-    """Seconds since the epoch of a date and time; ``None`` where it is none of the years from 1970 to some 9800."""
+    """Seconds since the epoch for a date and time; ``None`` if it is malformed, or not between 1970 and about 9800."""
     try:
         found = datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError):
@@ -417,76 +417,76 @@ def _sentence(notices: list[str]) -> str:
 
 
 def set_locked(path: Path, locked: bool) -> None:
-    """Protect a recording from being deleted and tidied away, or no longer.
+    """Protect a recording from deletion and cleanup, or undo that.
 
     Raises:
-        RecordingError: one sentence, when it cannot be changed.
+        RecordingError: one sentence, if it cannot be changed.
     """
     annotate(path, "locked", "1" if locked else "")
 
 
 def set_title(path: Path, title: str) -> None:
-    """Call a recording ``title``; "" gives it back its file's name.
+    """Name a recording ``title``; "" restores the file's name.
 
     Raises:
-        RecordingError: one sentence, when it cannot be changed.
+        RecordingError: one sentence, if it cannot be changed.
     """
     annotate(path, "title", title.strip())
 
 
 def set_run_text(path: Path, number: int, what: RunWord, text: str) -> None:
-    """Say something of the run ``number``, counted from 1; "" takes it back.
+    """Set a text of the run ``number``, counted from 1; "" removes it.
 
     Raises:
-        RecordingError: one sentence, when it cannot be changed.
+        RecordingError: one sentence, if it cannot be changed.
     """
     annotate(path, f"run {number} {what}", text.strip()[:LONGEST_NOTE])
 
 
 def run_text(meta: Mapping[str, str], number: int) -> RunText:
-    """What the user says of the run ``number`` of the recording that has this ``meta``."""
+    """The user's words about the run ``number`` of the recording with this ``meta``."""
     return RunText(*(meta.get(f"run {number} {what}", "")[:LONGEST_NOTE] for what in get_args(RunWord)))
 
 
 def run_title(meta: Mapping[str, str], number: int, runs: int) -> str:
-    """What the user calls the run ``number`` of ``runs``; the name of a session's only run may be the session's."""
+    """The user's name for the run ``number`` of ``runs``; a session's only run may have the session's name."""
     return run_text(meta, number).title or (meta.get("title", "")[:LONGEST_NOTE] if runs == 1 else "")
 
 
 def annotate(path: Path, key: str, value: str) -> None:
-    """Set a key of the table ``meta``, "" removes it. The file's date stays: it says when the session was.
+    """Set a key of the table ``meta``; "" removes it. Keeps the file's date, which is the date of the session.
 
-    Of a recording that this process writes its recorder does it; of one that another gpudash writes, it is done between
-    two of its commits.
+    If this process is writing the recording, its recorder makes the change; if another gpudash is, the change is made
+    between two of its commits.
 
     Raises:
-        RecordingError: one sentence, when the file is gone, no recording, damaged or not writable, or when whoever
-            writes it lets nobody else write.
+        RecordingError: one sentence, if the file is missing, not a recording, damaged or not writable, or if its
+            writer keeps it locked.
     """
-    # Only one writes a file: what records it in this process does it itself.
+    # Only one thread writes a file: if this process records it, that is the recorder's.
     recorder = recorder_of(path)
     if recorder is not None and recorder.annotate(key, value):
         return
-    # Looked at first: changing a damaged file may cost what can still be read of it.
+    # Check first: changing a damaged file may destroy what is still readable.
     with open_recording(path) as recording:
         damaged = bool(recording.notices)
     if damaged:
         raise RecordingError(f"{path.name} is damaged and is left as it is.")
     if not os.access(path, os.W_OK):
         raise RecordingError(f"{path.name} is read-only; make it writable to change it.")
-    # The file's date is put back, as lists are ordered by it.
+    # Restore the file's date, by which lists are sorted.
     status, written = path.stat(), being_written(path)
     try:
         with closing(sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)) as connection:
             connection.execute("PRAGMA trusted_schema = OFF")
-            if written:  # whoever writes the file moves its log
+            if written:  # its writer merges the log
                 connection.execute("PRAGMA wal_autocheckpoint = 0")
             if connection.execute(_OTHERS_CODE).fetchone() is not None:
                 raise RecordingError(f"{path.name} holds triggers or indexes of its own and is left as it is.")
             _begin(connection)
             schema.annotate(connection, key, value)
             connection.execute("COMMIT")
-        # While it is written its date changes anyway.
+        # While it is being written, its date changes anyway.
         if not written:
             os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     except (sqlite3.Error, OSError) as error:
@@ -496,8 +496,8 @@ def annotate(path: Path, key: str, value: str) -> None:
 
 
 def _begin(connection: sqlite3.Connection) -> None:
-    """Begin to write, within `BUSY_S`: a recorder writes nearly all the time, and SQLite's own waiting grows to
-    100 ms, longer than the moment between two of its commits."""
+    """Begin a transaction within `BUSY_S`. A recorder writes nearly all the time, and SQLite's own retries become as
+    rare as every 100 ms, longer than the time between two commits."""
     connection.execute("PRAGMA busy_timeout = 0")
     latest = time.monotonic() + BUSY_S
     while True:
@@ -511,7 +511,7 @@ def _begin(connection: sqlite3.Connection) -> None:
 
 
 def standing_marks(markers: Iterable[Marker]) -> list[Marker]:
-    """The marks that stand behind ``markers``, which are in the order they were made."""
+    """The marks that remain after ``markers``, which are in the order of creation."""
     standing: list[Marker] = []
     for marker in markers:
         if marker.category != REMOVED:

@@ -1,4 +1,4 @@
-"""The summaries that a recording carries, read back; see `PageWriter`."""
+"""Reads the summaries in a recording; see `PageWriter`."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from gpudash.telemetry.recording.schema import Rows
 from gpudash.telemetry.series import BucketRow, Floats, merged_pairs, summary
 
 MOST_BUCKETS = 16_384
-"""Buckets of a series that are kept in memory; beyond, neighbours merge. Some 3 MB."""
+"""Most buckets of a series in memory; beyond that, neighbours merge. Some 3 MB."""
 
 LEAST_FACTS = 5
-"""Columns of a page besides those of the reading tables, of which an older recording has fewer."""
+"""Columns of a page besides those of the reading tables; older recordings have fewer tables."""
 
 _SUMMARIES = "SELECT page AS row_number, samples, crc, data FROM coarse WHERE series = {} AND page > ? ORDER BY page"
 
 MOST_SERIES = 65_536
-"""Series of which summaries are read; 512 GPUs have 25,000."""
+"""Most series whose summaries are read; 512 GPUs have 25,000."""
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryPage:
-    """Where a page ends: the time of its last record, the last row of each table; and how many series it tells of."""
+    """The end of a page: time of its last record, last row of each table, and its number of series."""
 
     time_s: float
     rows: Rows
@@ -37,7 +37,7 @@ class SummaryPage:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """Figures of a run as far as the row ``event`` of the events; `text` as `digests.digest` writes it."""
+    """Figures of a run up to row ``event`` of the events; `text` is written by `digests.digest`."""
 
     event: int
     run_id: int | None
@@ -45,13 +45,13 @@ class Digest:
 
 
 class Pages:
-    """The summaries of a recording, as far as they are whole.
+    """The intact summaries of a recording.
 
     Attributes:
-        pages: in order, up to the first that is damaged.
-        keys: the series that there are summaries of.
+        pages: pages in order, up to the first that is damaged.
+        keys: series with summaries.
         digests: figures of runs, in order of the events.
-        damaged: numbers of the pages, counted from 0, whose summaries are not what was written.
+        damaged: indices (from 0) of pages with damaged summaries.
     """
 
     def __init__(self, recording: Recording) -> None:
@@ -65,17 +65,17 @@ class Pages:
             self._check(recording)
 
     def fix(self, page: int, samples: Mapping[Key, Samples]) -> None:
-        """Give a damaged page what its rows bring when they are read again."""
-        # Damaged in the middle: as good as whole once its rows have been read again.
+        """Replace the summaries of a damaged page by samples from its rows."""
+        # Once its rows have been read again, a damaged page is as good as an intact one.
         self._fixed[page] = samples
         self.keys |= frozenset(samples)
         self.damaged.discard(page)
 
     def buckets(self, recording: Recording, key: Key, until: int) -> tuple[Floats, int]:
-        """What the first ``until`` pages tell of a series, in at most 16384 buckets: shape (13, n); and its samples."""
+        """The first ``until`` pages of a series as at most 16384 buckets, shape (13, n); and the number of samples."""
         found: dict[int, tuple[bytes, int]] = {}
         for row in recording.scan(_SUMMARIES.format(self._ids.get(key, 0)), 0):
-            # Pages that were fixed take the place of what the file says.
+            # Fixed pages replace those of the file.
             if row[0] <= until and row[0] - 1 not in self._fixed:
                 found[row[0] - 1] = (row["data"], row["samples"])
         for page, samples in self._fixed.items():
@@ -85,14 +85,14 @@ class Pages:
                 found[page] = data, len(times)
         whole = b"".join(found[page][0] for page in sorted(found))
         rows = np.frombuffer(whole).reshape(-1, len(BucketRow)).T
-        # Neighbours merge until there are few enough, as in a live series.
+        # Merge neighbours until there are few enough, as in a live series.
         while rows.shape[1] > MOST_BUCKETS:
             rows = merged_pairs(rows)
         return np.ascontiguousarray(rows), sum(count for _data, count in found.values())
 
     def _check(self, recording: Recording) -> None:
-        """Find the pages whose summaries are damaged: every one carries its checksum."""
-        # A page says of how many series it has summaries: what is missing at the end is damaged.
+        """Find the pages with damaged summaries by their checksums."""
+        # A page has its number of series: missing summaries at the end mean damage.
         left = [page.summaries for page in self.pages]
         for number in self._ids.values():
             for row in recording.scan(_SUMMARIES.format(number), 0):
@@ -108,7 +108,7 @@ def _pages(recording: Recording) -> list[SummaryPage]:
     time_s = float("-inf")
     for number, row in enumerate(recording.select("SELECT * FROM page ORDER BY id")):
         facts = tuple(row)
-        # Checked up to the first that is not whole: rows behind it are read one by one.
+        # Stop at the first damaged page: rows after it are read one by one.
         if len(facts) < LEAST_FACTS or facts[0] != number + 1 or facts[-1] != crc32(facts[:-1]):
             break
         there = dict(zip(row.keys()[2:-2], facts[2:-2], strict=True))
@@ -130,7 +130,7 @@ def _series(recording: Recording) -> dict[Key, int]:
 
 
 def newest_digest(recording: Recording, run_id: int | None) -> str | None:
-    """The newest figures of a run; ``None`` where there are none that are whole."""
+    """The newest intact digest of a run; ``None`` if there is none."""
     number = "NULL" if run_id is None else int(run_id)
     statement = f"SELECT event, run_id, crc, json FROM digest WHERE run_id IS {number} ORDER BY rowid DESC LIMIT 1"
     found = [tuple(row) for row in recording.select(statement)]
@@ -138,7 +138,7 @@ def newest_digest(recording: Recording, run_id: int | None) -> str | None:
 
 
 def digests(recording: Recording, after: int = -1) -> list[Digest]:
-    """Figures of runs in order of the events, those as far as a row of the events behind ``after``."""
+    """Digests of runs in order of the events, those after row ``after`` of the events."""
     statement = f"SELECT event, run_id, crc, json FROM digest WHERE event > {after} ORDER BY rowid"
     return [
         Digest(event, run_id, text)

@@ -1,5 +1,4 @@
-"""Reads recordings, also those that a crash, a full disk or a torn file left behind, around whatever is damaged in
-their tables. Never changes one."""
+"""Reads recordings, skipping damaged parts, even after a crash, a full disk or a truncation. Never changes a file."""
 
 from __future__ import annotations
 
@@ -24,16 +23,16 @@ from gpudash.telemetry.recording.untrusted_database import UntrustedDatabase
 from gpudash.telemetry.records import Event, Record, Sample, State, Table, Value, event_from_json
 
 MOST_GAPS = 200
-"""Damaged places of a table that are stepped over in one reading of it."""
+"""Most damaged places of a table that are skipped in one pass."""
 
 LARGEST_STEP = 1 << 40
-"""Rows that are stepped over at most to find one that can be read again."""
+"""Most rows that are skipped to find a readable one."""
 
 LAST_ROWS = 9
-"""Rows at the end of a table whose middle time tells how late a row may be."""
+"""Number of rows at a table's end whose median time limits how late a row may be."""
 
 LATEST_S = 3600.0
-"""Seconds that a row may be later than the end of the recording; one that is has a damaged time."""
+"""How many seconds after the recording's end a row may be; a later one has a damaged time."""
 
 COLUMNS: dict[str, set[str]] = {
     "meta": {"key", "value"},
@@ -41,37 +40,37 @@ COLUMNS: dict[str, set[str]] = {
     "event": {"time_s", "run_id", "kind", "json"},
     **{str(table): {"time_s", "device", "states"} for table in schema.TABLES},
 }
-"""Columns without which a table's rows say nothing: damage can rename one."""
+"""Columns that a table's rows need to be of use: damage may have renamed one."""
 
 LONGEST_S = 3.2e9
-"""A session's longest time, a hundred years: beyond, it is no time."""
+"""Longest session in seconds, a hundred years: larger times are invalid."""
 
 FIRST_S = -60.0
-"""The earliest time a row can have: a rate may cover an interval that began shortly before the session."""
+"""Earliest time of a row: a rate may cover an interval that began shortly before the session."""
 
 MOST_DEVICES = 4096
-"""Devices of each table whose readings are taken: the most ranks that a program is believed to have. Each has up to
-some fifty curves, and a file of 2 MB can name 50,000."""
+"""Most devices of each table that are accepted: the most credible ranks of a program. Each has up to some fifty
+curves, and a file of 2 MB can name 50,000 devices."""
 
 R = TypeVar("R", bound=Record)
 
 _KINDS: dict[str, _Kinds] = {"INTEGER": (int,), "REAL": (int, float), "TEXT": (str,)}
-"""What a column may hold: SQLite does not enforce types, and keeps a fraction or an infinity among integers."""
+"""Types allowed in a column: SQLite does not enforce them, and stores fractions or infinities in integer columns."""
 
 _VERSION = re.compile(r"[0-9]{1,9}")
 
 MOST_OUT_OF_TURN = 512
-"""Rows of a table within which late ones are put in order: lanes are a few rows, never hundreds, out of turn."""
+"""Window in rows in which late rows are sorted: lanes are out of order by a few rows, never by hundreds."""
 
 
 class KnownDevices:
-    """The devices that readings are of, up to `MOST_DEVICES` of each table."""
+    """The devices with readings, up to `MOST_DEVICES` in each table."""
 
     def __init__(self) -> None:
         self._known: dict[str, set[str | None]] = {}
 
     def admits(self, table: str, device: str | None) -> bool:
-        """Whether readings of ``device`` are taken: it is known, or there is room for another."""
+        """Whether to accept readings of ``device``: it is known, or there is room for another one."""
         known = self._known.setdefault(table, set())
         if device in known:
             return True
@@ -86,8 +85,8 @@ class TableReader:
 
     Attributes:
         path: the file.
-        source: what is read: the file, or a copy of what a crash left.
-        notices: one sentence for each table of which something could not be read; the rest of it was.
+        source: the file that is read: the original, or a copy made after a crash.
+        notices: one sentence for each table that could only be read in part.
     """
 
     def __init__(self, path: Path, source: Path, database: UntrustedDatabase) -> None:
@@ -100,7 +99,7 @@ class TableReader:
         self._devices = KnownDevices()
 
     def select(self, statement: str, stopped: Callable[[], bool] | None = None) -> list[sqlite3.Row]:
-        """The rows a query finds; none where they cannot be read, or ``stopped`` came true meanwhile."""
+        """The rows of a query; empty if they cannot be read, or ``stopped`` returned true."""
         try:
             with self._database.query(statement, stopped=stopped) as cursor:
                 return cursor.fetchall()
@@ -109,13 +108,13 @@ class TableReader:
 
     @property
     def latest_s(self) -> float:
-        """The latest time that a row can have, by the ends of the tables; later ones are damaged."""
+        """The latest possible time of a row, by the ends of the tables; later times are damaged."""
         if self._latest_s is None:
             ends = []
             for table in (*schema.TABLES, "event"):
                 rows = self.select(f"SELECT time_s FROM {table} ORDER BY rowid DESC LIMIT {LAST_ROWS}")
                 times = sorted(row[0] for row in rows if isinstance(row[0], int | float) and row[0] < LONGEST_S)
-                # The middle of the last few: a single damaged time must not be the end of a recording.
+                # The median of the last few: a single damaged time must not become the end of the recording.
                 ends.extend(times[len(times) // 2 : len(times) // 2 + 1])
             if ends:
                 self._latest_s = max(ends) + LATEST_S
@@ -124,20 +123,20 @@ class TableReader:
         return self._latest_s
 
     def timed(self, table: str, after: int, until: int | None) -> Iterator[sqlite3.Row]:
-        """Rows of a table of readings or events that can be some."""
+        """Rows of a table of readings or events with plausible content."""
         return self.plausible(table, self.rows(table, after, until))
 
     def plausible(self, table: str, rows: Iterable[sqlite3.Row]) -> Iterator[sqlite3.Row]:
         """``rows`` without those that cannot have been written.
 
-        SQLite reads the missing part of a page cut in two as zeros, and zeros as a row without values; what follows
-        there may be half a row, so that a file that was cut short is read up to the first of them.
+        SQLite reads the missing part of a truncated page as zeros, and zeros as a row without values. The rows after
+        them may be incomplete, so a truncated file is read up to the first such row.
         """
         for row in rows:
             time_s = row["time_s"]
             if not isinstance(time_s, int | float):
                 self.damaged(table, "a row has no time")
-                # Zeros where the file was cut: what follows there may be half a row.
+                # Zeros from a truncation: the rows after them may be incomplete.
                 if self._cut_short():
                     return
             elif not FIRST_S <= time_s <= self.latest_s:
@@ -148,7 +147,7 @@ class TableReader:
                 yield row
 
     def admits(self, table: str, device: str | None) -> bool:
-        """Whether readings of this device are taken; where they are not, that is noted."""
+        """Whether to accept readings of this device; adds a notice if not."""
         if self._devices.admits(table, device):
             return True
         self._note(
@@ -159,7 +158,7 @@ class TableReader:
         return False
 
     def rows(self, table: str, after: int = 0, until: int | None = None) -> Iterator[sqlite3.Row]:
-        """Rows of a table, damaged places left out; none when there is no such table."""
+        """Rows of a table without damaged ones; empty if there is no such table."""
         if until is None:
             where = "rowid > ?"
         else:
@@ -168,7 +167,7 @@ class TableReader:
         return self.complete(table, self.scan(statement, after, lambda why: self.damaged(table, why)))
 
     def complete(self, table: str, rows: Iterable[sqlite3.Row]) -> Iterator[sqlite3.Row]:
-        """``rows``, unless they lack a column that the table must have."""
+        """``rows``, unless they lack a required column."""
         missing: set[str] | None = None
         for row in rows:
             if missing is None:
@@ -181,14 +180,14 @@ class TableReader:
     def scan(
         self, statement: str, after: int, report: Callable[[str], None] = lambda _why: None
     ) -> Iterator[sqlite3.Row]:
-        """The rows a query finds, damaged places left out.
+        """The rows of a query without damaged ones.
 
         Args:
-            statement: names a number ``row_number``, by which it sorts, and finds those above its one parameter.
-            after: the parameter at first.
-            report: called with the cause when something could not be read.
+            statement: selects an integer ``row_number``, sorts by it, and finds rows above its one parameter.
+            after: first value of the parameter.
+            report: callback with the cause when something cannot be read.
         """
-        # From the last row that could be read: each damaged place costs one round.
+        # Continue after the last readable row: each damaged place costs one round.
         row: int | None = after
         for _gap in range(MOST_GAPS):
             try:
@@ -208,11 +207,11 @@ class TableReader:
                 return
 
     def _readable_behind(self, statement: str, row: int | None) -> int | None:
-        """The row before the first one that can be read behind the damage at ``row``; ``None`` when there is none."""
+        """The row before the first readable one after the damage at ``row``; ``None`` if there is none."""
         if row is None:
             return None
         bad, step = row, 1
-        # Doubling steps beyond the damage, then halving back to its end.
+        # Double the step until beyond the damage, then bisect to its end.
         while not self._reads(statement, row + step):
             bad, step = row + step, step * 2
             if step > LARGEST_STEP:
@@ -236,16 +235,16 @@ class TableReader:
     def _cut_short(self) -> bool:
         """Whether the file is shorter than its header says (bytes 16 and 28, sqlite.org/fileformat.html)."""
         if being_written(self.source):
-            # POSIX locks go with any descriptor of the file that is closed (sqlite.org/howtocorrupt.html).
-            return False  # and closing a descriptor of it would drop the writer's locks
+            # Closing any descriptor of a file drops the process's POSIX locks (sqlite.org/howtocorrupt.html).
+            return False  # do not open it: closing would drop the writer's locks
         with open_regular(self.source) as file:
             header = file.read(32)
-        # 1 stands for 65536, which two bytes cannot hold.
+        # 1 means 65536, which does not fit in two bytes.
         page = int.from_bytes(header[16:18]) or 1
         return self.source.stat().st_size < int.from_bytes(header[28:32]) * (65536 if page == 1 else page)
 
     def damaged(self, table: str, why: str) -> None:
-        """Note that something of a table could not be read."""
+        """Add a notice that part of a table could not be read."""
         self._note(table, f"{self.path} is damaged ({why}); rows of the table {table} are missing")
 
     def _note(self, what: str, sentence: str) -> None:
@@ -259,7 +258,7 @@ _Kinds = tuple[type[int] | type[float] | type[str], ...]
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """A run as the recording lists it; `status` is "running" when the session ended without closing it."""
+    """A run in the recording's list; `status` is "running" if the session ended without closing it."""
 
     id: int | None
     workload: str
@@ -271,7 +270,7 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True)
 class ReadingRow:
-    """One reading of one metric. `pid` tells processes of one tick apart; `state` is "ok" or why there is no value."""
+    """A reading of one metric. `pid` distinguishes processes of one tick; `state` is "ok" or the reason for a gap."""
 
     time_s: float
     table: str
@@ -287,10 +286,10 @@ class Recording(TableReader):
 
     Attributes:
         path: the file.
-        source: what is read: the file, or a copy of what a crash left.
-        meta: named facts, as text.
-        runs: in the order they began.
-        notices: one sentence for each table of which something could not be read; the rest of it was.
+        source: the file that is read: the original, or a copy made after a crash.
+        meta: facts by name, as strings.
+        runs: the runs in the order they began.
+        notices: one sentence for each table that could only be read in part.
     """
 
     def __init__(
@@ -310,13 +309,13 @@ class Recording(TableReader):
         self.close()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._database.close()
         if self._folder is not None:
             self._folder.cleanup()
 
     def records(self, after: Rows | None = None, until: Rows | None = None) -> Iterator[Record]:
-        """Readings and events in order of time: all, or those behind rows ``after`` and up to rows ``until``."""
+        """Readings and events in order of time: all, or those after rows ``after`` and up to rows ``until``."""
         after = after or {}
         if until is None:
             ends = {}
@@ -329,40 +328,40 @@ class Recording(TableReader):
         return heapq.merge(_in_order(events), *streams, key=lambda record: record.time_s)
 
     def events(self, after: int = 0, until: int | None = None) -> Iterator[Event]:
-        """Events as they were written, numbers of rows as in `records`; those of a kind unknown here are left out."""
+        """Events in the order of writing, with row numbers as in `records`; skips unknown kinds."""
         return self.events_of(self.timed("event", after, until))
 
     def rare_events(self, until: int, most: int) -> list[Event]:
-        """The newest ``most`` events up to row ``until``, as written, without steps, stages, transfers and output."""
+        """The newest ``most`` events up to row ``until``, without steps, stages, transfers and output."""
         statement = f"SELECT *, rowid AS row_number FROM event {{}} WHERE {schema.RARE} AND rowid <= {until}"
         try:
-            # INDEXED BY fails where the index is missing or damaged, rather than reading the whole table.
+            # INDEXED BY fails if the index is missing or damaged, instead of scanning the whole table.
             indexed = statement.format(f"INDEXED BY {schema.RARE_INDEX}") + f" ORDER BY time_s DESC LIMIT {most}"
             with self._database.query(indexed) as cursor:
                 rows = cursor.fetchall()
         except (sqlite3.Error, UnicodeDecodeError):
-            # An older recording has no such index: its events are gone through.
+            # An older recording lacks the index: scan its events.
             rows = [row for row in self.rows("event", 0, until) if row["kind"] not in schema.FREQUENT][-most:]
         rows = [row for row in rows if isinstance(row["row_number"], int)]
         rows.sort(key=lambda row: int(row["row_number"]))
         return list(self.events_of(self.plausible("event", self.complete("event", rows))))
 
     def samples(self, table: Table, after: int = 0, until: int | None = None) -> Iterator[Sample]:
-        """Readings of a table as they were written, numbers of rows as in `records`."""
+        """Readings of a table in the order of writing, with row numbers as in `records`."""
         return self._samples(table, self.timed(table, after, until))
 
     def samples_before(self, table: Table, row: int) -> Iterator[Sample]:
-        """Readings of a table up to the row ``row``, the newest first, as far as they can be read."""
+        """Readings of a table up to row ``row``, newest first, as far as they are readable."""
         try:
             statement = f"SELECT * FROM {table} WHERE rowid <= ? ORDER BY rowid DESC"
             with self._database.query(statement, (row,)) as cursor:
                 yield from self._samples(table, self.plausible(table, self.complete(table, cursor)))
         except (sqlite3.Error, UnicodeDecodeError) as error:
-            if "no such table" not in str(error):  # an older recording has fewer
+            if "no such table" not in str(error):  # older recordings have fewer tables
                 self.damaged(table, str(error))
 
     def last_rows(self) -> Rows:
-        """The number of the last row of each table of readings and of events."""
+        """The last row of each table of readings and of events."""
         found = {}
         for table in (*schema.TABLES, "event"):
             rows = self.select(f"SELECT max(rowid) FROM {table}")
@@ -373,7 +372,7 @@ class Recording(TableReader):
         return found
 
     def first_s(self) -> float:
-        """Time of the first record; 0 when there is none."""
+        """Time of the first record; 0 without records."""
         times: list[float] = []
         for table in (*schema.TABLES, "event"):
             rows = self.select(f"SELECT time_s FROM {table} ORDER BY rowid LIMIT 1")
@@ -381,19 +380,19 @@ class Recording(TableReader):
         return min(times, default=0.0)
 
     def rows_at(self, time_s: float, last: Rows) -> Rows:
-        """The rows up to which tables had been written at ``time_s``; a row a little out of turn may lie behind them.
+        """The rows up to which tables had been written at ``time_s``; a row slightly out of order may come later.
 
         Args:
             time_s: session time in seconds.
-            last: rows to look up to, as of `last_rows`.
+            last: upper limits, as in `last_rows`.
         """
         return {table: self._row_at(table, time_s, row) for table, row in last.items()}
 
     def another(self) -> Recording:
-        """The same recording for another thread; to be closed before this one.
+        """The same recording for another thread; close it before this one.
 
         Raises:
-            RecordingError: when it cannot be read any more.
+            RecordingError: if it is no longer readable.
         """
         if self._folder is None:
             return open_recording(self.path)
@@ -402,7 +401,7 @@ class Recording(TableReader):
     def _row_at(self, table: str, time_s: float, high: int) -> int:
         low, statement = 0, f"SELECT time_s FROM {table} WHERE rowid >= ? ORDER BY rowid LIMIT 1"
         while low < high:
-            # Rows ascend in time nearly everywhere; a row that cannot be read counts as too late.
+            # Row times ascend nearly everywhere; an unreadable row counts as too late.
             middle = (low + high + 1) // 2
             try:
                 with self._database.query(statement, (middle,)) as cursor:
@@ -416,7 +415,7 @@ class Recording(TableReader):
         return low
 
     def events_of(self, rows: Iterable[sqlite3.Row]) -> Iterator[Event]:
-        """The events that rows of their table hold; those of a kind unknown here are left out."""
+        """The events in rows of their table; skips unknown kinds."""
         for row in rows:
             with suppress(ValueError, LookupError, TypeError, RecursionError):
                 event = event_from_json(row["json"])
@@ -463,34 +462,34 @@ class Recording(TableReader):
 
 
 def open_recording(path: Path) -> Recording:
-    """Open a recording for reading; nothing is written beside it, and nothing in it is changed.
+    """Open a recording for reading, without changing it or writing next to it.
 
-    A recording that a crash left with its log is read from a private copy, in which SQLite recovers it.
+    If a crash left a recording with its log, it is read from a private copy, in which SQLite recovers it.
 
     Raises:
-        RecordingError: in one sentence, when the file is missing, is no recording, or is of a newer major version.
+        RecordingError: in one sentence, if the file is missing, is not a recording, or has a newer major version.
     """
     folder: tempfile.TemporaryDirectory[str] | None = None
     try:
         require_regular(path)
         for log in log_files(path):
             if log.exists():
-                require_regular(log)  # SQLite opens it, too
+                require_regular(log)  # SQLite also opens it
         source, options = path, "mode=ro"
         if reads_within():
-            # SQLite opens by the name, which may be another file's by then.
+            # SQLite opens the file by its name, which may belong to another file by then.
             folder = tempfile.TemporaryDirectory(prefix="gpudash-")
             source, options = _copy_of_moment(path, Path(folder.name)), "mode=rw"
-        # It has no writer: it may be opened without locks, and its log, if a crash left one, has to be recovered.
+        # No writer: it can be opened without locks, and a log left by a crash must be recovered.
         elif not being_written(path):
             if any(log.exists() and log.stat().st_size for log in log_files(path)[:1]):
                 folder = tempfile.TemporaryDirectory(prefix="gpudash-")
                 source, options = _copy(path, Path(folder.name)), "mode=rw"
             else:
-                # `immutable`: SQLite neither locks nor looks for a log, so that a read-only folder will do.
+                # `immutable`: SQLite neither locks nor looks for a log, so a read-only folder will do.
                 options = "mode=ro&immutable=1"
     except (OSError, ValueError) as error:
-        # Also where the file or its log went between two looks at it: the folder for the copy is there by then.
+        # Runs even if the file or its log disappeared meanwhile: the copy's folder exists by then.
         if folder is not None:
             folder.cleanup()
         if isinstance(error, FileNotFoundError):
@@ -501,7 +500,7 @@ def open_recording(path: Path) -> Recording:
 
 
 def _opened(path: Path, source: Path, options: str, folder: tempfile.TemporaryDirectory[str] | None) -> Recording:
-    """The recording ``path``, read from ``source``; ``folder`` goes when it is closed."""
+    """The recording ``path``, read from ``source``; closing it deletes ``folder``."""
     database: UntrustedDatabase | None = None
     try:
         database = UntrustedDatabase(path, source, options)
@@ -518,7 +517,7 @@ def _opened(path: Path, source: Path, options: str, folder: tempfile.TemporaryDi
 
 
 def is_locked(path: Path) -> bool:
-    """Whether the recording has the meta key ``locked``; one that cannot be read counts as not."""
+    """Whether the recording has the meta key ``locked``; false if it cannot be read."""
     try:
         with open_recording(path) as recording:
             return recording.meta.get("locked", "") not in ("", "0", "false")
@@ -527,11 +526,11 @@ def is_locked(path: Path) -> bool:
 
 
 _MOST_COPIES = 5
-"""Times that a recording is copied whose log its writer takes in meanwhile."""
+"""Most attempts to copy a recording whose log is merged meanwhile."""
 
 
 def _copy_of_moment(path: Path, folder: Path) -> Path:
-    """A copy of a recording, which may be being written, as it was at one moment."""
+    """A consistent copy of a recording, which may be in use by a writer."""
     target = folder / "recording"
     for _ in range(_MOST_COPIES):
         before = path.stat().st_mtime_ns
@@ -539,7 +538,7 @@ def _copy_of_moment(path: Path, folder: Path) -> Path:
         log_files(target)[0].unlink(missing_ok=True)
         with suppress(FileNotFoundError):
             copy_regular(log_files(path)[0], log_files(target)[0])
-        # The file changes only as the log is taken in, after which the copied log would belong to another state of it.
+        # The file only changes when the log is merged; the copied log then belongs to an older state.
         if path.stat().st_mtime_ns == before:
             break
     return target
@@ -553,7 +552,7 @@ def _copy(path: Path, folder: Path) -> Path:
 
 
 def _check_version(path: Path, database: UntrustedDatabase) -> None:
-    """Refuse a recording that this version does not understand."""
+    """Refuse a recording with an unsupported version."""
     try:
         with database.query("SELECT value FROM meta WHERE key = 'format_version'") as cursor:
             row = cursor.fetchone()
@@ -576,14 +575,14 @@ def _sample(table: Table, row: sqlite3.Row, names: Mapping[str, _Kinds]) -> Samp
     states = {}
     if text:
         states = {name: _state(word) for name, word in _mapping(text).items() if name in names}
-    # Only values of the column's own kind: a stranger's file may hold anything anywhere.
+    # Only values of the column's type: an untrusted file may contain anything.
     values: dict[str, Value] = {name: value for name, kinds in names.items() if isinstance(value := row[name], kinds)}
     values.update((name, None) for name in names if name in states and name not in values)
     return Sample(row["time_s"], table, row["device"], values, states)
 
 
 def _state(text: Any) -> State:
-    """A state by its words; one that only a newer gpudash knows reads as "stale", which claims least."""
+    """A state by its text; states of a newer gpudash become "stale", which claims least."""
     try:
         return State(text)
     except ValueError:
@@ -603,10 +602,10 @@ def _mapping(text: Any) -> Mapping[str, Any]:
 
 
 def _in_order(records: Iterator[R]) -> Iterator[R]:
-    """``records``, nearly ascending, in order of time; equal times keep their order."""
+    """``records``, nearly ascending, sorted by time; equal times keep their order."""
     waiting: list[tuple[float, int, R]] = []
     for number, record in enumerate(records):
-        # The number of its coming breaks ties, so that records themselves need not be compared.
+        # A sequence number breaks ties, so that records need not be comparable.
         heapq.heappush(waiting, (record.time_s, number, record))
         if len(waiting) > MOST_OUT_OF_TURN:
             yield heapq.heappop(waiting)[2]

@@ -1,8 +1,8 @@
-"""Writes a session to disk while it happens: one SQLite file, committed several times a second.
+"""Writes a session to disk as it happens: one SQLite file, committed several times a second.
 
-It carries summaries, written as it grows, so that a long one is drawn without reading every row. Every `PAGE_ROWS` rows
-end a page: where each table stood, the page's samples of every series in buckets, and the figures of the run that is
-on. A reader that does not know these tables reads the rows alone.
+The file contains summaries, written as it grows, so that a long one is drawn without reading every row. A page ends
+every `PAGE_ROWS` rows; it records the last row of each table, the page's samples of every series in buckets, and the
+figures of the current run. A reader that does not know these tables just reads the rows.
 """
 
 from __future__ import annotations
@@ -39,54 +39,54 @@ from gpudash.telemetry.store import Store
 logger = logging.getLogger(__name__)
 
 COMMIT_S = 0.25
-"""Longest time between commits as long as `Recorder.tick` is called."""
+"""Longest time between commits, as long as `Recorder.tick` is called."""
 
 COMMIT_ROWS = 1000
-"""Rows that are committed at once even when no tick comes."""
+"""Number of rows that are committed even without a tick."""
 
 CACHE_KIB = 512
-"""SQLite's page cache: rows are only appended, so a larger one would hold pages that are never read."""
+"""Size of SQLite's page cache: rows are only appended, so a larger one would hold pages that are never read."""
 
 WAL_BYTES = 4 * 1024**2
-"""Size the write-ahead log is cut back to; SQLite moves it into the file every 1000 pages (4 MiB)."""
+"""Size to which the write-ahead log is truncated; SQLite merges it every 1000 pages (4 MiB)."""
 
 _writing: dict[tuple[int, int], Recorder] = {}
-"""The recorder of each file that this process writes, by device and inode. These files must not be opened and closed
-beside SQLite: closing any descriptor of a file drops all of the process's POSIX locks on it
-(sqlite.org/howtocorrupt.html, section 2.2)."""
+"""The recorder of each file that this process writes, by device and inode. Nothing but SQLite may open and close these
+files: closing any descriptor of a file drops all of the process's POSIX locks on it (sqlite.org/howtocorrupt.html,
+section 2.2)."""
 
 LOG_SUFFIX = "-wal"
-"""What SQLite puts behind a file's name for its write-ahead log."""
+"""SQLite's suffix for the write-ahead log."""
 
 PAGE_ROWS = 4096
-"""Rows of a page. A series keeps at least its newest 7168 samples as they came, so that none is missed."""
+"""Rows of a page. A series keeps at least its newest 7168 samples unmerged, so that none is missed."""
 
 TRANSFER_SAMPLES = 3
-"""Samples of its series that a transfer makes; it counts as so many rows."""
+"""Samples that a transfer adds to its series; it counts as so many rows."""
 
 WIDEST = 64
-"""Samples of a bucket, at most."""
+"""Most samples of a bucket."""
 
 FEWEST = 8
-"""Buckets that a page's samples of a series are cut into at least; fewer samples are kept one by one."""
+"""Fewest buckets for a page's samples of a series; if there are fewer samples, they are kept one by one."""
 
 Samples = tuple[Floats, Floats]
 
 
 class RecordingError(Exception):
-    """A recording cannot be written or read. Its text is one sentence for the user."""
+    """A recording cannot be written or read. The text is one sentence for the user."""
 
 
 class _TakenError(RecordingError):
-    """There is a file of that name already."""
+    """A file of that name exists."""
 
 
 ANSWER_S = 1.0
-"""Longest wait until the recorder, which looks four times a second, has noted a fact."""
+"""Longest wait for the recorder, which checks four times a second, to write a fact."""
 
 
 def recorder_of(path: Path) -> Recorder | None:
-    """What writes ``path`` in this process."""
+    """The recorder of ``path`` in this process."""
     try:
         status = path.stat()
     except OSError:
@@ -95,14 +95,14 @@ def recorder_of(path: Path) -> Recorder | None:
 
 
 def being_written(path: Path) -> bool:
-    """Whether a living gpudash, this one included, writes ``path``; a file that cannot be opened counts as not."""
+    """Whether a running gpudash, this one included, writes ``path``; false if the file cannot be opened."""
     try:
         status = path.stat()
-        # Our own file: opening it here would drop SQLite's locks as it is closed (`_writing`).
+        # Our own file: opening and closing it here would drop SQLite's locks (`_writing`).
         if (status.st_dev, status.st_ino) in _writing:
             return True
         with open_regular(path) as file:
-            # A recorder holds an exclusive lock for as long as it lives: kill -9 ends it too.
+            # A recorder holds an exclusive lock as long as it lives; even kill -9 releases it.
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -113,7 +113,7 @@ def being_written(path: Path) -> bool:
 
 @dataclass(slots=True)
 class _Request:
-    """A fact that is to be noted by the thread that writes; once it is `done`, whether it was `noted`."""
+    """A fact for the writing thread; once it is `done`, `noted` says whether it was written."""
 
     key: str
     value: str
@@ -124,26 +124,26 @@ class _Request:
 class Recorder:
     """Appends records to a new recording. Belongs to one thread.
 
-    A row costs about 10 µs; what was committed survives ``kill -9`` (SQLite, WAL with synchronous NORMAL). When
-    writing fails, for example because the disk is full, `failed` says so once and everything else is ignored, so that
-    the session goes on; what was committed before stays readable.
+    A row costs about 10 µs; committed rows survive ``kill -9`` (SQLite, WAL with synchronous NORMAL). If writing
+    fails, for example because the disk is full, `failed` gives the reason and everything else is ignored, so that the
+    session can go on; committed rows stay readable.
 
-    The file is made with mode 0600, and so are SQLite's files beside it; folders that are missing with mode 0700.
+    The file gets mode 0600, as do SQLite's files next to it; missing folders are created with mode 0700.
 
     Args:
-        path: the file; its folder is made.
-        meta: named facts of the session, kept as text, numbers or JSON. Known here and added: ``format_version``,
+        path: the file; its folder is created.
+        meta: facts of the session by name, stored as text, numbers or JSON. Added here: ``format_version``,
             ``gpudash_version``, ``python_version``, ``host``, ``system``, ``status``; and, unless given,
-            ``wall_clock_origin``, the moment of session time 0 in ISO 8601.
-        may_number: take a number into the name when the name is taken, for one that the user has not chosen.
+            ``wall_clock_origin``, session time 0 in ISO 8601.
+        may_number: whether to add a number if the name is taken, for names that the user did not choose.
 
     Raises:
-        RecordingError: when the file cannot be made, exists or is being written by another gpudash.
+        RecordingError: if the file cannot be created, exists, or is being written by another gpudash.
 
     Attributes:
-        path: the file that is written.
-        failed: why recording ended early, in one sentence; ``None`` while all is well.
-        annotations: what has been noted since with `annotate`, by key.
+        path: the file.
+        failed: why recording ended early, in one sentence; ``None`` if it did not.
+        annotations: facts added by `annotate`, by key.
     """
 
     def __init__(self, path: Path, *, meta: Mapping[str, Any], may_number: bool = False) -> None:
@@ -175,12 +175,12 @@ class Recorder:
         """Write a record. It is safe once committed, which `tick` does.
 
         Raises:
-            OverflowError: the record has a number that no row can hold. It alone is missing then.
+            OverflowError: if a number is too large for a row; only this record is then missing.
         """
         if self._connection is None:
             return
         try:
-            # One transaction for many rows: a commit of each would cost a write to the disk.
+            # One transaction for many rows: committing each would cost a disk write.
             if not self._pending:
                 self._connection.execute("BEGIN")
             self._pending += 1
@@ -189,52 +189,53 @@ class Recorder:
                 schema.write(self._connection, self._inserts[record.table], self._row(record))
             else:
                 self._event(self._connection, record)
-            # Within the same transaction: a summary is there exactly when its rows are.
+            # In the same transaction: a summary exists exactly if its rows do.
             if self._pages is not None:
                 self._pages.added(self._connection, record)
-            # The end of a run is committed at once: what comes next may be a crash of the machine.
+            # Commit the end of a run immediately: the machine may crash next.
             if self._pending >= COMMIT_ROWS or isinstance(record, RunEnd):
                 self._commit()
         except (sqlite3.Error, OSError) as error:
             self._fail(error)
 
     def summarise(self, store: Store) -> None:
-        """Write summaries as well, with which a long recording opens fast; before the first record.
+        """Also write summaries, which make long recordings open fast. Call it before the first record.
 
         Args:
-            store: takes in every record before `add` does, on this thread.
+            store: receives every record before `add` does, on this thread.
         """
         self._pages = PageWriter(store)
 
     def tick(self) -> None:
-        """Commit when the last commit is long enough ago. To be called at least four times a second."""
+        """Commit if the last commit is long enough ago. Call this at least four times a second."""
         if self._requests:
             self._write_annotations()
         if self._pending and time.monotonic() - self._committed >= COMMIT_S:
             self.commit()
 
     def commit(self) -> None:
-        """Make everything added so far safe."""
+        """Commit everything added so far."""
         try:
             self._commit()
         except (sqlite3.Error, OSError) as error:
             self._fail(error)
 
     def copy_to(self, target: Path) -> None:
-        """Write what is committed to ``target``, whole or not at all, while recording goes on. For any thread.
+        """Copy the committed rows to ``target``, whole or not at all, while recording goes on. Safe from any thread.
 
         Raises:
-            RecordingError: when ``target`` is the recording itself or cannot be written.
+            RecordingError: if ``target`` is the recording itself or cannot be written.
         """
         copy_recording(self.path, target)
 
     def annotate(self, key: str, value: str) -> bool:
-        """Have a named fact noted that the user wants kept, "" removes it; false when nothing is written any more.
+        """Store a fact from the user by name; "" removes it; returns false if recording has ended.
 
-        For any thread: this recorder's own notes it when it ticks next, or closes, so that the file has one writer.
+        Safe from any thread: the recorder's own writes it at its next tick or on closing, so that the file has one
+        writer.
         """
         request = _Request(key, value)
-        # Under the lock: `_release` answers all callers so far, and none can come after it.
+        # Under the lock: `_release` answers all requests so far, and no more can follow.
         with self._requests_lock:
             if self._connection is None:
                 return False
@@ -242,7 +243,7 @@ class Recorder:
         return not request.done.wait(ANSWER_S) or request.noted
 
     def _write_annotations(self) -> None:
-        """Write the annotations that were asked for, and commit them."""
+        """Write the requested annotations and commit them."""
         with self._requests_lock:
             requests, self._requests = self._requests, []
         try:
@@ -253,13 +254,13 @@ class Recorder:
             self._commit()
         except (sqlite3.Error, OSError) as error:
             self._fail(error)
-        # Known only behind the commit.
+        # Publish them only after the commit.
         for request in requests:
             request.noted = self._connection is not None
             request.done.set()
 
     def describe(self, facts: Mapping[str, Any]) -> None:
-        """Note named facts of the session, also such as were given at first."""
+        """Store facts of the session by name; existing ones are replaced."""
         if self._connection is None:
             return
         rows = [(key, value if isinstance(value, str) else json.dumps(plain(value))) for key, value in facts.items()]
@@ -270,10 +271,10 @@ class Recorder:
             self._fail(error)
 
     def close(self, status: str = "closed") -> None:
-        """Commit, note how the session ended and leave one file without a log beside it. Never raises.
+        """Commit, record how the session ended, and leave a single file without a log. Never raises.
 
         Args:
-            status: becomes the meta key ``status``. A run that is still on is noted as "cancelled".
+            status: value of the meta key ``status``. A current run is recorded as "cancelled".
         """
         connection = self._connection
         if connection is None:
@@ -282,17 +283,17 @@ class Recorder:
         try:
             self._commit()
             with connection:
-                # A run that is on has no end of its own any more.
+                # The current run will not get an end of its own.
                 connection.execute("BEGIN")
                 connection.execute(
                     "UPDATE run SET status = 'cancelled', ended_s = ? WHERE status = 'running'", (self._newest_s,)
                 )
                 connection.execute("INSERT OR REPLACE INTO meta VALUES ('status', ?)", (status,))
-            # One file: what is in the log goes into it, and the log goes.
+            # A single file: merge the log and delete it.
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             connection.execute("PRAGMA journal_mode = DELETE")
         except sqlite3.OperationalError as error:
-            if "locked" not in str(error):  # a reader keeps the log in use, and it stays beside the file
+            if "locked" not in str(error):  # a reader is using the log, which then stays
                 self._fail(error)
         except (sqlite3.Error, OSError) as error:
             self._fail(error)
@@ -303,7 +304,7 @@ class Recorder:
         # `isolation_level=None`: sqlite3 must not begin transactions by itself.
         connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=1.0)
         self._connection = connection
-        # WAL: what was committed survives kill -9, and readers do not wait for the writer.
+        # WAL: commits survive kill -9, and readers do not wait for the writer.
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
@@ -332,7 +333,7 @@ class Recorder:
         row: list[Any] = [sample.time_s, sample.device]
         row.extend([values.get(name) for name in self._metrics[sample.table]])
         states = sample.states
-        # Mostly there is none, and then nothing is written.
+        # Mostly there are none, and NULL is written.
         row.append(json.dumps({name: state.value for name, state in states.items()}) if states else None)
         return row
 
@@ -364,15 +365,15 @@ class Recorder:
         self._release()
 
     def _release(self) -> None:
-        """Let go of the file; what is uncommitted is rolled back."""
-        with self._requests_lock:  # what is wanted from now on is for whoever opens the file
+        """Close the file; uncommitted rows are rolled back."""
+        with self._requests_lock:  # later requests must open the file themselves
             connection, self._connection = self._connection, None
             requests, self._requests = self._requests, []
         for request in requests:
             request.done.set()
         self._pending = 0
         if connection is not None:
-            # A full disk refuses the last checkpoint as well; then the log stays beside the file, and is read from it.
+            # A full disk also prevents the last checkpoint; the log then stays, and readers use it.
             with contextlib.suppress(sqlite3.Error):
                 connection.close()
         lock, self._lock = self._lock, None
@@ -383,12 +384,12 @@ class Recorder:
 
 
 def copy_recording(path: Path, target: Path) -> None:
-    """Write what is committed of the recording ``path`` to ``target``, whole or not at all, also while it is written.
+    """Copy the committed rows of the recording ``path`` to ``target``, whole or not at all; it may have a writer.
 
-    Its mode is 0600, as a recording's.
+    The copy has mode 0600, like every recording.
 
     Raises:
-        RecordingError: when ``target`` is the recording itself or cannot be written.
+        RecordingError: if ``target`` is the recording itself or cannot be written.
     """
     if target.resolve() == path.resolve():
         raise RecordingError(f"{target} is the recording itself; choose another name")
@@ -398,7 +399,7 @@ def copy_recording(path: Path, target: Path) -> None:
             contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as source,
             contextlib.closing(sqlite3.connect(part)) as copy,
         ):
-            # SQLite's own copy: pages that change meanwhile are taken again.
+            # SQLite's own backup: pages that change meanwhile are copied again.
             source.backup(copy)
             copy.execute("PRAGMA journal_mode = DELETE")
     except (sqlite3.Error, OSError) as error:
@@ -406,7 +407,7 @@ def copy_recording(path: Path, target: Path) -> None:
 
 
 def _claim_free(recorder: Recorder, path: Path) -> tuple[Path, tuple[int, tuple[int, int]]]:
-    """Make and lock the first file of this name, or with a number in it, that is not there."""
+    """Create and lock the first free file with this name, or with a number added."""
     names = schema.numbered(path)
     while True:
         free = next(names)
@@ -415,7 +416,7 @@ def _claim_free(recorder: Recorder, path: Path) -> tuple[Path, tuple[int, tuple[
 
 
 def _claim(recorder: Recorder, path: Path) -> tuple[int, tuple[int, int]]:
-    """Make and lock the file. Its descriptor may only be closed when SQLite no longer has the file open."""
+    """Create and lock the file. Its descriptor must stay open as long as SQLite has the file open."""
     try:
         make_private_folder(path.parent)
     except FileExistsError:
@@ -425,17 +426,17 @@ def _claim(recorder: Recorder, path: Path) -> tuple[int, tuple[int, int]]:
     except OSError as error:
         raise RecordingError(f"{path} cannot be written ({_cause(error)}); choose another place") from None
     try:
-        # O_EXCL decides: two gpudash may have found the same name free.
+        # O_EXCL decides: two gpudash processes may have found the same name free.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
         raise _TakenError(_why_taken(path)) from None
     except OSError as error:
         raise RecordingError(f"{path} cannot be written ({_cause(error)}); choose another place") from None
-    with contextlib.suppress(OSError):  # a file system without locks: the recording is worth more than the protection
-        fcntl.flock(descriptor, fcntl.LOCK_EX)  # waits for `being_written` elsewhere at most: the file is new
+    with contextlib.suppress(OSError):  # a file system without locks: record without protection
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # the file is new: only `being_written` elsewhere can hold it
     status = os.fstat(descriptor)
     identity = (status.st_dev, status.st_ino)
-    # Known before anything is opened: see `_writing`.
+    # Register it before anything is opened: see `_writing`.
     _writing[identity] = recorder
     return descriptor, identity
 
@@ -449,7 +450,7 @@ def _why_taken(path: Path) -> str:
 
 
 def log_files(path: Path) -> tuple[Path, Path]:
-    """SQLite's write-ahead log and its index beside an open or abandoned recording."""
+    """SQLite's write-ahead log and its index, next to an open or abandoned recording."""
     return path.with_name(path.name + LOG_SUFFIX), path.with_name(path.name + "-shm")
 
 
@@ -462,10 +463,10 @@ def _cause(error: Exception) -> str:
 
 
 class PageWriter:
-    """Writes the summaries of one recording, within the transactions of its rows. Belongs to the recorder's thread.
+    """Writes the summaries of one recording, in the same transactions as its rows. Belongs to the recorder's thread.
 
     Args:
-        store: what takes in the same records, each before its row is written.
+        store: receives the same records, each before its row is written.
     """
 
     def __init__(self, store: Store) -> None:
@@ -477,11 +478,11 @@ class PageWriter:
         self._taken: dict[Key, int] = {}
 
     def added(self, connection: sqlite3.Connection, record: Record) -> None:
-        """A row was written: write what is due."""
+        """Called after a row was written: writes summaries that are due."""
         if isinstance(record, Sample):
             self._rows[record.table] += 1
             self._weight += 1
-        # Of a run that ended: its figures are known whole.
+        # For a run that ended: its figures are final.
         else:
             self._rows["event"] += 1
             self._weight += TRANSFER_SAMPLES if isinstance(record, Transfer) else 1
@@ -489,16 +490,16 @@ class PageWriter:
                 self._digest(connection, run_of(self._store.runs, record.run_id))
         if self._weight >= PAGE_ROWS:
             self._weight = 0
-            # At the end of each page as well: a crash then costs a page's worth of figures, not all.
+            # Also at the end of each page: a crash then costs one page's worth of figures, not all.
             self._digest(connection, self._store.run)
             self.write(connection, record.time_s, self._rows, self._new_samples())
 
     def write(self, connection: sqlite3.Connection, time_s: float, rows: Rows, samples: Mapping[Key, Samples]) -> None:
-        """End a page at ``rows`` with what its rows brought of every series."""
+        """End a page at ``rows``, with its samples of every series."""
         self._page += 1
         counts = [rows[table] for table in (*schema.TABLES, "event")]
         page = (self._page, time_s, *counts, len(samples))
-        # A checksum over each row: a file that was cut short is noticed where it is.
+        # A checksum for each row, to locate damage after a truncation.
         connection.execute(f"INSERT INTO page VALUES ({', '.join('?' * (len(page) + 1))})", (*page, crc32(page)))
         coarse = []
         for key, (times, values) in samples.items():
@@ -508,10 +509,10 @@ class PageWriter:
         connection.executemany("INSERT INTO coarse VALUES (?, ?, ?, ?, ?)", coarse)
 
     def _new_samples(self) -> dict[Key, Samples]:
-        """What every series has got since the page before."""
+        """The samples of each series since the previous page."""
         found = {}
         for key, series in self._store.curves():
-            # What came since the page before: pages have no sample twice.
+            # Only new samples: pages contain no sample twice.
             count = len(series) - self._taken.get(key, 0)
             if count:
                 found[key] = series.newest(count)
@@ -529,18 +530,18 @@ class PageWriter:
             self.write_digest(connection, self._rows["event"], run.run_id, run.digest())
 
     def write_digest(self, connection: sqlite3.Connection, event: int, run_id: int | None, text: str) -> None:
-        """Keep the figures of a run as far as row ``event`` of the events."""
+        """Store the figures of a run up to row ``event`` of the events."""
         row = (event, run_id, text)
         connection.execute("INSERT INTO digest VALUES (?, ?, ?, ?)", (event, run_id, crc32(row), text))
 
 
 def width_of(samples: int) -> int:
-    """Samples of a bucket, a power of two: so many that a page with few of them is not drawn in steps."""
+    """Samples of a bucket, a power of two: small enough that a page with few samples is not drawn in steps."""
     return min(WIDEST, max(1, 1 << (samples // FEWEST).bit_length() >> 1))
 
 
 def crc32(facts: Iterable[object]) -> int:
-    """Checksum of what a row says: texts and bytes as they are, numbers as Python writes them."""
+    """Checksum of a row's content: strings and bytes as they are, numbers as Python writes them."""
     crc = 0
     for fact in facts:
         crc = zlib.crc32(fact if isinstance(fact, bytes) else repr(fact).encode(), crc)

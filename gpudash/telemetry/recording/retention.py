@@ -1,6 +1,4 @@
-"""Keeps the folders of recordings and of reports within bounds: the oldest go to a trash folder beside them for a
-while.
-"""
+"""Limits the size of the folders of recordings and reports: the oldest are moved to a trash folder for a while."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from gpudash.telemetry.recording.recorder import being_written, log_files
 from gpudash.telemetry.recording.schema import SUFFIX, traces_of
 
 MOST_INDEX_BYTES = 16 * 2**20
-"""Of the file that says since when recordings are in the trash: a line for each."""
+"""Largest index file of the trash: it has a line for each recording."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,32 +28,32 @@ class _Stored:
 
 
 def trash_folder(folder: Path) -> Path:
-    """Where `prune` puts what leaves ``folder``."""
+    """The trash folder of ``folder``."""
     return folder.parent / "trash"
 
 
 def prune(folder: Path, max_bytes: int, max_count: int, keep: Path | None = None) -> list[Path]:
-    """Move the oldest recordings to the trash until the rest keeps both limits.
+    """Move the oldest recordings to the trash until the rest is within both limits.
 
-    A recording stays, and counts, when it is ``keep``, is being written, is not writable, or has the meta key
+    A recording stays, and counts, if it is ``keep``, is being written, is not writable, or has the meta key
     ``locked``. A file that cannot be moved stays too.
 
     Args:
-        folder: the recordings folder; nothing happens when it does not exist.
-        max_bytes: size of all recordings together, with their logs.
-        max_count: number of recordings.
+        folder: folder of the recordings; it need not exist.
+        max_bytes: largest total size of all recordings with their logs.
+        max_count: largest number of recordings.
 
     Returns:
-        The new places of what was moved, oldest first.
+        The new paths of the moved recordings, oldest first.
     """
-    # By name where the time is the same: names begin with the date.
+    # By name if the time is the same: names begin with the date.
     stored = sorted(_stored(folder), key=lambda item: (item.changed, item.path.name))
     total, count = sum(item.bytes for item in stored), len(stored)
     moved: list[Path] = []
     for item in stored:
         if total <= max_bytes and count <= max_count:
             break
-        # Passed over, and not the end: what stays counts towards both limits.
+        # Skip it, but go on: recordings that stay count towards both limits.
         if (keep is not None and _same(item.path, keep)) or _stays(item.path):
             continue
         with suppress(OSError):
@@ -66,14 +64,14 @@ def prune(folder: Path, max_bytes: int, max_count: int, keep: Path | None = None
 
 
 def prune_reports(folder: Path, max_bytes: int, max_count: int, keep: Path | None = None) -> list[Path]:
-    """Move the oldest reports of out-of-memory errors, a folder each, to the trash until the rest keeps both limits.
+    """Move the oldest out-of-memory reports, a folder each, to the trash until the rest is within both limits.
 
     Args:
-        folder: of the reports; nothing happens when it does not exist.
-        keep: one that stays, and counts.
+        folder: folder of the reports; it need not exist.
+        keep: a report that stays, and counts.
 
     Returns:
-        The new places of what was moved, oldest first.
+        The new paths of the moved reports, oldest first.
     """
     found = []
     for path in folder.glob("[!.]*/"):
@@ -96,7 +94,7 @@ def prune_reports(folder: Path, max_bytes: int, max_count: int, keep: Path | Non
 
 
 def _folder_to_trash(path: Path, trash: Path) -> Path:
-    """Move a report, under a name that is free there."""
+    """Move a report, under a name that is free in the trash."""
     make_private_folder(trash)
     target, number = trash / path.name, 2
     while target.exists():
@@ -107,7 +105,7 @@ def _folder_to_trash(path: Path, trash: Path) -> Path:
 
 def _stored(folder: Path) -> list[_Stored]:
     found: list[_Stored] = []
-    # Its logs and traces go with it, and so count with it.
+    # Its logs and traces move with it, so they count too.
     for path in folder.glob(f"*{SUFFIX}"):
         with suppress(OSError):
             status = path.stat()
@@ -126,61 +124,62 @@ def _stays(path: Path) -> bool:
 
 
 def move_to_trash(path: Path, trash: Path) -> Path:
-    """Move a recording with its logs, under a name that is free there; returns its new place.
+    """Move a recording with its logs, under a name that is free in the trash; returns its new path.
 
     Raises:
-        OSError: when it cannot be moved; then it stays.
+        OSError: if it cannot be moved; it then stays.
     """
     make_private_folder(trash)
     return move_recording(path, trash / path.name)
 
 
 def move_recording(path: Path, target: Path) -> Path:
-    """Move a recording with its logs and the traces of its profiles; returns its new place.
+    """Move a recording with its logs and the traces of its profiles; returns its new path.
 
     Args:
         path: the recording.
-        target: where to; numbered from 2 when the name is taken.
+        target: the new path; numbered from 2 if it is taken.
 
     Raises:
-        OSError: when it cannot be moved; then it stays.
+        OSError: if it cannot be moved; it then stays.
     """
     wanted, number = target, 2
     while target.exists():
         target = wanted.with_name(f"{wanted.stem}-{number}{SUFFIX}")
         number += 1
     path.replace(target)
-    # Behind the recording: without it they mean nothing, while it can be read without them.
+    # After the recording: it is readable without them, but they are useless without it.
     for log, target_log in zip(log_files(path), log_files(target), strict=True):
         if log.exists():
             log.replace(target_log)
     for trace in traces_of(path):
-        with suppress(OSError):  # the recording has gone already, and holds what matters of the profile
+        with suppress(OSError):  # the recording has moved, and contains the profile's results
             trace.replace(target.with_name(target.stem + trace.name.removeprefix(path.stem)))
     return target
 
 
 KEPT_S = 30 * 86400.0
-"""How long the trash keeps what is in it: 30 days, in seconds."""
+"""How long the trash keeps its content: 30 days, in seconds."""
 
 INDEX = "index.json"
-"""In the trash: since when each thing in it is there, seconds since the epoch. A moved file keeps its own date."""
+"""File in the trash with the time at which each item arrived, in seconds since the epoch. Moved files keep their
+date."""
 
 
 def purge_trash(trash: Path, now_s: float) -> list[str]:
-    """Delete what has been in the trash for too long; what is seen there for the first time is noted, and stays.
+    """Delete what has been in the trash for too long; new items are added to the index, and stay.
 
     Args:
-        trash: nothing happens when it does not exist.
+        trash: the trash folder; it need not exist.
         now_s: seconds since the epoch.
 
     Returns:
-        The names of what was deleted.
+        The names of the deleted items.
     """
     if not trash.is_dir():
         return []
     noted, now = _read(trash), {entry.name for entry in trash.iterdir() if entry.name != INDEX}
-    # Seen for the first time now; a clock that was set back must not keep things for longer.
+    # New items count from now; a clock that was set back must not keep items longer.
     since = {name: min(noted.get(name, now_s), now_s) for name in sorted(now)}
     gone = []
     for name in [name for name, moment in since.items() if now_s - moment > KEPT_S]:
@@ -193,7 +192,7 @@ def purge_trash(trash: Path, now_s: float) -> list[str]:
 
 
 def empty_trash(trash: Path) -> list[str]:
-    """Delete everything in the trash; returns the names of what could not be deleted."""
+    """Delete everything in the trash; returns the names of items that could not be deleted."""
     if not trash.is_dir():
         return []
     kept = [entry.name for entry in sorted(trash.iterdir()) if not _delete(entry)]
@@ -221,6 +220,6 @@ def _read(trash: Path) -> Mapping[str, float]:
 
 
 def _write(trash: Path, since: Mapping[str, float]) -> None:
-    """Keep the index; where it cannot be written, everything stays longer."""
+    """Store the index; if it cannot be written, everything stays longer."""
     with suppress(OSError), written_whole(trash / INDEX, private=True) as part:
         part.write_text(json.dumps(since, indent=1), encoding="utf-8")

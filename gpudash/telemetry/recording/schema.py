@@ -1,4 +1,4 @@
-"""What a recording is called, and its tables: shared by writers and readers."""
+"""The file name and tables of a recording: shared by writers and readers."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.records import Table
 
 FORMAT_VERSION = "1"
-"""Major version: a reader refuses a larger one, and reads any file of its own or a smaller one."""
+"""Major version: a reader refuses a larger one, and can read its own and all smaller ones."""
 
 APPLICATION_ID = 0x67706473
-"""SQLite's application id of a recording, "gpds", so that ``file`` and we can tell one from another database."""
+"""SQLite's application id for a recording, "gpds", by which ``file`` and we recognise it."""
 
 TABLES: tuple[Table, ...] = get_args(Table)
 
 COLUMNS: dict[Table, tuple[str, ...]] = {
     table: ("time_s", "device", *(metric.name for metric in METRICS[table]), "states") for table in TABLES
 }
-"""Columns of each reading table, in the order they are written."""
+"""Columns of each reading table, in the order of writing."""
 
 Rows = Mapping[str, int]
-"""Numbers of rows by table; that of events is "event"."""
+"""Row numbers by table; the events' is "event"."""
 
 FREQUENT = ("StepFinished", "StageFinished", "Transfer", "Output")
-"""Kinds of events that come by the million; all others are found by an index of their own."""
+"""Kinds of events that occur by the million; an index finds all others."""
 
 RARE = f"kind NOT IN ({', '.join(map(repr, FREQUENT))})"
 
@@ -45,7 +45,7 @@ _UNFIT = re.compile(r"[^\w.-]+")
 
 
 def statements() -> list[str]:
-    """What makes an empty recording."""
+    """The statements that create an empty recording."""
     readings = [
         f"CREATE TABLE {table} (time_s REAL NOT NULL, device TEXT, "
         + "".join(f"{metric.name} {metric.type}, " for metric in METRICS[table])
@@ -69,7 +69,7 @@ def statements() -> list[str]:
 
 
 def insert(table: Table) -> str:
-    """The statement that writes a row of a reading table, columns as in `COLUMNS`."""
+    """The statement that inserts a row in a reading table, with columns as in `COLUMNS`."""
     return f"INSERT INTO {table} VALUES ({', '.join('?' * len(COLUMNS[table]))})"
 
 
@@ -82,10 +82,10 @@ def annotate(connection: sqlite3.Connection, key: str, value: str) -> None:
 
 
 def write(connection: sqlite3.Connection, statement: str, row: Sequence[Any]) -> None:
-    """Write a row; what a text holds that is no UTF-8, as a process's name can, is written as an escape."""
+    """Write a row; invalid UTF-8, which the name of a process may contain, is escaped."""
     try:
         connection.execute(statement, row)
-    # Most texts are valid: looking through each before would cost more than this.
+    # Most strings are valid: checking each beforehand would cost more than this.
     except UnicodeEncodeError:
         connection.execute(statement, [_utf8(value) if isinstance(value, str) else value for value in row])
 
@@ -95,12 +95,12 @@ def _utf8(text: str) -> str:
 
 
 def recording_name(folder: Path, workload: str, when: datetime | None = None) -> Path:
-    """``folder/YYYY-MM-DD-HHMMSS-workload.gpudash``; `numbered` has more names for when that one is taken.
+    """``folder/YYYY-MM-DD-HHMMSS-workload.gpudash``; `numbered` has alternatives if it is taken.
 
     Args:
-        folder: need not exist.
-        workload: name of the first run's workload, or "monitor"; what does not suit a file name becomes "-".
-        when: local time of the beginning; now when not given.
+        folder: the folder; it need not exist.
+        workload: name of the first run's workload, or "monitor"; characters not allowed in a file name become "-".
+        when: local time of the beginning; now by default.
     """
     moment = when or datetime.now().astimezone()
     stem = f"{moment:%Y-%m-%d-%H%M%S}-{_UNFIT.sub('-', workload).strip('-.') or 'session'}"
@@ -108,17 +108,17 @@ def recording_name(folder: Path, workload: str, when: datetime | None = None) ->
 
 
 def numbered(path: Path) -> Iterator[Path]:
-    """``path``, then the same name with "-2", "-3" and so on, without end."""
+    """``path``, then the same name with "-2", "-3" and so on, endlessly."""
     yield path
     for number in itertools.count(2):
         yield path.with_name(f"{path.stem}-{number}{path.suffix}")
 
 
 def trace_name(stem: Path, step: int) -> Path:
-    """``stem-step-N.trace.json.gz``, numbered from 2 when that name is taken: the trace of a profile from step N on.
+    """``stem-step-N.trace.json.gz``, numbered from 2 if that is taken: the trace of a profile that starts at step N.
 
     Args:
-        stem: of the recording it belongs to: its path without suffix.
+        stem: path of its recording without suffix.
     """
     path, number = stem.with_name(f"{stem.name}-step-{step}{TRACE_SUFFIX}"), 2
     while path.exists():
@@ -128,5 +128,5 @@ def trace_name(stem: Path, step: int) -> Path:
 
 
 def traces_of(recording: Path) -> list[Path]:
-    """The traces of profiles that lie beside ``recording`` and belong to it; they go where it goes."""
+    """The traces of profiles that belong to ``recording`` and are next to it; they move with it."""
     return sorted(recording.parent.glob(f"{glob.escape(recording.stem)}-step-*{TRACE_SUFFIX}"))

@@ -1,8 +1,8 @@
-"""A recording's database, read as something that a stranger may have made.
+"""Reads a recording's database as untrusted input.
 
-People send recordings to each other, and SQLite runs what a file's schema says: a view over a query without end, a
-column that a function computes, a table that an extension makes up (sqlite.org/security.html). So nothing but plain
-tables of the recording's schema is read, and no query goes on for longer than the file has rows.
+People send recordings to each other, and SQLite executes what a file's schema contains: a view over an endless query,
+a computed column, a virtual table of an extension (sqlite.org/security.html). Therefore only plain tables of the
+recording's schema are read, and no query runs longer than the file's size justifies.
 """
 
 from __future__ import annotations
@@ -18,27 +18,28 @@ from gpudash.telemetry.recording import schema
 from gpudash.telemetry.recording.recorder import RecordingError
 
 PROGRESS_STEPS = 10_000
-"""Steps of SQLite's machine (about 0.1 ms) after which a query asks whether it may go on."""
+"""Interval of the checks on a query, in steps of SQLite's virtual machine (about 0.1 ms)."""
 
 STEPS_PER_BYTE = 16
-"""A row takes 13 bytes or more, and reading one some 25 steps: eight times what the longest honest query takes."""
+"""A row takes 13 bytes or more, and some 25 steps to read: this is eight times the cost of the longest honest
+query."""
 
 FREE_STEPS = 50_000_000
-"""Steps that any query may take, however small the file is; about half a second."""
+"""Steps allowed to any query, however small the file is; about half a second."""
 
 LONGEST_SQL = 100_000
-"""Characters of a table's definition that are looked at."""
+"""Longest table definition that is checked, in characters."""
 
 TABLES = frozenset(
     {"meta", "run", "event", "page", "series", "coarse", "digest", *(str(table) for table in schema.TABLES)}
 )
-"""What is read of a file; a newer recording or its owner may have put more beside it."""
+"""Tables that are read; a newer recording or its owner may have added others."""
 
 _PLAIN_TABLE = re.compile(
     r'CREATE\s+TABLE\s+"?(\w+)"?\s*\([\w\s,"]+(?:PRIMARY\s+KEY\s*\([\w\s,"]+\)\s*)?\)\s*(?:WITHOUT\s+ROWID\s*)?',
     re.IGNORECASE,
 )
-"""Names and types alone: whatever computes something (CHECK, AS) needs a parenthesis of its own."""
+"""Only names and types: anything that computes (CHECK, AS) needs a parenthesis of its own."""
 
 _INDEX = re.compile(r'CREATE\s+(?:UNIQUE\s+)?INDEX\s+"?(\w+)"?\s+ON\s', re.IGNORECASE)
 
@@ -50,16 +51,16 @@ _Schema = list[tuple[str, str, str | None]]
 
 
 class UntrustedDatabase:
-    """The tables of a recording, for reading alone. Queries may come from any thread, one at a time.
+    """The tables of a recording, read-only. Queries may come from any thread, one at a time.
 
     Args:
-        path: the recording, as sentences call it.
-        source: the file that is opened: the recording or a copy of it.
-        options: of SQLite's address of the file, such as "mode=ro".
+        path: path of the recording for error messages.
+        source: the file to open: the recording or a copy of it.
+        options: parameters of SQLite's URI for the file, such as "mode=ro".
 
     Raises:
-        RecordingError: one sentence, when it is no recording, or one whose tables are not plain tables.
-        sqlite3.Error: when it cannot be read.
+        RecordingError: one sentence, if it is not a recording, or has other than plain tables.
+        sqlite3.Error: if it cannot be read.
     """
 
     def __init__(self, path: Path, source: Path, options: str) -> None:
@@ -71,36 +72,36 @@ class UntrustedDatabase:
         self._connection = sqlite3.connect(f"{source.resolve().as_uri()}?{options}", uri=True, check_same_thread=False)
         try:
             self._connection.row_factory = sqlite3.Row
-            # Functions in a schema that the file's maker wrote are not run.
+            # Do not run functions used in an untrusted schema.
             self._connection.execute("PRAGMA trusted_schema = OFF")
-            # Before the schema is read: that is a query as well.
+            # Before the schema is read, since that is a query too.
             self._connection.set_progress_handler(self._ends, PROGRESS_STEPS)
             self._check(*self._schema())
             self._connection.execute("PRAGMA query_only = ON")
-            # Last: the statements before are ours and need more than reading.
+            # Last: our own statements before need more than reading.
             self._connection.set_authorizer(_authorise)
         except BaseException:
             self._connection.close()
             raise
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._connection.close()
 
     @contextmanager
     def query(
         self, statement: str, parameters: Sequence[Any] = (), stopped: Callable[[], bool] | None = None
     ) -> Iterator[sqlite3.Cursor]:
-        """The rows that ``statement`` finds, while the block is on.
+        """The rows of ``statement``, for the duration of the block.
 
         Args:
-            statement: reads tables of the recording's schema.
-            parameters: its parameters.
-            stopped: asked now and then; once it says yes, the query ends with an error.
+            statement: query on tables of the recording's schema.
+            parameters: parameters of the statement.
+            stopped: checked from time to time; when it returns true, the query fails.
 
         Raises:
-            sqlite3.Error: when they cannot be read, or the query goes on for longer than the file has rows.
-            KeyboardInterrupt: when Ctrl+C came meanwhile; SQLite itself would only say "interrupted".
+            sqlite3.Error: if they cannot be read, or the query runs longer than the file's size justifies.
+            KeyboardInterrupt: after Ctrl+C; SQLite itself would only report "interrupted".
         """
         self._steps, self._stopped = 0, stopped
         try:
@@ -115,31 +116,31 @@ class UntrustedDatabase:
             self._stopped = None
 
     def _ends(self) -> bool:
-        """Whether the query has to end; called by SQLite, which swallows whatever is raised here."""
+        """Whether to abort the query; called by SQLite, which swallows exceptions raised here."""
         try:
             self._steps += PROGRESS_STEPS
             if self._stopped is not None and self._stopped():
                 return True
-            # The size is asked for only beyond what any query may take.
+            # The size only matters beyond the steps allowed to any query.
             return self._steps > FREE_STEPS and self._steps > self._most_steps()
         except KeyboardInterrupt as error:
             self._interrupt = error
             return True
 
     def _most_steps(self) -> int:
-        """Anew each time: a recording that is being written grows."""
+        """Computed each time: a recording may grow."""
         return FREE_STEPS + STEPS_PER_BYTE * self._source.stat().st_size
 
     def _schema(self) -> tuple[_Schema, bool]:
-        """Type, name and definition of all there is; and whether definitions are taken without SQLite's own checks."""
+        """Type, name and definition of everything in the schema; and whether SQLite skipped its own checks."""
         try:
             return self._definitions(), False
         except sqlite3.DatabaseError as error:
             if "not a database" in str(error):
                 raise RecordingError(f"{self._path} is not a recording: it is no SQLite file") from None
-            # SQLite refuses a file shorter than its header says, unless the schema may be written (btree.c, lockBtree).
+            # SQLite refuses a file shorter than its header says, unless the schema is writable (btree.c, lockBtree).
             self._connection.execute("PRAGMA writable_schema = ON")
-            # Definitions come from the file unchecked then, and each is looked at (`_check`).
+            # SQLite then does not check definitions, so `_check` examines each.
             return self._definitions(), True
 
     def _definitions(self) -> _Schema:
@@ -149,7 +150,7 @@ class UntrustedDatabase:
             ]
 
     def _check(self, found: _Schema, unchecked: bool) -> None:
-        """Refuse a file whose tables are not what they seem.
+        """Refuse a file whose tables are not plain tables.
 
         Raises:
             RecordingError: one sentence.
@@ -174,7 +175,7 @@ def _strange(kind: str, name: str, sql: str) -> str:
         return f"its {name:.40} is a virtual table, not one of the file's own"
     if not _names(_PLAIN_TABLE.fullmatch(sql), name):
         return f"its table {name:.40} is defined by more than names and types of columns"
-    # Rows are read by their numbers: a column of that name would be read in their place.
+    # Rows are read by their number: a column of that name would be read instead.
     if _ROW_NUMBERS.search(sql.rpartition(")")[0]):
         return f"a column of its table {name:.40} hides the numbers of the rows"
     return ""
@@ -185,9 +186,9 @@ def _names(match: re.Match[str] | None, name: str) -> bool:
 
 
 def _authorise(action: int, table: str | None, function: str | None, _database: str | None, within: str | None) -> int:
-    """Whether a statement may be prepared: it reads tables of the schema, and nothing that a view reads for it."""
+    """Whether a statement is allowed: only reading tables of the schema, and nothing on behalf of a view."""
     if action == sqlite3.SQLITE_SELECT:
-        # `within` names the view or trigger that a read is for: nothing of the kind is allowed.
+        # `within` names the view or trigger that causes the read: neither is allowed.
         allowed = within is None
     elif action == sqlite3.SQLITE_READ:
         allowed = within is None and table is not None and table.lower() in TABLES

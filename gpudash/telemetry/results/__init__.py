@@ -1,1 +1,1 @@
-"""What a run came to, and where the time of its steps went."""
+"""The results of a run, and where the time of its steps went."""

@@ -1,6 +1,6 @@
-"""A workload's result in words: the rows of the window's result table and of the terminal's report.
+"""A workload's result in words: rows for the window's result table and the terminal's report.
 
-Of a comparison also the cells of the verdict screen.
+For comparisons, also the cells of the verdict's table.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from gpudash.units import (
 )
 
 Row = Sequence[str]
-"""What, and how much or how."""
+"""Title and value."""
 
 
 FIRST_VALUES = 3
-"""Values of a tensor that are enough to recognise it by."""
+"""How many values of a tensor are enough to recognise it."""
 
 
 PROMPT_SHOWN = 24
-"""Last characters of a prompt that are shown before what was written."""
+"""How many of a prompt's last characters are shown before the generated text."""
 
 FIRST_WRITTEN = 12
-"""Characters of a text that a large figure has room for."""
+"""How many characters of a text fit in a large figure."""
 
 LEFT_OUT = "left out"
 
 
 def outcome_rows(result: Mapping[str, Any]) -> list[Row]:
-    """The result of any workload, most telling first; keys without wording are left to the JSON document."""
+    """The result of any workload, most important first; keys without a wording appear only in the JSON document."""
     compared = (comparison_rows, predicted_rows)
     kinds = (_stop, *compared, prediction_rows, _pipeline, _transfer, _figures, _device_peaks)
     rows = [row for rows_of in kinds for row in _sensible(rows_of, result)]
@@ -56,13 +56,13 @@ def outcome_rows(result: Mapping[str, Any]) -> list[Row]:
 
 
 FEWEST_STEPS = 4
-"""Steps of a run from which on it is said how long one took: the first is warm-up, and two or three say little."""
+"""Steps from which the time of a step is reported: the first is warm-up, and two or three say little."""
 
 
 def predicted_step(run: RunView) -> Iterator[Row]:
-    """How long a step was predicted to take on the run's device, beside how long it took.
+    """The predicted time of a step on the run's device, next to the measured one.
 
-    Nothing of a simulated card, whose steps the CPU computes.
+    Nothing for a simulated card, whose steps the CPU computes.
     """
     if run.simulated or run.running:
         return
@@ -77,7 +77,7 @@ def predicted_step(run: RunView) -> Iterator[Row]:
 
 
 def run_figures(run: RunView) -> list[Row]:
-    """What a run came to in a few figures, what it is about first: their names and values."""
+    """A few figures of a run, its subject first: names and values."""
     explanation = None
     if run.error is not None:
         explanation = run.error.explanation
@@ -88,7 +88,7 @@ def run_figures(run: RunView) -> list[Row]:
 
 
 def ended_badly(run: RunView) -> str:
-    """That a run failed or ran out of memory, and where, without why, which its result tells; "" of any other run."""
+    """That a run failed or ran out of memory, and where; its result has the reason. "" for other runs."""
     if run.error is None:
         return ""
     if run.workload == WATCH:
@@ -107,7 +107,7 @@ def ended_badly(run: RunView) -> str:
 
 
 def is_put_forward(run: RunView) -> bool:
-    """Whether a run's result says more than its plots: why it failed, or when it finished a figure of its own."""
+    """Whether a run's result says more than its plots: why it failed, or, if it finished, a figure of its own."""
     if run.status != "finished":
         return run.status in ("failed", "out_of_memory")
     return has_verdict(run.result) or any(_sensible(lambda result: _main_figures(run, result), run.result))
@@ -140,7 +140,7 @@ def _main_figures(run: RunView, result: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def _memory_figures(found: Explanation) -> Iterator[Row]:
-    """Where memory stood when it ran out."""
+    """The state of memory when it ran out."""
     if found.allowed_bytes is None:
         held = found.capacity_bytes + found.beyond_bytes - found.part_bytes("free", "barred")
         yield "memory in use", format_pair(held, found.capacity_bytes)
@@ -156,7 +156,7 @@ def _cost_figures(run: RunView) -> Iterator[Row]:
         yield "time", format_duration(run.seconds)
     allocated, used = run.peak_allocated_bytes, run.peak_used_bytes
     if run.error is not None and run.error.explanation is not None:
-        pass  # where memory stood is told already
+        pass  # the memory figures are listed already
     elif run.result.get("devices"):
         yield from _sensible(_device_peaks, run.result)
     elif allocated is not None:
@@ -169,7 +169,7 @@ def _cost_figures(run: RunView) -> Iterator[Row]:
 
 @dataclass(frozen=True, slots=True)
 class SizeLine:
-    """One line of a chart over sizes: its name, curve colour, line style, and (size, value) from the smallest up."""
+    """A line of a chart over sizes: name, curve colour, line style, and (size, value) in ascending order."""
 
     name: str
     colour: str
@@ -179,15 +179,15 @@ class SizeLine:
 
 @dataclass(frozen=True, slots=True)
 class SizeChart:
-    """A rate over sizes.
+    """A chart of rates by size.
 
     Attributes:
-        title: what is drawn.
-        unit: how values are written, see `CurveSpec`.
-        unit_name: what a "number" counts.
-        lines: at least one.
-        size_text: a size in words.
-        limit: a name and the level that nothing can exceed.
+        title: heading.
+        unit: how values are written, as in `CurveSpec`.
+        unit_name: unit of a "number".
+        lines: one or more lines.
+        size_text: formats a size.
+        limit: name and value of an upper limit.
     """
 
     title: str
@@ -199,13 +199,13 @@ class SizeChart:
 
 
 def size_chart(run: RunView, runs: Iterable[RunView]) -> SizeChart | None:
-    """A run's result over sizes: a transfer's rates by block, or products' by matrix.
+    """A run's result by size: a transfer's rates by block, or matrix products' by matrix.
 
-    ``None`` of other workloads, and as long as there is one size only: a point is no curve, and stands in the figures.
+    ``None`` for other workloads, and for a single size: a point is not a curve, and is among the figures.
 
     Args:
-        run: whose result it is.
-        runs: of the session; products are those of all of its runs up to this one, each a point.
+        run: the run with the result.
+        runs: the session's runs; a chart of products has a point for each of them up to this one.
     """
     try:
         if run.workload == "transfer":
@@ -215,14 +215,14 @@ def size_chart(run: RunView, runs: Iterable[RunView]) -> SizeChart | None:
         else:
             return None
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-        return None  # a result can come from a recording, which can hold anything
+        return None  # the result may come from an untrusted recording
     if len({size for line in chart.lines for size, _value in line.points}) > 1:
         return chart
     return None
 
 
 _DIRECTIONS = {(True, False): "h2d", (False, True): "d2h", (True, True): "h2h", (False, False): "d2d"}
-"""From and to the CPU → colour."""
+"""Colour for each pair (from the CPU, to the CPU)."""
 
 
 def _stroke(memory: str, blocking: bool) -> Style:
@@ -254,7 +254,7 @@ def _transfer_chart(result: Mapping[str, Any]) -> SizeChart:
 
 
 _TYPES = ("gpu", "loss", "accuracy", "d2h", "power", "idle")
-"""Colours of types, in the order in which they were first multiplied."""
+"""Colours of data types, in the order in which they were first used."""
 
 
 def _matmul_chart(run: RunView, runs: Iterable[RunView]) -> SizeChart:
@@ -276,7 +276,7 @@ def _matmul_chart(run: RunView, runs: Iterable[RunView]) -> SizeChart:
 
 
 def _sensible(rows_of: Callable[[Mapping[str, Any]], Iterable[Row]], result: Mapping[str, Any]) -> Iterator[Row]:
-    """What ``rows_of`` finds, as far as it makes sense: a result can come from a recording, which can hold anything."""
+    """The valid rows of ``rows_of``: a result may come from an untrusted recording."""
     try:
         yield from rows_of(result)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
@@ -288,11 +288,11 @@ STAGE_COLUMNS = (
     *((title, True) for title in ("count", "bytes", "time in all", "rate")),
     ("remark", False),
 )
-"""Of a table of stages: titles, and whether numbers stand there."""
+"""Columns of a table of stages: title, and whether it contains numbers."""
 
 
 def stage_cells(stage: Mapping[str, Any]) -> list[str]:
-    """The row of `STAGE_COLUMNS` of a stage, by the keys of `StageView.summary`."""
+    """The row of `STAGE_COLUMNS` for a stage, from the keys of `StageView.summary`."""
     return [
         stage["name"],
         " → ".join(shown_name(end) for end in dict.fromkeys((stage["from"], stage["to"])) if end),
@@ -307,7 +307,7 @@ def stage_cells(stage: Mapping[str, Any]) -> list[str]:
 
 
 def stage_remark(stage: Mapping[str, Any]) -> str:
-    """What else is known of a stage, by the keys of `StageView.summary`."""
+    """Other facts about a stage, from the keys of `StageView.summary`."""
     parts = [stage["remark"] or ""]
     for key, yes, no in (
         ("same_object", "same object", "new object"),
@@ -323,7 +323,7 @@ def stage_remark(stage: Mapping[str, Any]) -> str:
 
 
 def prediction_rows(result: Mapping[str, Any]) -> Iterator[Row]:
-    """What a model at inference predicts: the text that it writes on, or the class and how sure it is."""
+    """The output of a model at inference: the generated text, or the class and its probability."""
     predictions = result.get("predictions", ())
     for number, predicted in enumerate(predictions, 1):
         if "text" in predicted:
@@ -341,7 +341,7 @@ def prediction_rows(result: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def _device_peaks(result: Mapping[str, Any]) -> Iterator[Row]:
-    """The peaks of each device over which a model is split."""
+    """The peaks on each device over which a model is split."""
     for row in result.get("devices", ()):
         allocated, reserved = row["peak_allocated_bytes"], row["peak_reserved_bytes"]
         text = f"{format_like(allocated, reserved)} allocated, {format_like(reserved, allocated)} reserved"
@@ -353,12 +353,12 @@ def _class_text(predicted: Mapping[str, Any]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """``text`` in quotation marks and in one line, with what cannot be seen written out."""
+    """``text`` in quotation marks on one line, with invisible characters escaped."""
     return f"“{''.join(mark if mark.isprintable() else repr(mark)[1:-1] for mark in text)}”"
 
 
 def stop_text(result: Mapping[str, Any]) -> str:
-    """How a program ended that gpudash has sent signals, in a sentence; "" of any other run."""
+    """How a program ended after gpudash sent it signals, in a sentence; "" for other runs."""
     stop = result.get("stop")
     if isinstance(stop, Mapping):
         return str(stop.get("text", ""))
@@ -451,16 +451,16 @@ Side = Mapping[str, Any]
 
 PARTS = {"verdict", "headline", "because", "outcome", "number", "ratio", "interval", "confidence", "repetitions"}
 PARTS |= {"what", "sides", "compute_only", "agreement"}
-"""What a comparison's result has, however early it was stopped."""
+"""Keys of a comparison's result, however early it was stopped."""
 
 
 def is_comparison(result: Mapping[str, Any]) -> bool:
-    """Whether ``result`` is that of a comparison, as far as it came."""
+    """Whether ``result`` is from a comparison, complete or not."""
     return result.keys() >= PARTS and len(result["sides"]) == 2
 
 
 def comparison_rows(result: Mapping[str, Any]) -> Iterator[Sequence[str]]:
-    """What was found, the verdict first."""
+    """The rows of a comparison, the verdict first."""
     if not is_comparison(result):
         return
     yield "verdict", str(result["verdict"])
@@ -482,21 +482,21 @@ def comparison_rows(result: Mapping[str, Any]) -> Iterator[Sequence[str]]:
 
 
 PREDICTED_PARTS = {"verdict", "headline", "because", "outcome", "what", "measured", "card"}
-"""What the result of a comparison with a predicted card has."""
+"""Keys of the result of a comparison with a predicted card."""
 
 
 def is_predicted_comparison(result: Mapping[str, Any]) -> bool:
-    """Whether ``result`` is that of a comparison of a CPU, which was measured, with a card, which is predicted."""
+    """Whether ``result`` is from a comparison of a measured CPU with a predicted card."""
     return result.get("predicted") is True and result.keys() >= PREDICTED_PARTS
 
 
 def has_verdict(result: Mapping[str, Any]) -> bool:
-    """Whether ``result`` is that of a comparison of any kind."""
+    """Whether ``result`` is from any kind of comparison."""
     return is_comparison(result) or is_predicted_comparison(result)
 
 
 def predicted_rows(result: Mapping[str, Any]) -> Iterator[Row]:
-    """What a measured CPU and a predicted card come to, the verdict first."""
+    """The rows of a comparison of a measured CPU with a predicted card, the verdict first."""
     if not is_predicted_comparison(result):
         return
     yield "verdict", str(result["verdict"])
@@ -512,7 +512,7 @@ def predicted_rows(result: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def ratio_text(found: Mapping[str, Any]) -> str:
-    """A ratio and its interval: "1.20 (1.18 – 1.22)"."""
+    """A ratio with its interval: "1.20 (1.18 – 1.22)"."""
     ratio, (low, high) = found["ratio"], found["interval"]
     if low is None or high is None:
         return f"{ratio:.2f}, too few repetitions for an interval"
@@ -523,7 +523,7 @@ def ratio_text(found: Mapping[str, Any]) -> str:
 
 
 def trust_text(result: Mapping[str, Any]) -> str:
-    """How sure the interval is, and by how much."""
+    """How trustworthy the interval is, and why."""
     steps = result.get("measured_steps")
     if steps is None:
         each = ""
@@ -537,7 +537,7 @@ def trust_text(result: Mapping[str, Any]) -> str:
 
 
 def shares_text(side: Side) -> str:
-    """Where a step's time goes; what takes nothing is left out."""
+    """How a step spends its time; parts that take none are left out."""
     names = (("compute", "computing"), ("transfer", "copying"), ("waiting", "waiting"))
     step, shares = side["step_seconds"], side["shares"]
     return " + ".join(
@@ -548,7 +548,7 @@ def shares_text(side: Side) -> str:
 
 
 def memory_text(side: Side) -> str:
-    """The highest use of memory: the allocator's on a GPU, the process's on the CPU."""
+    """Peak memory: the allocator's on a GPU, the process's on the CPU."""
     if side["peak_allocated_bytes"] is not None:
         allocated, reserved = side["peak_allocated_bytes"], side["peak_reserved_bytes"]
         return f"{format_like(allocated, reserved)} allocated, {format_like(reserved, allocated)} reserved"
@@ -556,7 +556,7 @@ def memory_text(side: Side) -> str:
 
 
 def energy_words(side: Side) -> str:
-    """A step's energy, or why it is not known."""
+    """A step's energy, or why it is unknown."""
     joules = side["energy_j"]
     if joules is None:
         return str(side["energy"])
@@ -566,7 +566,7 @@ def energy_words(side: Side) -> str:
 
 
 def sweep_lines(result: Mapping[str, Any]) -> Iterator[str]:
-    """The sizes that were tried, and from which on the GPU pays."""
+    """The sizes that were tried, and from which one on the GPU pays off."""
     sweep = result.get("sweep")
     if not sweep:
         return

@@ -1,7 +1,7 @@
-"""Where the time of a run's steps went, as it was measured: shares of its stages, in a sentence, and what would help.
+"""Where the time of a run's steps went, as measured: shares of its stages, a sentence about them, and what would help.
 
-The stages are those that a run reports anyway: of a workload of ours its own, of a watched program those that its
-agent adds up (`gpudash.agent.stepping.step_clock`).
+Uses the stages that a run reports anyway: for our workloads their own, for a watched program those summed by its agent
+(`gpudash.agent.stepping.step_clock`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Literal
 from gpudash.units import format_percent
 
 FIRST_BATCH = "first batch"
-"""Stage of waiting for the first batch of a pass over a `DataLoader` with workers, which begin for it."""
+"""Stage of waiting for the first batch of a pass over a `DataLoader` whose workers start for it."""
 
 PARTS = ("input", "copies", "forward", "backward", "optimizer", "other")
 
@@ -32,29 +32,29 @@ _PART_OF = {
     "read output": "other",
     "other": "other",
 }
-"""Stage → part of a step. Stages within others, and what happens once before the first step, are of none."""
+"""Stage → part of a step; without stages inside others, and those that occur once before the first step."""
 
 MENTIONED = 0.1
-"""Share of waiting for input from which on it is mentioned where it is not the largest part."""
+"""Share of waiting for input from which it is mentioned even if it is not the largest part."""
 
 SHOWN = 0.005
-"""Share that is shown, at the least."""
+"""Smallest share that is shown."""
 
 NOTABLE = 0.3
-"""Share of the waiting for input that is for first batches, from which on that is mentioned."""
+"""Share of the waiting for input due to first batches from which that is mentioned."""
 
 MOST_WORKERS = 1024
 
 ON_CORES = ("cpu", "sim")
-"""Kinds of device whose arithmetic is the CPU's, and done when a call returns."""
+"""Kinds of device that compute on the CPU, so that the work is done when a call returns."""
 
 Bound = Literal["input", "copies", "compute", "optimizer", "other"]
-"""What takes most of a step; "compute" are forward and backward pass together."""
+"""The largest part of a step; "compute" is the forward and backward pass together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loader:
-    """How a `DataLoader` is set. `cores` are those that the program may use; what is ``None`` is not known."""
+    """Settings of a `DataLoader`. `cores` are available to the program; ``None`` means unknown."""
 
     num_workers: int
     pin_memory: bool | None = None
@@ -63,7 +63,7 @@ class Loader:
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> Loader | None:
-        """From JSON; ``None`` where it does not tell the workers."""
+        """Read from JSON; ``None`` if it lacks the workers."""
         workers = _count(found.get("num_workers"))
         if workers is None:
             return None
@@ -71,7 +71,7 @@ class Loader:
         return cls(workers, pinned, persistent, _count(found.get("cores")) or None)
 
     def text(self) -> str:
-        """Its settings, as they are written in Python."""
+        """Its settings in Python syntax."""
         settings = [f"num_workers={self.num_workers}"]
         if self.num_workers and self.persistent_workers is not None:
             settings.append(f"persistent_workers={self.persistent_workers}")
@@ -85,12 +85,12 @@ class StepParts:
     """The parts of a run's steps.
 
     Attributes:
-        seconds: a step takes in all, in the mean.
-        shares: part → its share of that, in the order of `PARTS`; a part that was not measured is left out.
+        seconds: mean time of a step.
+        shares: part → its share of that, in the order of `PARTS`; without parts that were not measured.
         bound: the largest part.
-        host: whether the times are the host's, of a program on a GPU that works on behind its calls.
+        host: whether the times are the host's, for a program whose GPU works asynchronously.
         sentence: what the step spends its time on.
-        help: what would shorten it, in sentences; what they say of a gain is reckoned, not measured.
+        help: how to shorten it, in sentences; their gains are calculated, not measured.
     """
 
     seconds: float
@@ -101,11 +101,11 @@ class StepParts:
     help: tuple[str, ...] = ()
 
     def line(self) -> str:
-        """The parts in one line: "input 58 % · forward 18 % · backward 17 % · optimizer 7 %"."""
+        """The parts on one line: "input 58 % · forward 18 % · backward 17 % · optimizer 7 %"."""
         return shares_line(self.shares)
 
     def text(self) -> str:
-        """The sentence, and what would help."""
+        """The sentence, and how to shorten the step."""
         return " ".join((self.sentence, *self.help))
 
     def to_json(self) -> dict[str, Any]:
@@ -122,14 +122,14 @@ class StepParts:
 def step_parts(
     seconds: Mapping[str, float], steps: int, kind: str, loader: Loader | None = None, *, watched: bool = False
 ) -> StepParts | None:
-    """The parts that stages make up; ``None`` where there is no forward pass and another part.
+    """The parts of a step by its stages; ``None`` without a forward pass and another part.
 
     Args:
-        seconds: stage → seconds in all.
-        steps: how many these are of.
-        kind: of device on which it computes: "cpu", "cuda".
-        loader: how the loader is set, where that is known.
-        watched: whether the times are those of a program's calls; those of a workload of ours are the device's.
+        seconds: stage → total seconds.
+        steps: number of steps.
+        kind: kind of the computing device: "cpu", "cuda".
+        loader: settings of the loader, if known.
+        watched: whether the times are of a program's calls; for our workloads they are the device's.
     """
     host = watched and kind not in ON_CORES
     sums: dict[str, float] = {}
@@ -161,7 +161,7 @@ def step_parts(
 
 
 def shares_line(shares: Mapping[str, float]) -> str:
-    """Shares of a step in one line, as of `StepParts.line`."""
+    """Shares of a step on one line, as in `StepParts.line`."""
     return " · ".join(f"{part} {format_percent(share)}" for part, share in shares.items() if share >= SHOWN)
 
 
@@ -190,16 +190,16 @@ def _sentence(bound: Bound, sizes: Mapping[Bound, float], *, has_backward: bool,
 
 
 def _help(share: float, of_first: float, loader: Loader, kind: str) -> str:
-    """What makes the wait for input shorter.
+    """How to shorten the wait for input.
 
-    A batch that takes t to load is there every t/n with n workers. Without any, t is the wait; with n that do not keep
-    up, n times the step. It is hidden when t/n is no more than the rest of the step.
+    If a batch takes t to load, n workers provide one every t/n. Without workers the wait is t; with n workers that
+    cannot keep up, t is n times the step. Loading is hidden if t/n is no more than the rest of the step.
 
     Args:
-        share: of the step that waits.
-        of_first: share of that wait which is for the first batches.
-        loader: how it is set.
-        kind: of device.
+        share: share of the step spent waiting.
+        of_first: share of that for first batches.
+        loader: settings of the loader.
+        kind: kind of device.
     """
     said = f"Its DataLoader has {loader.text()}"
     pin = ""

@@ -1,1 +1,1 @@
-"""What in a program made its memory run out: each cause with its own remedy, tried on the trace."""
+"""Causes in a program that make its memory run out, each with its own remedy, tried on the trace."""

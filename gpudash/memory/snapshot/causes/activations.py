@@ -1,4 +1,4 @@
-"""Activations of one step that are too many for the card: a smaller batch, or a part of them made again when needed."""
+"""One step's activations are too large for the card: use a smaller batch, or recompute some of them."""
 
 from __future__ import annotations
 
@@ -34,26 +34,27 @@ from gpudash.telemetry.explanation import Remedy, short
 from gpudash.units import format_bytes
 
 SHARE_OF_LIVE = 0.3
-"""Part of the live bytes that activations must hold, with what is made of them for a moment."""
+"""Part of the live bytes that activations and their temporaries must hold."""
 
 SHARE_OF_REQUEST = 0.75
-"""Part of a pass that the refused request must be to be blamed by itself."""
+"""Part of a pass that the failed request must be to be the cause by itself."""
 
 SHARE_OF_CARD = 0.3
 """And part of the card."""
 
 SHARE_OF_STATE = 0.5
-"""Part of the live bytes that weights, gradients and state must hold for a step to have too little room beside them."""
+"""Part of the live bytes that weights, gradients and optimizer state must hold to be the reason for too little
+room."""
 
 BEAMS = "num_beams"
-"""What transformers' ``generate`` calls the beams of each sequence."""
+"""Name in transformers' ``generate`` for the number of beams."""
 
 FEWEST_LAYERS = 4
-"""Times that a loop over layers must have run for checkpointing them to save something."""
+"""Fewest iterations of a loop over layers for which checkpointing saves memory."""
 
 
 def activations_of_a_step(case: Case) -> ProgramCause | None:
-    """A step that takes more than the card has, in its forward or backward pass."""
+    """A step's forward or backward pass needs more than the card has."""
     lives = case.of_category(ACTIVATIONS, INPUTS, TEMPORARY)
     size = case.bytes_of(lives) + (case.found.requested_bytes or 0)
     if size < SHARE_OF_LIVE * case.live_bytes or case.history.phase_at(case.moment) == PHASES[OPTIMIZER]:
@@ -63,7 +64,7 @@ def activations_of_a_step(case: Case) -> ProgramCause | None:
         whose = "One step's activations"
     text = f"{whose} are too many for the card: {format_bytes(size)} with the request that was refused."
     request = case.found.requested_bytes or 0
-    # on a card that others have filled any request is the last
+    # On a card that others have filled, any request may be the last one.
     is_large = request > SHARE_OF_REQUEST * size and request > SHARE_OF_CARD * case.found.capacity_bytes
     if case.refused_frames and is_large:
         frame = case.refused_frames[0]
@@ -75,7 +76,7 @@ def activations_of_a_step(case: Case) -> ProgramCause | None:
 
 
 def graph_of_gradients(case: Case) -> ProgramCause | None:
-    """Steps within a step, whose gradients are differentiated in turn: what each of them keeps is no leak."""
+    """Steps within a step, whose gradients are differentiated too: what each of them keeps is no leak."""
     if not any(method_of(node) == "backward" for file in case.program_files for node in file.nodes()):
         return None
     for growth in case.found.growing:
@@ -97,7 +98,7 @@ def graph_of_gradients(case: Case) -> ProgramCause | None:
 
 
 def _is_differentiated(node: ast.AST) -> bool:
-    """Whether a call makes gradients that have a graph of their own."""
+    """Whether a call computes gradients that have a graph of their own."""
     if not isinstance(node, ast.Call) or method_of(node) not in ("grad", "backward"):
         return False
     given = keyword_of(node, "create_graph")
@@ -123,7 +124,7 @@ def _fewer_inner_steps(file: SourceFile, line: int, call: ast.Call) -> Iterator[
 
 
 def step_next_to_the_state(case: Case) -> ProgramCause | None:
-    """A step that takes little, beside weights, gradients and an optimizer's state that leave less than that."""
+    """A step needs little, but weights, gradients and the optimizer's state leave less."""
     if case.history.phase_at(case.moment) == PHASES[OPTIMIZER]:
         return None
     kept = case.bytes_of(case.of_category(WEIGHTS, GRADIENTS, OPTIMIZER_STATE))
@@ -138,7 +139,7 @@ def step_next_to_the_state(case: Case) -> ProgramCause | None:
 
 
 def smaller_steps(case: Case) -> tuple[Remedy, ...]:
-    """Changes of the program with which one step takes less: a smaller batch, layers that are made again."""
+    """Changes with which a step needs less: a smaller batch, recomputed layers."""
     if not case.trains and any(numbers_given(case, BEAMS)):
         generation = tuple(smaller_generation(case, np.zeros(0, np.int64)))
         if generation:
@@ -150,7 +151,7 @@ def smaller_steps(case: Case) -> tuple[Remedy, ...]:
 
 
 def still_to_come(case: Case) -> int:
-    """Bytes of gradients and of the optimizer's first state that a first step has yet to make."""
+    """Bytes of the gradients and the optimizer state that a first step has yet to allocate."""
     weights = case.bytes_of(case.of_category(WEIGHTS))
     gradients = case.bytes_of(case.of_category(GRADIENTS))
     if case.history.step_at(case.moment) > 1:
@@ -158,27 +159,27 @@ def still_to_come(case: Case) -> int:
     made: set[str] = set()
     for file in case.program_files:
         made.update(method_of(node) for node in file.nodes() if isinstance(node, ast.Call))
-    # SGD has a state only with momentum: nothing is counted where it is not sure
+    # SGD has state only with momentum: count nothing unless it is certain.
     states = max((times for name, times in STATES.items() if name in made and name != "SGD"), default=0)
     return max(0, weights - gradients) + states * weights
 
 
 def halved(case: Case, found: BatchSize) -> Iterator[Remedy]:
-    """The batch halved until what was asked passes, and what is known to follow has room beside it.
+    """The batch halved until the request succeeds, with room for what is known to follow.
 
-    What follows is less where weights are frozen, which the trace does not show. So where no batch leaves that much
-    room, half of the one that gets past the request is named: a rerun shows whether it does.
+    Frozen weights need less, which the trace does not show. If no batch leaves that much room, propose half of the
+    first batch that gets past the request; a rerun shows whether it works.
     """
     whole = found.value
     scaled = scaled_lives(case)
     held = case.bytes_of(np.intersect1d(scaled, case.alive))
     is_scaled = not case.history.asks_for_workspace(case.moment)
-    # a step that ran out before its backward pass has yet to ask for nobody knows how much of the same
+    # A step that failed before its backward pass will request an unknown amount of the same.
     spare = 2
     if case.history.phase_at(case.moment) == PHASES[BACKWARD]:
         spare = 1
     batch = whole
-    # the batch to name where none leaves room for all that follows: half of the first that gets past the request
+    # The fallback: half of the first batch that gets past the request.
     passes = 0
     while batch > SMALLEST:
         batch //= 2
@@ -195,19 +196,20 @@ def halved(case: Case, found: BatchSize) -> Iterator[Remedy]:
 
 
 def smaller_generation(case: Case, lives: Ints, more: int | None = None) -> Iterator[Remedy]:
-    """Fewer sequences in a batch, which writes the same text, and fewer beams, which search for it less.
+    """Fewer sequences in a batch, which generates the same texts, and fewer beams, which search less.
 
     Args:
-        case: the refused request.
-        lives: blocks that become smaller beside what is as large as the batch.
-        more: bytes of the same that are still to come; as many as there are by default.
+        case: the failed request.
+        lives: blocks that shrink in addition to those that scale with the batch.
+        more: bytes of these that are still to come; by default as many as there are.
     """
     scaled = np.union1d(scaled_lives(case), lives)
     if more is None:
         more = case.bytes_of(np.intersect1d(scaled, case.alive))
 
     def passing(whole: int) -> Iterator[tuple[int, int]]:
-        """The largest power of two less that leaves room for the rest, or else half of what gets past the request."""
+        """The largest reduction by a power of two that leaves room for the rest, else half of what gets past the
+        request."""
         number = whole
         passes: tuple[int, int] | None = None
         while number > 1:
@@ -232,13 +234,13 @@ def smaller_generation(case: Case, lives: Ints, more: int | None = None) -> Iter
 
 
 def of_batch(case: Case, found: BatchSize, batch: int, peak: int | None = None) -> Remedy:
-    """Another batch.
+    """A different batch size.
 
     Args:
-        case: the refused request.
-        found: where its size stands.
-        batch: the size.
-        peak: bytes reserved in a replay that it gets past the request; ``None`` where it was not tried.
+        case: the failed request.
+        found: where the size is defined.
+        batch: the new size.
+        peak: peak of reserved bytes in a replay, for one that gets past the request; ``None`` if it was not tried.
     """
     times = -(-found.value // batch)
     alike = ""
@@ -254,19 +256,19 @@ def of_batch(case: Case, found: BatchSize, batch: int, peak: int | None = None) 
 
 
 def scaled_lives(case: Case) -> Ints:
-    """Blocks of the trace that are as large as the batch is: of activations, inputs and what is made of them."""
+    """Blocks that scale with the batch: activations, inputs and what is computed from them."""
     names = (ACTIVATIONS, INPUTS, TEMPORARY, OTHER_TENSORS)
     codes = [case.history.categories.index(name) for name in names]
     weights = np.isin(case.lives.category, [case.history.categories.index(WEIGHTS)])
     sizes = set(case.lives.requested[weights].tolist())
     scaled = np.isin(case.lives.category, codes) & (case.lives.phase != PHASES.index(PHASES[OPTIMIZER]))
-    # what a backward pass makes of a weight's size is its gradient, which does not become smaller
+    # In a backward pass, a block of a weight's size is its gradient, which does not shrink.
     like_weights = np.array([size in sizes for size in case.lives.requested.tolist()], bool)
     return np.flatnonzero(scaled & ~(like_weights & (case.lives.phase == BACKWARD)))
 
 
 def checkpointed(case: Case) -> Iterator[Remedy]:
-    """The calls of a loop over layers, made again in the backward pass instead of kept."""
+    """Recomputing the calls of a loop over layers in the backward pass instead of storing their activations."""
     if case.through("torch/utils/checkpoint.py").any():
         return
     lives = case.of_category(ACTIVATIONS, OTHER_TENSORS)
@@ -274,7 +276,7 @@ def checkpointed(case: Case) -> Iterator[Remedy]:
     for life in lives.tolist():
         for frame in case.frames(life):
             by_line.setdefault(frame, []).append(life)
-    # a line of an outer call holds at least as much as those it leads to: equal ones stay innermost first
+    # An outer call's line holds at least as much as those inside it: of equal ones the innermost comes first.
     best = sorted(by_line.items(), key=lambda item: -case.bytes_of(np.array(item[1], np.int64)))
     for frame, _alive in best:
         file = case.file(frame.file)
@@ -287,8 +289,8 @@ def checkpointed(case: Case) -> Iterator[Remedy]:
         if len(rounds) < FEWEST_LAYERS:
             continue
         ends: dict[int, int] = {}
-        # but the last block of each round, which is what the layer gives and the next one takes, all go when
-        # the next begins: the backward pass makes them again
+        # Except for the last block of each iteration, the layer's output and the next one's input, all are freed when
+        # the next iteration begins: the backward pass recomputes them.
         for now, then in pairwise(rounds):
             ends.update(dict.fromkeys(now[:-1].tolist(), int(case.lives.born[then[0]])))
         ran = case.freed_sooner(ends)
@@ -308,7 +310,7 @@ def checkpointed(case: Case) -> Iterator[Remedy]:
 
 
 def _layer_in_loop(file: SourceFile, line: int) -> ast.Call | None:
-    """The call of a loop's own layer on what the one before it gave: ``x = layer(x)`` in ``for layer in layers``."""
+    """The call of a loop's layer on the previous output: ``x = layer(x)`` in ``for layer in layers``."""
     path = file.path(line)
     loop = next((node for node in reversed(path) if isinstance(node, ast.For)), None)
     statement = file.statement(line)
@@ -329,7 +331,7 @@ def _with_import(file: SourceFile, changed: tuple[int, str] | None) -> str:
     edits = {changed[0]: [changed[1]]}
     if not file.imports("torch.utils.checkpoint"):
         first = next(node for node in file.nodes() if isinstance(node, ast.Import) and node.names[0].name == "torch")
-        # both edits would be of one line
+        # Both edits would be on the same line.
         if first.lineno == changed[0]:
             return ""
         edits[first.lineno] = [

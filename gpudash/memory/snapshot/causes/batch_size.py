@@ -1,4 +1,4 @@
-"""Where a program's source says how large its batch is, and how many beams or tokens it asks for."""
+"""Where a program defines its batch size, and its number of beams or tokens."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from gpudash.telemetry.explanation import short
 SMALLEST = 1
 
 SMALLEST_OF_SHAPE = 8
-"""A first size of tensors that counts as their batch, where no name says so."""
+"""Smallest first dimension that counts as a batch if no name says so."""
 
 MOST = 2
-"""Places that are offered."""
+"""Most places that are offered."""
 
 _BATCH = re.compile(r"(?i)batch_?size|^batch$|_batch$|(images|samples|imgs|sequences)_per_(batch|gpu|device)|^bsz?$")
 _NOT_OF_A_STEP = re.compile(r"(?i)num|count|idx|index|accum|interval|every|log|per_epoch|^n_|_id$")
@@ -28,7 +28,7 @@ _EVALUATES = re.compile(r"(?i)(^|_)(val|valid|validation|eval|test|dev(?!ice)|in
 _TRAINS = re.compile(r"(?i)train")
 
 _HELP = re.compile(r"(?i)^(the |a |input |train |training |mini-?)*batch.?size")
-"""Help of an option of one letter that is the size of a batch."""
+"""Help text of a single-letter option that is a batch size."""
 
 _OPTIONS = frozenset({"add_argument", "option", "Option", "Argument"})
 _LOOKS_UP = frozenset({"get", "getenv", "setdefault", "pop"})
@@ -36,22 +36,22 @@ _SHAPED = frozenset({"randn", "rand", "zeros", "ones", "empty", "full", "normal"
 _RESHAPES = frozenset({"view", "reshape", "expand", "repeat", "arange"})
 
 _COMMANDED, _GIVEN, _SET, _KEYWORD, _DEFAULT = range(5)
-"""How sure a place is to be the one that counts: what the command line says, or a function of the program is given,
-takes the place of what is set elsewhere, and of its own default."""
+"""How certain a place is to take effect: a value on the command line, or an argument of a function, overrides what is
+set elsewhere, and its own default."""
 
 
 @dataclass(frozen=True)
 class BatchSize:
-    """A batch's size, in the source or on the command line.
+    """A batch size, in the source or on the command line.
 
     Attributes:
-        place: where it stands, in a few words.
-        value: so many.
-        file: in which it stands; ``None`` on the command line.
-        numbers: the places that say so, the one to name first.
-        option: that says so on the command line.
-        is_named: whether the program calls it that.
-        evaluates: whether it is named after an evaluation, which trains nothing with it.
+        place: where it is defined, in a few words.
+        value: the batch size.
+        file: file that defines it; ``None`` for the command line.
+        numbers: positions of the number, the one to name first.
+        option: command-line option that sets it.
+        is_named: whether its name says that it is a batch size.
+        evaluates: whether it is named after evaluation, which does not train.
     """
 
     place: str
@@ -64,32 +64,32 @@ class BatchSize:
 
     @classmethod
     def in_file(cls, file: SourceFile, value: int, numbers: Sequence[Splice], *, is_named: bool = True) -> BatchSize:
-        """A batch's size in a file."""
+        """A batch size in a file."""
         place = f"{short(file.file)}:{numbers[0].line}"
         return cls(place, value, file=file, numbers=numbers, is_named=is_named)
 
     def patch(self, value: int) -> str:
-        """The diff that sets another size; "" where no file says it."""
+        """The diff that sets another size; "" if it is not in a file."""
         if self.file is None:
             return ""
         return self.file.patch(self.file.spliced(replace(number, text=str(value)) for number in self.numbers))
 
     def command(self, value: int) -> tuple[str, ...]:
-        """The program's command with another size; empty where it does not say it."""
+        """The program's command with another size; () if it is not on the command line."""
         if self.option is None:
             return ()
         return self.option.with_value(value)
 
 
 def batch_sizes(case: Case, *, evaluates: bool = False) -> list[BatchSize]:
-    """Numbers that the program calls the size of its batch, the surest first, and at most `MOST`.
+    """Values named as batch sizes, the most certain first, at most `MOST`.
 
-    Of a request that an evaluation made they are those of its batch, where it has one of its own. Where no name says
-    so, it is the first size of the tensors that the program makes in each step.
+    For a request made by an evaluation, its own batch size, if there is one. Without such names, the first dimension
+    of the tensors that the program creates in each step.
 
     Args:
-        case: the refused request.
-        evaluates: whether it is known to be an evaluation's; by default the names of functions say so.
+        case: the failed request.
+        evaluates: whether it is known to be from an evaluation; by default the function names decide.
     """
     evaluates = evaluates or any(_EVALUATES.search(frame.name) for frame in case.refused_frames)
     found: list[tuple[bool, int, bool, BatchSize]] = []
@@ -97,7 +97,7 @@ def batch_sizes(case: Case, *, evaluates: bool = False) -> list[BatchSize]:
         if batch.value <= SMALLEST:
             continue
         is_of_evaluation = _EVALUATES.search(name) is not None
-        # in this order: of the right kind of run, then the surest, then what is said to be of the training
+        # In this order: the right kind of run, the most certain, then those named after training.
         batch = replace(batch, evaluates=is_of_evaluation)
         found.append((is_of_evaluation != evaluates, sureness, not _TRAINS.search(name), batch))
     found.sort(key=lambda one: one[:3])
@@ -105,20 +105,20 @@ def batch_sizes(case: Case, *, evaluates: bool = False) -> list[BatchSize]:
         return list(_by_shape(case))[:1]
     is_other = found[0][0]
     alike = [batch for is_of_other, _, _, batch in found if is_of_other == is_other]
-    # what the command says takes the place of what the source does
+    # The command line overrides the source.
     if alike[0].option is not None:
         return alike[:1]
     return alike[:MOST]
 
 
 def is_of_single_samples(case: Case) -> bool:
-    """Whether the program says that its batch is a single sample, of which there is no half."""
+    """Whether the program's batch is a single sample, which cannot be halved."""
     values = [batch.value for _name, _sureness, batch in (*_of_command(case), *_of_sources(case))]
     return bool(values) and max(values) == SMALLEST
 
 
 def _of_sources(case: Case) -> Iterator[tuple[str, int, BatchSize]]:
-    """Sizes in files: their names, how sure they are to count, and they."""
+    """Sizes in files: name, certainty, and the size."""
     named = case.named_files
     for file in (*case.program_files, *case.imported_files, *named):
         own = {node.name for node in file.nodes() if isinstance(node, Function | ast.ClassDef)}
@@ -127,14 +127,14 @@ def _of_sources(case: Case) -> Iterator[tuple[str, int, BatchSize]]:
                 value = whole_number(number)
                 if value is None or value < SMALLEST or number.lineno != number.end_lineno:
                     continue
-                # a file of settings that the command names is as good as an argument
+                # A settings file named in the command is as good as an argument.
                 if file in named:
                     sureness = _GIVEN
                 yield name, sureness, BatchSize.in_file(file, value, (_place(number),))
 
 
 def _of_command(case: Case) -> Iterator[tuple[str, int, BatchSize]]:
-    """Sizes on the command line, in the same form; of an option that is given twice the last counts."""
+    """Sizes on the command line, in the same form; if an option is repeated, the last one counts."""
     names = _names_of_options(case)
     given = {}
     for value in option_values(case.command):
@@ -145,7 +145,7 @@ def _of_command(case: Case) -> Iterator[tuple[str, int, BatchSize]]:
 
 
 def _names_of_options(case: Case) -> dict[str, str]:
-    """What the program calls an option in its code: ``-b`` is ``batch_size``."""
+    """Names of options in the program's code: ``-b`` is ``batch_size``."""
     found = {}
     for file in (*case.program_files, *case.imported_files):
         for node in file.nodes():
@@ -166,7 +166,7 @@ def _place(number: ast.expr) -> Splice:
 
 
 def whole_number(expression: ast.expr) -> int | None:
-    """The value of a number, or of a product or power of numbers; ``None`` of anything else."""
+    """The value of a number, or of a product or power of numbers; ``None`` for anything else."""
     match expression:
         case ast.Constant(value=int(value)) if not isinstance(value, bool):
             return value
@@ -175,7 +175,7 @@ def whole_number(expression: ast.expr) -> int | None:
         case ast.BinOp(left=left, op=ast.Mult() | ast.Pow() | ast.LShift() as operator, right=right):
             one = whole_number(left)
             two = whole_number(right)
-            # the program is foreign: what it writes must not take for ever to work out
+            # The program is untrusted: its expression must not take forever to evaluate.
             if one is None or two is None or not 0 <= two < 2**20 or not 0 <= one < 2**20:
                 return None
             if isinstance(operator, ast.Mult):
@@ -190,12 +190,12 @@ def whole_number(expression: ast.expr) -> int | None:
 
 
 def is_batch(name: str) -> bool:
-    """Whether a variable, field or option of this name is the size of a batch."""
+    """Whether a variable, field or option of this name is a batch size."""
     return _BATCH.search(name) is not None and _NOT_OF_A_STEP.search(name) is None
 
 
 def _named(node: ast.AST, own: set[str]) -> Iterator[tuple[str, ast.expr, int]]:
-    """What a node gives to the size of a batch: its name, the number, how sure it is to count."""
+    """Values that a node assigns to a batch size: name, number, certainty."""
     pairs: list[tuple[str, ast.expr, int]] = []
     match node:
         case ast.Assign(targets=targets, value=value):
@@ -213,7 +213,7 @@ def _named(node: ast.AST, own: set[str]) -> Iterator[tuple[str, ast.expr, int]]:
         case ast.FunctionDef() | ast.AsyncFunctionDef():
             arguments = node.args
             positional = [*arguments.posonlyargs, *arguments.args]
-            # Python's grammar: defaults are those of the last positional arguments
+            # Python's grammar: defaults belong to the last positional arguments.
             with_default = positional[len(positional) - len(arguments.defaults) :]
             pairs += [(a.arg, d, _DEFAULT) for a, d in zip(with_default, arguments.defaults, strict=True)]
             keyword_only = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
@@ -238,7 +238,7 @@ def _of_call(call: ast.Call, own: set[str]) -> Iterator[tuple[str, ast.expr, int
         named = re.findall(r"\w+", ast.unparse(call.args[0]))
     for keyword in call.keywords:
         if keyword.arg is not None:
-            # a loader of other data than the training's is named after it
+            # A loader of data other than the training's is named after it.
             if any(map(_EVALUATES.search, named)):
                 name = f"val_{keyword.arg}"
             else:
@@ -261,14 +261,14 @@ def _assigned(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr
 
 
 def _text(node: ast.AST | None) -> str:
-    """The text that a constant is; "" of anything else."""
+    """The text of a string constant; "" for anything else."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     return ""
 
 
 def _by_shape(case: Case) -> Iterator[BatchSize]:
-    """First sizes of tensors that are made in a loop or a function, and are there now; the most frequent first."""
+    """First dimensions of live tensors that are created in a loop or a function; the most frequent first."""
     others = case.alive[case.lives.category[case.alive] != case.history.categories.index(WEIGHTS)]
     for file in case.program_files:
         sizes: dict[int, list[ast.expr]] = {}
@@ -286,17 +286,17 @@ def _by_shape(case: Case) -> Iterator[BatchSize]:
         for value in sorted(seen, key=lambda size: -len(sizes[size])):
             shaped = [_first_size(node, _RESHAPES) for node in file.nodes()]
             reshaped = [number for number in shaped if number is not None and whole_number(number) == value]
-            # by place, since one number may be found as both
+            # By position, since a number may be found as both.
             numbers = {(one.lineno, one.col_offset): one for one in (*sizes[value], *reshaped)}
             yield BatchSize.in_file(file, value, [*map(_place, numbers.values())], is_named=False)
 
 
 def _first_size(node: ast.AST, makers: frozenset[str]) -> ast.expr | None:
-    """The first size of the tensor that a call makes or reshapes; ``None`` of other nodes."""
+    """The first dimension of the tensor that a call creates or reshapes; ``None`` for other nodes."""
     if not isinstance(node, ast.Call) or not node.args:
         return None
     first: ast.expr = node.args[0]
-    # its first argument is a bound of the numbers, and no size
+    # The first argument of randint is an upper bound, not a size.
     if method_of(node) == "randint" and makers is _SHAPED:
         first = keyword_of(node, "size") or node.args[-1]
         if not isinstance(first, ast.Tuple | ast.List):
@@ -323,10 +323,10 @@ class Number:
     """A number in the program's source.
 
     Attributes:
-        file: in which it stands.
-        node: it.
+        file: file of the number.
+        node: its expression.
         value: so many.
-        counts_prompt: whether a number of tokens has those of the prompt in it.
+        counts_prompt: whether a number of tokens includes the prompt's.
     """
 
     file: SourceFile
@@ -336,11 +336,11 @@ class Number:
 
     @property
     def place(self) -> str:
-        """Where it stands, in a few words."""
+        """Its position, in a few words."""
         return f"{short(self.file.file)}:{self.node.lineno}"
 
     def patch(self, value: int) -> str:
-        """The diff that writes another in its place; "" where that cannot be done in its line."""
+        """The diff that writes another number; "" if that is impossible within the line."""
         changed = self.file.replaced(self.node, str(value))
         if changed is None:
             return ""
@@ -348,7 +348,7 @@ class Number:
 
 
 def numbers_given(case: Case, name: str) -> Iterator[Number]:
-    """What the calls of the program give to a parameter, those that led to the refused request first."""
+    """Arguments for a parameter in the program's calls; those that led to the failed request come first."""
     lines = {(frame.file, frame.line) for frame in case.refused_frames}
     found = []
     for file in case.program_files:
@@ -371,7 +371,7 @@ def numbers_given(case: Case, name: str) -> Iterator[Number]:
 
 
 def number_of(file: SourceFile, value: ast.expr) -> Number | None:
-    """A whole number: itself, or where a name is given it."""
+    """An integer: the number itself, or where it is assigned to the given name."""
     if isinstance(value, ast.Name):
         given = [node for node in file.nodes() if isinstance(node, ast.Assign) and _is_named_by(node, value.id)]
         if len(given) == 1:

@@ -1,4 +1,4 @@
-"""Batches that lie on the GPU before their steps: a prefetcher's queue, or a list of all of them."""
+"""Batches on the GPU ahead of their steps: a prefetcher's queue, or a list of all of them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ SHARE_OF_LIVE = 0.2
 """Part of the live bytes that they must hold."""
 
 FEWEST_BATCHES = 4
-"""The next one or two lie there with every program."""
+"""Fewest batches: every program has the next one or two on the GPU."""
 
 _MOVES = frozenset({"cuda", "to"})
 _QUEUES = frozenset({"Queue", "LifoQueue"})
 
 
 def batches_on_the_card(case: Case) -> ProgramCause | None:
-    """Many batches of one size that one line has moved to the GPU."""
+    """Many batches of the same size, moved to the GPU by one line."""
     names = (ACTIVATIONS, WEIGHTS, GRADIENTS)
     codes = [case.history.categories.index(name) for name in names]
     data = case.alive[~np.isin(case.lives.category[case.alive], codes)]
@@ -44,7 +44,7 @@ def batches_on_the_card(case: Case) -> ProgramCause | None:
         file = case.file(line.file)
         moves = _moves(file, line.line)
         sizes = Counter(case.lives.requested[lives].tolist())
-        # parts of a batch differ in size: the number of the largest ones counts
+        # A batch has parts of different sizes: count the largest ones.
         count = sizes[max(sizes)]
         if not moves or count < FEWEST_BATCHES:
             continue
@@ -62,7 +62,7 @@ def batches_on_the_card(case: Case) -> ProgramCause | None:
 
 
 def _moves(file: SourceFile, line: int) -> list[ast.Call]:
-    """The calls of a statement that move what it makes to the GPU."""
+    """The calls in a statement that move its result to the GPU."""
     statement = file.statement(line)
     if statement is None or hasattr(statement, "body"):
         return []
@@ -74,7 +74,7 @@ def _moves(file: SourceFile, line: int) -> list[ast.Call]:
 
 
 def _limit(file: SourceFile, line: int, count: int) -> Number | None:
-    """How many batches lie ahead at most, where the source says so around a line that moves one."""
+    """The largest number of batches ahead, if the source around a line that moves one defines it."""
     path = file.path(line)
     around = [node for node in path if isinstance(node, ast.ClassDef | Function)]
     scope: ast.AST = path[0]
@@ -83,14 +83,14 @@ def _limit(file: SourceFile, line: int, count: int) -> Number | None:
     for node in ast.walk(scope):
         for value in _limits(node):
             number = _resolved(file, value)
-            # one of them may be in its step, and the next on its way
+            # One may be in its step, and the next one on its way.
             if number is not None and number.value >= count - 1:
                 return number
     return None
 
 
 def _limits(node: ast.AST) -> Iterator[ast.expr]:
-    """Expressions that say how much a queue holds."""
+    """Expressions that define the capacity of a queue."""
     if isinstance(node, ast.Call):
         if method_of(node) in _QUEUES:
             yield from filter(None, [*node.args[:1], keyword_of(node, "maxsize")])
@@ -107,7 +107,7 @@ def _limits(node: ast.AST) -> Iterator[ast.expr]:
 
 
 def _resolved(file: SourceFile, value: ast.expr) -> Number | None:
-    """A number, where it stands: a constant, what an attribute or a name is given, a parameter's argument."""
+    """A number at its definition: a constant, the value of an attribute or name, an argument for a parameter."""
     if isinstance(value, ast.Attribute):
         text = ast.unparse(value)
         assigned = (node for node in file.nodes() if isinstance(node, ast.Assign))
@@ -123,7 +123,7 @@ def _resolved(file: SourceFile, value: ast.expr) -> Number | None:
 
 
 def _argument(file: SourceFile, name: str) -> ast.expr | None:
-    """What a parameter of this name is given by the only call that gives it anything, else its default."""
+    """The argument for a parameter in its only call that passes one, else its default."""
     default: ast.expr | None = None
     passed: list[ast.expr] = []
     for node in file.nodes():
@@ -171,8 +171,8 @@ def _fewer(case: Case, lives: Ints, line: Frame, count: int, limit: Number) -> I
 
 
 def _kept_on_host(file: SourceFile, line: int, moves: list[ast.Call]) -> str:
-    """The diff by which a list of batches stays in host memory, and each is moved where a loop takes it out; "" where
-    it is read in other ways too.
+    """The diff that keeps a list of batches in host memory and moves each one where a loop reads it; "" if it is also
+    read elsewhere.
     """
     statement = file.statement(line)
     collected = ""
@@ -207,7 +207,7 @@ def _kept_on_host(file: SourceFile, line: int, moves: list[ast.Call]) -> str:
 
 
 def _takes_from(loop: ast.For, name: str) -> bool:
-    """Whether a loop goes over a list, or over that with numbers."""
+    """Whether a loop iterates over a list, with or without `enumerate`."""
     values: list[ast.expr] = [loop.iter]
     if isinstance(loop.iter, ast.Call) and method_of(loop.iter) in ("enumerate", "tqdm"):
         values = loop.iter.args[:1]

@@ -1,4 +1,4 @@
-"""A cap that the program put on itself refuses what the GPU has room for."""
+"""A limit that the program set for itself prevents a request for which the GPU has room."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SETS_IT = "set_per_process_memory_fraction"
 
 
 def capped_process(case: Case) -> ProgramCause | None:
-    """A share of the GPU that the program allows itself, where the GPU has more."""
+    """The program limits itself to a fraction of the GPU, which has more."""
     allowed, found = case.found.allowed_bytes, _cap(case)
     if found is None or allowed is None or case.found.verdict != "memory cap":
         return None

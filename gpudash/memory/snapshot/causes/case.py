@@ -1,4 +1,5 @@
-"""What causes are found by: the history up to the refused request, the program's source, and replays of the trace."""
+"""The input for finding causes: the history up to the failed request, the program's source, and replays of the
+trace."""
 
 from __future__ import annotations
 
@@ -26,21 +27,21 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 MOST_IMPORTED = 200
-"""Paths that are looked at for what a program's files import."""
+"""Most paths that are checked for modules imported by a program's files."""
 
 BY_REPLAY = "replay"
-"""What a remedy is verified by."""
+"""Value of `Remedy.verified_by`."""
 
 
 @dataclass(frozen=True)
 class ProgramCause:
-    """Why memory ran out, as far as the program is to blame.
+    """Why memory ran out, as far as the program is the cause.
 
     Attributes:
         text: the cause in a sentence.
-        remedies: the surest first.
-        is_of_activations: whether what makes activations smaller helps.
-        is_waste: whether nobody needs what fills the memory, so that it counts also where free memory is in pieces.
+        remedies: remedies, the most certain first.
+        is_of_activations: whether smaller activations help.
+        is_waste: whether the memory is not needed at all, so that the cause counts even if free memory is fragmented.
     """
 
     text: str
@@ -51,15 +52,15 @@ class ProgramCause:
 
 @dataclass
 class Case:
-    """A request that was refused.
+    """A failed request.
 
     Attributes:
-        history: of the device.
-        found: why it was refused, by what filled the memory.
-        capacity: bytes that PyTorch could have had.
-        uncapped: the same without a cap on the process; no more where there was none.
+        history: history of the device.
+        found: why it failed, by the content of the memory.
+        capacity: bytes available to PyTorch.
+        uncapped: the same without a cap on the process; equal if there was none.
         source: reads lines of the program.
-        command: that started the program.
+        command: command that started the program.
     """
 
     history: History
@@ -72,7 +73,7 @@ class Case:
 
     @property
     def moment(self) -> int:
-        """The event that was refused."""
+        """The event of the failed request."""
         return int(self.history.ooms[-1])
 
     @property
@@ -82,24 +83,24 @@ class Case:
 
     @cached_property
     def alive(self) -> Ints:
-        """Blocks that were alive when the request was refused."""
+        """Blocks that were alive when the request failed."""
         found: Ints = self.history.alive(self.moment)
         return found
 
     @property
     def live_bytes(self) -> int:
-        """What they hold."""
+        """Bytes of the live blocks."""
         return int(self.lives.bytes[self.alive].sum())
 
     def bytes_of(self, lives: Ints) -> int:
-        """What some blocks hold."""
+        """Total bytes of some blocks."""
         return int(self.lives.bytes[lives].sum())
 
     def rounds(self, lives: Ints) -> list[Ints]:
-        """Blocks that a loop's lines allocated, by round in order of time: the first one's request begins each round.
+        """Blocks allocated by a loop's lines, by iteration in order of time; the first line's request starts each.
 
-        A loop runs the same lines anew, so that the same line asks for the same size where the next round has begun.
-        Where one line runs several times a round, as in a loop over layers inside, a round is split.
+        A loop runs the same lines again, so the same line requests the same size when the next iteration begins. If a
+        line runs several times in an iteration, as in an inner loop over layers, the iteration is split.
         """
         if not len(lives):
             return []
@@ -107,11 +108,11 @@ class Case:
         stack = self.lives.stack[ordered]
         requested = self.lives.requested[ordered]
         begins = np.flatnonzero((stack == stack[0]) & (requested == requested[0]))
-        # The first of them is the first block of all, so that nothing lies before it.
+        # The first of them is the first block of all, so nothing precedes it.
         return np.split(ordered, begins[1:])
 
     def of_category(self, *names: str) -> Ints:
-        """The living blocks of some categories."""
+        """The live blocks of some categories."""
         codes = [self.history.categories.index(name) for name in names]
         return self.alive[np.isin(self.lives.category[self.alive], codes)]
 
@@ -123,7 +124,7 @@ class Case:
 
     @cached_property
     def own_frames(self) -> list[list[Frame]]:
-        """Of each stack the lines of the program's own code, innermost first."""
+        """For each stack, the lines of the program's own code, innermost first."""
         found = []
         for stack in self.history.device.stacks:
             frames = [Frame(*one) for one in stack]
@@ -139,7 +140,7 @@ class Case:
 
     @cached_property
     def refused_frames(self) -> list[Frame]:
-        """The program's own lines that led to the refused request, innermost first."""
+        """The program's own lines that led to the failed request, innermost first."""
         stack = int(self.history.columns.stack[self.moment])
         if stack >= 0:
             return self.own_frames[stack]
@@ -147,9 +148,9 @@ class Case:
 
     @cached_property
     def program_files(self) -> list[SourceFile]:
-        """The files of the program that are in any stack of what is alive, or of what was refused."""
+        """The program's files in the stacks of live blocks and of the failed request."""
         stacks = [*self.lives.stack[self.alive].tolist(), int(self.history.columns.stack[self.moment])]
-        # a dict as an ordered set: the files of what was allocated first come first
+        # A dict as an ordered set: files of earlier allocations come first.
         names: dict[str, None] = {}
         for stack in dict.fromkeys(stacks):
             if stack >= 0:
@@ -158,13 +159,13 @@ class Case:
 
     @cached_property
     def imported_files(self) -> list[SourceFile]:
-        """Files beside the program's that these import, where such settings stand as no stack leads through."""
+        """Files next to the program's that these import: they may contain settings, but appear in no stack."""
         roots = list(dict.fromkeys(posixpath.dirname(file.file) for file in self.program_files))
         known = {file.file for file in self.program_files}
         names: list[str] = []
         for file in self.program_files:
             names += imported_names(file)
-        # by the name of a module alone it is not known in which folder it is: each is looked for in all of them
+        # A module's name does not give its folder: look in all of them.
         candidates: dict[str, None] = {}
         for root in roots:
             candidates.update((f"{root}/{part}", None) for part in names)
@@ -177,17 +178,17 @@ class Case:
 
     @property
     def named_files(self) -> list[SourceFile]:
-        """Python files that the command names and no stack leads through, as of settings."""
+        """Python files named in the command that appear in no stack, such as settings."""
         known = {file.file for file in self.program_files}
         return [self.file(name) for name in self.command.files if name not in known]
 
     @cached_property
     def trains(self) -> bool:
-        """Whether the program differentiates anything, as far as its trace and its source show."""
+        """Whether the program computes gradients, as far as its trace and source show."""
         differentiates = (PHASES[BACKWARD], PHASES[OPTIMIZER])
         if any(band.name in differentiates for band in self.history.phases):
             return True
-        # a first step may have run out before it came to its backward pass: the source still says that it would
+        # A first step may fail before its backward pass: the source still shows that there is one.
         called: set[str] = set()
         for file in self.program_files:
             called.update(map(method_of, file.nodes()))
@@ -195,33 +196,33 @@ class Case:
 
     @property
     def only_infers(self) -> bool:
-        """Whether the program differentiates nothing, which only its source can show."""
+        """Whether the program computes no gradients, which only its source can show."""
         return not self.trains and any(any(file.lines) for file in self.program_files)
 
     def makings(self, lives: Ints) -> list[Ints]:
-        """Some blocks by the times at which they were made: forward or backward passes made others in between."""
+        """Some blocks grouped by the times of their creation, with forward or backward passes in between."""
         columns = self.history.columns
         ordered = lives[np.argsort(self.lives.born[lives])]
-        # other lines' requests of passes: where their number has risen between two blocks, another making began
+        # Counts other lines' requests in passes: if the count has risen between two blocks, a new group begins.
         is_pass = (columns.action == ALLOC) & np.isin(self.history.phase, (FORWARD, BACKWARD))
         is_pass &= ~np.isin(columns.stack, self.lives.stack[lives])
         passes = np.concatenate(([0], np.cumsum(is_pass)))[np.maximum(self.lives.born[ordered], 0)]
         return np.split(ordered, np.flatnonzero(np.diff(passes)) + 1)
 
     def with_frames(self, wanted: Sequence[tuple[str, int]]) -> Bools:
-        """Of each life, whether one of these lines is in its stack."""
+        """For each life, whether one of these lines is in its stack."""
         lines = set(wanted)
         of_stack = [any(frame[:2] in lines for frame in frames) for frames in self.own_frames]
         known = np.array([*of_stack, False], bool)
         return np.asarray(known[self.lives.stack])
 
     def through(self, part: str, name: str = "") -> Bools:
-        """Of each life, whether a line of a file whose path holds ``part`` is in its stack, in a function ``name``."""
+        """For each life, whether its stack has a function ``name`` in a file whose path contains ``part``."""
         of_stack = []
         for stack in self.history.device.stacks:
             frames = [(file.replace("\\", "/"), function) for file, _line, function in stack]
             of_stack.append(any(part in file and name in ("", function) for file, function in frames))
-        # one more for what has no stack, whose index -1 is the last place
+        # One more for blocks without a stack, whose index -1 is the last element.
         known = np.array([*of_stack, False], bool)
         return np.asarray(known[self.lives.stack])
 
@@ -229,7 +230,7 @@ class Case:
     def _compiled(self) -> tuple[TraceProgram, Ints]:
         program, lives, order = compiled(self.history.device)
         last = self._last_refusal(program)
-        # the program has gone on after the earlier refusals without the memory: there the least is asked for
+        # The program continued after earlier failures without that memory: request the minimum there.
         specials = []
         for place, (kind, stream, address, size) in enumerate(program.specials):
             if kind == REFUSED and place != last:
@@ -241,12 +242,12 @@ class Case:
         return program, block_of
 
     def resized(self, lives: Ints, factor: float, *, request: bool = False) -> ReplayRun:
-        """The run in which some blocks are as much smaller.
+        """The run with some blocks scaled.
 
         Args:
             lives: the blocks.
-            factor: of their sizes; 0 leaves them out but for the least that can be asked for.
-            request: whether the refused request is one of them.
+            factor: factor of their sizes; 0 reduces them to the smallest possible request.
+            request: whether the failed request is one of them.
         """
         program, block_of = self._compiled
         size = list(program.size)
@@ -261,7 +262,7 @@ class Case:
         return self._ran(replace(program, size=size, specials=specials))
 
     def freed_sooner(self, ends: dict[int, int]) -> ReplayRun:
-        """The run in which some blocks are freed sooner.
+        """The run with some blocks freed earlier.
 
         Args:
             ends: life → event before which it is freed.
@@ -277,7 +278,7 @@ class Case:
         return self._ran(program.without_late(late))
 
     def on(self, capacity: int) -> ReplayRun:
-        """The run where PyTorch could have had so many bytes."""
+        """The run with the given number of bytes available to PyTorch."""
         return Rerun(self._compiled[0], capacity, self.history.device.settings).run()
 
     @staticmethod

@@ -24,7 +24,7 @@ KEPT: tuple[Callable[[Case], ProgramCause | None], ...] = (
     graph_of_gradients,
     summed_losses,
 )
-"""Those that tell what the lines are which keep something of every step."""
+"""Causes that explain what the lines are that keep memory from every step."""
 
 CAUSES: tuple[Callable[[Case], ProgramCause | None], ...] = (
     capped_process,
@@ -45,14 +45,14 @@ CAUSES: tuple[Callable[[Case], ProgramCause | None], ...] = (
     activations_of_a_step,
     step_next_to_the_state,
 )
-"""Those that explain more come first: a step whose activations are many is one of many causes' marks."""
+"""Causes in order: those that explain more come first. A step with large activations is a symptom of many causes."""
 
 
 def cause_of(case: Case) -> ProgramCause | None:
-    """What in the program made its memory run out; ``None`` where that is not known."""
+    """The cause in the program that made its memory run out; ``None`` if unknown."""
     return next((cause for find in CAUSES if (cause := find(case)) is not None), None)
 
 
 def kept_cause(case: Case) -> ProgramCause | None:
-    """What it is that lines of the program keep of every step, where it is more than a tensor."""
+    """What some lines keep from every step, if it is more than a tensor."""
     return next((cause for find in KEPT if (cause := find(case)) is not None), None)

@@ -1,4 +1,4 @@
-"""Models and optimizers of earlier folds, trials or epochs that something still keeps on the GPU."""
+"""Models and optimizers of earlier folds, trials or epochs that are still referenced on the GPU."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ SHARE_OF_LIVE = 0.2
 """Part of the live bytes that the earlier ones must hold."""
 
 SHARE_OF_LARGEST = 0.05
-"""Part of the largest one's bytes that each must have: parameters that are added later are no other model."""
+"""Smallest size of each, as a part of the largest: parameters added later are not another model."""
 
 MOST_CALLS = 4
-"""Functions through whose results a variable is followed to what made its value."""
+"""Most function results through which a variable is traced to the origin of its value."""
 
 
 @dataclass(frozen=True)
 class _Kept:
-    """What is on the GPU several times.
+    """Objects that are on the GPU several times.
 
     Attributes:
-        what: it is, in the plural.
+        what: name of the objects, in the plural.
         makings: blocks of each, the oldest first.
-        frames: the program's lines that make each, innermost first.
+        frames: the program's lines that create each, innermost first.
     """
 
     what: str
@@ -45,11 +45,11 @@ class _Kept:
 
 @dataclass(frozen=True)
 class _Release:
-    """What the program can do to let go of what it keeps.
+    """How the program can release them.
 
     Attributes:
-        keeper: the statement that keeps it.
-        write: what to write.
+        keeper: statement that keeps them.
+        write: text to write instead.
         patch: the same as a diff.
     """
 
@@ -59,21 +59,21 @@ class _Release:
 
 
 def kept_models(case: Case) -> ProgramCause | None:
-    """Weights or optimizers' states that the same lines of the program have made several times, and that are all there.
+    """Weights or optimizer states created several times by the same lines, which are all still alive.
 
-    They are of different models where the program has used the one before the next was made.
+    They belong to different models if the program used each one before it created the next.
     """
     kept = _several(case, case.of_category(WEIGHTS), "models") or _several_states(case)
     if kept is None:
         return None
     begins = [int(case.lives.born[making].min()) for making in kept.makings]
     born = case.lives.born[case.alive]
-    # all between the first making and the last: also what was made beside the weights, such as gradients
+    # Everything between the first and the last, including what was created besides the weights, such as gradients.
     earlier: Ints = case.alive[(born >= begins[0]) & (born < begins[-1])]
     size = case.bytes_of(earlier)
     if size < max(SHARE_OF_LIVE * case.live_bytes, case.found.missing_bytes):
         return None
-    # each block ends where the making after its own begins
+    # Each block is freed when the object after its own is created.
     next_begin = np.searchsorted(begins, case.lives.born[earlier], side="right").tolist()
     ran = case.freed_sooner({life: begins[place] for life, place in zip(earlier.tolist(), next_begin, strict=True)})
     place = f"{short(kept.frames[0].file)}:{kept.frames[0].line}"
@@ -95,16 +95,15 @@ def kept_models(case: Case) -> ProgramCause | None:
 
 
 def _several(case: Case, lives: Ints, what: str) -> _Kept | None:
-    """Those lines that have made most of some blocks, of all that have made them several times."""
+    """The lines that created most of some blocks, among lines that created them several times."""
     by_lines: dict[tuple[Frame, ...], list[int]] = {}
     for life in lives.tolist():
         stack = tuple(case.frames(life))
         for place in range(len(stack)):
-            # by every outer part of its stack: the lines that several makings have in common may be anywhere
-            # on the way
+            # By every outer part of the stack: the lines common to several objects may be anywhere in it.
             by_lines.setdefault(stack[place:], []).append(life)
     ranked = sorted(by_lines.items(), key=lambda item: -case.bytes_of(np.array(item[1], np.int64)))
-    # sorting is stable: of those that made as much the innermost comes first
+    # Sorting is stable: of equal sizes, the innermost comes first.
     for frames, found in ranked:
         makings = _makings(case, np.array(found, np.int64))
         if len(makings) > 1:
@@ -113,7 +112,7 @@ def _several(case: Case, lives: Ints, what: str) -> _Kept | None:
 
 
 def _several_states(case: Case) -> _Kept | None:
-    """The same of optimizers' states, which are more then than one optimizer can have of the weights."""
+    """The same for optimizer states, if they are more than one optimizer can have for the weights."""
     states = case.of_category(OPTIMIZER_STATE)
     of_one = (max(STATES.values()) + 1) * case.bytes_of(case.of_category(WEIGHTS))
     if case.bytes_of(states) > of_one:
@@ -122,14 +121,14 @@ def _several_states(case: Case) -> _Kept | None:
 
 
 def _makings(case: Case, lives: Ints) -> list[Ints]:
-    """The blocks of each time that some lines made them, but for small ones."""
+    """The blocks of each object that some lines created, without small ones."""
     found = case.makings(lives)
     largest = max((case.bytes_of(making) for making in found), default=0)
     return [making for making in found if case.bytes_of(making) >= SHARE_OF_LARGEST * largest]
 
 
 def _release(case: Case, kept: _Kept) -> _Release | None:
-    """Where something keeps what was made, and how the program lets go of it; ``None`` where the source shows none."""
+    """Where the objects are kept, and how to release them; ``None`` if the source does not show it."""
     makers = [(frame.file, frame.line) for frame in kept.frames]
     if kept.what != "models":
         makers += _made_optimizers(case)
@@ -147,7 +146,7 @@ def _release(case: Case, kept: _Kept) -> _Release | None:
         return None
     together = [keeper for keeper in found if keeper.place == first.place]
     added = [f"{keeper.name}.{calls[id(keeper)]}" for keeper in together if calls[id(keeper)]]
-    # a result that is kept beside a model holds the graph, and that the parameters
+    # A result that is kept beside a model holds the graph, which holds the parameters.
     results = [keeper for keeper in together if not calls[id(keeper)] and _has_graph(file, keeper)]
     changed = file.spliced(splice for keeper in results for splice in _detached(keeper))
     last: ast.stmt = statement
@@ -179,7 +178,7 @@ def _detached(keeper: Keeper) -> Iterator[Splice]:
 
 
 def _loop(path: Sequence[ast.AST]) -> ast.For | ast.AsyncFor | ast.While | None:
-    """The innermost loop of a function that holds a statement."""
+    """The innermost loop around a statement, within its function."""
     for node in reversed(path):
         if isinstance(node, Loop):
             return node
@@ -196,7 +195,7 @@ def _made_optimizers(case: Case) -> Iterator[Place]:
 
 
 def _call(file: SourceFile, keeper: Keeper, made: set[Place]) -> str:
-    """The method that has what a keeper keeps let go of its memory; "" where it is neither model nor optimizer."""
+    """The method call that releases a kept object's memory; "" if it is neither a model nor an optimizer."""
     value = _value(file, file.path(keeper.place[1]), keeper.name)
     if value is None or _is_other_class(file, value):
         return ""
@@ -209,7 +208,7 @@ def _call(file: SourceFile, keeper: Keeper, made: set[Place]) -> str:
 
 
 def _is_other_class(file: SourceFile, value: ast.expr) -> bool:
-    """Whether a value is made by a class of the file that is no module."""
+    """Whether a value is an instance of a class in the file that is not a module."""
     for node in file.nodes():
         if isinstance(node, ast.ClassDef) and node.name == method_of(value) and "Module" not in ast.unparse(node):
             return True
@@ -217,7 +216,7 @@ def _is_other_class(file: SourceFile, value: ast.expr) -> bool:
 
 
 def _value(file: SourceFile, path: Sequence[ast.AST], name: str, calls: int = MOST_CALLS) -> ast.expr | None:
-    """The expression that a variable of a function was given, through the results of the file's own functions."""
+    """The expression assigned to a function's variable, traced through results of the file's own functions."""
     scope = next((node for node in reversed(path) if isinstance(node, Function | ast.Module)), None)
     if scope is None:
         return None
@@ -237,11 +236,11 @@ def _value(file: SourceFile, path: Sequence[ast.AST], name: str, calls: int = MO
 
 
 def _result(file: SourceFile, value: ast.expr, place: int | None, calls: int) -> ast.expr:
-    """What a call of a function of the file gives, where that is seen; else the expression itself."""
+    """The result of a call of one of the file's functions, if it can be determined; else the expression itself."""
     functions = [node for node in file.nodes() if isinstance(node, Function)]
     function = next((node for node in functions if node.name == method_of(value)), None)
     found = value
-    # `calls` bounds how deep results are followed: functions may call each other in circles
+    # `calls` limits the depth: functions may call each other recursively.
     if function is not None and calls:
         given = [node.value for node in ast.walk(function) if isinstance(node, ast.Return) and node.value is not None]
         if given:

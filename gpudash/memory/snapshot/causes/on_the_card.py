@@ -1,4 +1,4 @@
-"""What need not be on the GPU, or not all the time: the whole data set, a checkpoint beside its model, a copy of it,
+"""Data that need not be on the GPU, or not always: the whole data set, a checkpoint next to its model, a copy of it,
 results that a loop collects.
 """
 
@@ -22,10 +22,10 @@ SHARE_OF_LIVE = 0.2
 """Part of the live bytes that it must hold."""
 
 SHARE_OF_MISSING = 0.1
-"""The same where it is as much as was missing."""
+"""The same if it is as much as was missing."""
 
 FEWEST_ROUNDS = 3
-"""Lengths that a result must have had to be one that a loop makes longer."""
+"""Fewest lengths that a result must have had to count as growing in a loop."""
 
 _MOVES = frozenset({"cuda", "to"})
 _LEAVES = frozenset({"cpu", "numpy", "tolist", "save"})
@@ -33,7 +33,7 @@ _JOINS = frozenset({"cat", "concat", "concatenate", "hstack", "vstack"})
 
 
 def loaded_checkpoint(case: Case) -> ProgramCause | None:
-    """A checkpoint that ``torch.load`` put on the GPU and that stays there beside the model."""
+    """A checkpoint that ``torch.load`` put on the GPU, where it stays next to the model."""
     lives = case.alive[case.through("torch/serialization.py")[case.alive]]
     frame = _line_of(case, lives)
     if frame is None:
@@ -68,7 +68,7 @@ def _loaded_on_host(file: SourceFile, call: ast.Call) -> str:
 
 
 def copied_model(case: Case) -> ProgramCause | None:
-    """A copy of a model's weights, as for an average of them over the steps."""
+    """A copy of a model's weights, as for their average over the steps."""
     copies = case.through("/copy.py", "deepcopy")[case.alive]
     lives = case.alive[copies]
     frame = _line_of(case, lives)
@@ -105,9 +105,9 @@ def copied_model(case: Case) -> ProgramCause | None:
 
 
 def _copied_to_host(file: SourceFile, statement: ast.stmt | None, call: ast.Call) -> tuple[str, str]:
-    """What to write so that a copy lies in host memory, and the diff for it.
+    """The text to write so that a copy is in host memory, and its diff.
 
-    A loop over the parameters of both moves to the copy's device what it takes in.
+    A loop over both sets of parameters then moves the model's to the copy's device.
     """
     model = call.args[0]
     if method_of(model) == "state_dict":
@@ -133,7 +133,7 @@ def _copied_to_host(file: SourceFile, statement: ast.stmt | None, call: ast.Call
 
 
 def _moved_in(loop: ast.For, copy: str) -> list[Splice]:
-    """In ``for ours, theirs in zip(copy.parameters(), model.parameters())`` each use of ``theirs`` is moved."""
+    """In ``for ours, theirs in zip(copy.parameters(), model.parameters())``, move each use of ``theirs``."""
     if method_of(loop.iter) != "zip" or not isinstance(loop.iter, ast.Call) or not isinstance(loop.target, ast.Tuple):
         return []
     names = [target.id for target in loop.target.elts if isinstance(target, ast.Name)]
@@ -155,7 +155,7 @@ def _moved_in(loop: ast.For, copy: str) -> list[Splice]:
 
 
 def _whole_use(loop: ast.For, name: ast.AST) -> ast.expr:
-    """A variable with the ``.data`` or ``.detach()`` behind it."""
+    """A variable with a following ``.data`` or ``.detach()``."""
     found = name
     while True:
         around = next((node for node in ast.walk(loop) if _goes_on(node, found)), None)
@@ -172,7 +172,7 @@ def _goes_on(node: ast.AST, inner: ast.AST) -> bool:
 
 
 def moved_data(case: Case) -> ProgramCause | None:
-    """Data that one statement has moved to the GPU as a whole, and of which every step reads a part."""
+    """Data moved to the GPU as a whole by one statement, although every step reads only a part."""
     other = ~np.isin(
         case.lives.category[case.alive],
         [case.history.categories.index(name) for name in (ACTIVATIONS, WEIGHTS)],
@@ -186,7 +186,7 @@ def moved_data(case: Case) -> ProgramCause | None:
     found: list[int] = []
     first: Frame | None = None
     for frame, lives in sorted(by_line.items(), key=lambda item: -case.bytes_of(np.array(item[1], np.int64))):
-        # one patch is of one file: that of the line that moved most
+        # A patch is for one file: that of the line that moved most.
         if first is not None and frame.file != first.file:
             continue
         moved = _moved(case.file(frame.file), frame.line)
@@ -207,8 +207,8 @@ def moved_data(case: Case) -> ProgramCause | None:
 
 
 def _moved(file: SourceFile, line: int) -> tuple[ast.Call, list[ast.Subscript]] | None:
-    """The call of a statement outside of loops that moves what it makes, and where parts of that are read; ``None``
-    where it is also read as a whole, or the call goes over several lines.
+    """A statement's call outside of loops that moves its result, and where parts of that are read; ``None`` if it is
+    also read as a whole, or the call has several lines.
     """
     statement = file.statement(line)
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
@@ -224,7 +224,7 @@ def _moved(file: SourceFile, line: int) -> tuple[ast.Call, list[ast.Subscript]] 
     nodes = list(ast.walk(scope))
     read = [node for node in nodes if isinstance(node, ast.Subscript) and _is_name(node.value, target.id)]
     inside = {id(node.value) for node in read}
-    # a size is the same wherever the data lies
+    # A size is the same wherever the data is.
     sized: set[int] = set()
     for node in nodes:
         if isinstance(node, ast.Attribute) and node.attr in ("shape", "size"):
@@ -244,7 +244,7 @@ def _is_name(node: ast.AST, name: str) -> bool:
 
 
 def _kept_on_host(call: ast.Call, read: list[ast.Subscript]) -> list[Splice]:
-    """The move is taken from its statement and follows each place where a part is read."""
+    """Remove the move from its statement, and add it at each place where a part is read."""
     assert isinstance(call.func, ast.Attribute)
     data = call.func.value
     move = ast.unparse(call)[len(ast.unparse(data)) :]
@@ -253,7 +253,7 @@ def _kept_on_host(call: ast.Call, read: list[ast.Subscript]) -> list[Splice]:
 
 
 def joined_results(case: Case) -> ProgramCause | None:
-    """A tensor that a loop makes longer in every round, and that is there twice while it does."""
+    """A tensor that a loop extends in every iteration, and that is in memory twice meanwhile."""
     lines: dict[Frame, list[int]] = {frame: [] for frame in case.refused_frames[:1]}
     for life in case.alive.tolist():
         for frame in case.frames(life)[:1]:
@@ -288,7 +288,7 @@ def joined_results(case: Case) -> ProgramCause | None:
         edits, names = _joined_on_host(file, loop)
         on_host = file.spliced(edits)
         remedies = [Remedy(label, predicted_peak_bytes=peak, verified_by=verified_by, patch=file.patch(on_host))]
-        # what computes with it behind the loop finds it where it was: on the card, and once
+        # Code after the loop finds the result where it was: on the card, and once.
         once = ran.peak_reserved + max(case.lives.requested[made].max(initial=0), case.found.requested_bytes or 0)
         back = Remedy(
             f"{place}: join {name} in host memory, and move it back to the GPU behind the loop",
@@ -302,7 +302,7 @@ def joined_results(case: Case) -> ProgramCause | None:
 
 
 def _joined(statement: ast.AST | None) -> str:
-    """The variable that a statement makes longer by joining something to it; "" of any other."""
+    """The variable that a statement extends by joining something to it; "" for other statements."""
     match statement:
         case ast.Assign(
             targets=[ast.Name(id=name)], value=ast.Call(args=[ast.List(elts=parts) | ast.Tuple(elts=parts), *_]) as call
@@ -313,7 +313,7 @@ def _joined(statement: ast.AST | None) -> str:
 
 
 def _leaves_the_card(file: SourceFile, loop: Loop, name: str) -> bool:
-    """Whether all that a function does with a variable behind its loop takes it from the GPU."""
+    """Whether all uses of a variable after its loop, within the function, move it off the GPU."""
     scope = next(node for node in reversed(file.path(loop.lineno)[:-1]) if isinstance(node, Function | ast.Module))
     end = loop.end_lineno or loop.lineno
     behind = [node for node in ast.walk(scope) if getattr(node, "lineno", 0) > end]
@@ -326,14 +326,14 @@ def _leaves_the_card(file: SourceFile, loop: Loop, name: str) -> bool:
 def _moved_back(
     file: SourceFile, loop: Loop, changed: Mapping[int, Sequence[str]], names: Iterable[str]
 ) -> dict[int, Sequence[str]]:
-    """``changed`` lines, and behind a loop those that move its results to the GPU."""
+    """``changed`` lines, with lines after a loop that move its results to the GPU."""
     end = loop.end_lineno or loop.lineno
     moves = [f"{file.indent(loop.lineno)}{name} = {name}.cuda()" for name in names]
     return {**changed, end: [*changed.get(end, file.lines[end - 1 : end]), *moves]}
 
 
 def _joined_on_host(file: SourceFile, loop: ast.AST) -> tuple[list[Splice], list[str]]:
-    """Edits by which a loop joins all that it makes longer in host memory, where it also begins, and their names."""
+    """Edits with which a loop joins its results in host memory, where they also begin, and their names."""
     found = []
     names: dict[str, None] = {}
     for statement in ast.walk(loop):
@@ -348,7 +348,7 @@ def _joined_on_host(file: SourceFile, loop: ast.AST) -> tuple[list[Splice], list
         found += [_behind(part, ".detach().cpu()") for part in parts.elts if not _is_name(part, name)]
     for node in file.path(getattr(loop, "lineno", 0)):
         for statement in getattr(node, "body", ()):
-            # an empty tensor that the first round is joined to
+            # An empty tensor to which the first iteration's result is joined.
             if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call):
                 is_first = any(isinstance(one, ast.Name) and one.id in names for one in statement.targets)
                 if is_first and not _joined(statement):
@@ -361,7 +361,8 @@ def _behind(node: ast.expr, text: str) -> Splice:
 
 
 def _line_of(case: Case, lives: Ints) -> Frame | None:
-    """The program's line that made most of some blocks; ``None`` where they are too little of what is live."""
+    """The program's line that created most of some blocks; ``None`` if they are too small a part of the live
+    memory."""
     size = case.bytes_of(lives)
     share = SHARE_OF_LIVE
     if size >= case.found.missing_bytes:

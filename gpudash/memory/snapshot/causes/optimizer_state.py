@@ -1,4 +1,4 @@
-"""The optimizer's first step makes its state: how much that is can be counted before it is all there."""
+"""The optimizer's first step creates its state, whose size can be computed before it is complete."""
 
 from __future__ import annotations
 
@@ -30,32 +30,32 @@ STATES = {
     "Lion": 1,
     "LAMB": 2,
 }
-"""Values that an optimizer keeps of each parameter, as large as it (torch/optim: `_init_group` of each class); SGD only
-with momentum."""
+"""Values that an optimizer stores for each parameter, each of its size (torch/optim: `_init_group` of each class); SGD
+only with momentum."""
 
 FILES = {"adam": "Adam", "sgd": "SGD", "rmsprop": "RMSprop", "nadam": "NAdam", "radam": "RAdam", "adadelta": "Adadelta"}
-"""Files of torch/optim in which the state of a class of another name is made."""
+"""Files of torch/optim that create the state of a class with a different name."""
 
 SHARE_OF_STATE = 0.02
-"""Part of the weights that the state must hold already, where the refused request is not for it itself."""
+"""Part of the weights' size that the state must already have, unless the failed request is for the state itself."""
 
 ALL_OF_STATE = 0.99
-"""Part of the state from which on all of it counts as made: steps are counted in a few bytes."""
+"""Part of the state from which it counts as complete: step counters take a few bytes."""
 
 MOST_PASSING = 3
-"""Copies of all weights that an optimizer works in beside its state (torch/optim: the ``_multi_tensor_`` functions)."""
+"""Copies of all weights that an optimizer uses besides its state (torch/optim: the ``_multi_tensor_`` functions)."""
 
 BYTES_OF_8_BITS = 1 + 4 / 256
-"""Of each value of a state of 8 bits: with one scale of 32 bits for every 256 of them (bitsandbytes, torchao)."""
+"""Bytes for each value of an 8-bit state: one 32-bit scale for every 256 values (bitsandbytes, torchao)."""
 
 WITH_8_BITS = frozenset({"Adagrad", "Adam", "AdamW", "LAMB", "Lion", "RMSprop", "SGD"})
-"""Optimizers that bitsandbytes has with such a state."""
+"""Optimizers for which bitsandbytes has such a state."""
 
 _HALF = re.compile(r"\b(bfloat16|float16|half)\b")
 
 
 def first_step_of_optimizer(case: Case) -> ProgramCause | None:
-    """The state of an optimizer that makes it in the step that was refused."""
+    """The state of an optimizer that is created in the step that failed."""
     history = case.history
     if history.phase_at(case.moment) != PHASES[OPTIMIZER]:
         return None
@@ -74,7 +74,7 @@ def first_step_of_optimizer(case: Case) -> ProgramCause | None:
     if call is not None and _is_true(keyword_of(call, "amsgrad")):
         times += 1
     whole = times * weights
-    # what is beyond the state is what the step works in, which the same lines allocate
+    # What exceeds the state is the step's temporary memory, allocated by the same lines.
     passing = max(0, state - whole)
     if passing > MOST_PASSING * weights:
         return None
@@ -95,7 +95,7 @@ def first_step_of_optimizer(case: Case) -> ProgramCause | None:
 def _remedies(
     case: Case, name: str, call: ast.Call | None, file: SourceFile | None, state: int, whole: int, weights: int
 ) -> Iterator[Remedy]:
-    # what the rest of the first step has yet to make counts too: a remedy has to save that as well
+    # The rest of the first step counts too: a remedy must also save that.
     lacking = case.found.missing_bytes + whole - state
     if state >= ALL_OF_STATE * whole:
         yield from _one_by_one(case, call, file)
@@ -126,7 +126,7 @@ def _remedies(
 def _with_8_bits(name: str) -> str:
     if name not in WITH_8_BITS:
         name = "AdamW"
-    # torchao has only these two with 8 bits
+    # torchao has 8-bit versions of only these two.
     also = ""
     if name in ("Adam", "AdamW"):
         also = ", torchao.optim"
@@ -134,7 +134,7 @@ def _with_8_bits(name: str) -> str:
 
 
 def _value_bytes(case: Case) -> int:
-    """Of each value of the weights, and so of the state: 2 where the program makes them of half precision, else 4."""
+    """Bytes per value of the weights, and so of the state: 2 if the program uses half precision, else 4."""
     calls = (node for file in case.program_files for node in file.nodes() if isinstance(node, ast.Call))
     for call in calls:
         types = [ast.unparse(word.value) for word in call.keywords if word.arg in ("dtype", "torch_dtype")]
@@ -147,7 +147,7 @@ def _value_bytes(case: Case) -> int:
 
 
 def _one_by_one(case: Case, call: ast.Call | None, file: SourceFile | None) -> Iterator[Remedy]:
-    """The state is there, and what is short is what the optimizer makes for a moment of all parameters at once."""
+    """The state is complete, and the optimizer's temporaries for all parameters together are too large."""
     passing = np.flatnonzero(case.lives.phase == PHASES.index(PHASES[OPTIMIZER]))
     kept = case.of_category(OPTIMIZER_STATE)
     ran = case.resized(np.setdiff1d(passing, kept), 0, request=True)
@@ -169,7 +169,7 @@ def _one_by_one(case: Case, call: ast.Call | None, file: SourceFile | None) -> I
 
 
 def _made(case: Case) -> tuple[ast.Call | None, SourceFile | None]:
-    """The call that makes the optimizer, where the program's files show a single one."""
+    """The call that creates the optimizer, if the program's files contain a single one."""
     found = []
     for file in case.program_files:
         calls = [node for node in file.nodes() if isinstance(node, ast.Call)]
@@ -185,7 +185,7 @@ def _keeps_state(call: ast.Call) -> bool:
 
 
 def _by_stack(case: Case) -> str:
-    """The optimizer's class, by the file in which it makes its state."""
+    """The optimizer's class, by the file that creates its state."""
     stack = int(case.history.columns.stack[case.moment])
     if stack < 0:
         return ""

@@ -1,4 +1,4 @@
-"""A second try within the handler of the first one's out-of-memory, whose traceback still holds what it had made."""
+"""A retry inside the handler of an out-of-memory error, whose traceback still holds the first attempt's tensors."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from gpudash.telemetry.explanation import Remedy, short
 from gpudash.units import format_bytes
 
 SHARE_OF_LIVE = 0.1
-"""Part of the live bytes that the first try must hold."""
+"""Part of the live bytes that the first attempt must hold."""
 
 RETRIES = "ran_out"
-"""What the variable is called that tells that the first try ran out."""
+"""Name of the variable that records that the first attempt ran out."""
 
 
 def retry_while_handling(case: Case) -> ProgramCause | None:
-    """Tensors of a try that ran out, held by its exception while another one is made."""
+    """Tensors of a failed attempt, held by its exception during the retry."""
     if len(case.history.ooms) < 2:
         return None
     for frame in reversed(case.refused_frames):
@@ -41,7 +41,7 @@ def _held(
     last = tried.body[-1]
     lines = [(file.file, line) for line in range(tried.body[0].lineno, (last.end_lineno or last.lineno) + 1)]
     first = int(case.history.ooms[-2])
-    # what the try had made before it was refused, and is still there at the second refusal
+    # Created before the first failure, and still alive at the second.
     lives = case.alive[case.with_frames(lines)[case.alive] & (case.lives.born[case.alive] < first)]
     size = case.bytes_of(lives)
     if size < SHARE_OF_LIVE * case.live_bytes:
@@ -68,8 +68,8 @@ def _remedy(
 
 
 def _after_the_block(file: SourceFile, tried: ast.Try, handler: ast.ExceptHandler) -> str:
-    """The handler only takes note, and its body follows the statement; "" where it names the exception, or is followed
-    by other parts of the statement.
+    """The handler only sets a variable, and its body follows the statement; "" if it names the exception, or the
+    statement has other clauses after it.
     """
     if len(tried.handlers) > 1 or tried.orelse or tried.finalbody or handler.name or handler is not tried.handlers[-1]:
         return ""
@@ -80,7 +80,7 @@ def _after_the_block(file: SourceFile, tried: ast.Try, handler: ast.ExceptHandle
     body = file.lines[first - 1 : last]
     after = [f"{inner}{RETRIES} = True", f"{indent}if {RETRIES}:", *body]
     changed: dict[int, list[str]] = {tried.lineno: [f"{indent}{RETRIES} = False", file.lines[tried.lineno - 1]]}
-    # the body is taken out of the handler, and comes again behind the whole statement
+    # The body moves from the handler to after the whole statement.
     changed.update({line: [] for line in range(first, last + 1)})
     changed[first] = after
     return file.patch(changed)

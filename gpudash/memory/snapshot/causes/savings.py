@@ -1,4 +1,4 @@
-"""Changes that make room without another result, of which one alone may be too little: two may be enough."""
+"""Changes that save memory without changing the result; one alone may be too little, but two may be enough."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from gpudash.memory.snapshot.source_edits import SourceFile, Splice, keyword_of,
 from gpudash.telemetry.explanation import Remedy, short
 
 SMALLER = 8
-"""So many times smaller is the batch that is proposed."""
+"""Factor by which the proposed batch is smaller."""
 
 SMALLEST = 2
-"""Of a single one a program may make other things: a BatchNorm refuses it."""
+"""Smallest proposed batch: with a single sample a program may fail, as BatchNorm does."""
 
 Saving = tuple[int, Remedy]
-"""A change, and about how many bytes it saves."""
+"""A change, and approximately how many bytes it saves."""
 
 
 def savings(case: Case) -> tuple[Remedy, ...]:
@@ -48,9 +48,7 @@ def _batch(case: Case) -> Iterator[Saving]:
 
 
 def _foreach(case: Case) -> Iterator[Saving]:
-    """What an optimizer works in beside its state is as large as all weights at once, by its ``_multi_tensor_``
-    functions (torch/optim).
-    """
+    """An optimizer's temporaries for all weights together, by its ``_multi_tensor_`` functions (torch/optim)."""
     for file in case.program_files:
         calls = [node for node in file.nodes() if isinstance(node, ast.Call) and _works_at_once(node)]
         splices = [splice for call in calls for splice in _one_by_one(call)]
@@ -80,13 +78,13 @@ def _patched(file: SourceFile, splices: list[Splice]) -> str:
     after = [line for number, old in enumerate(file.lines, 1) for line in changed.get(number, (old,))]
     try:
         ast.parse("\n".join(after))
-    except SyntaxError:  # the arguments end with a comma
+    except SyntaxError:  # a trailing comma in the arguments
         return ""
     return file.patch(changed)
 
 
 def _segments(case: Case) -> Iterator[Saving]:
-    """What lies idle in segments, which one that grows has not."""
+    """Idle memory in segments, which expandable segments avoid."""
     if not case.history.device.settings.expandable_segments:
         idle = case.found.part_bytes("idle")
         yield idle, Remedy("expandable segments", allocator=EXPANDABLE, flags=assignment(EXPANDABLE))

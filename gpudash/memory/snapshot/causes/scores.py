@@ -1,4 +1,4 @@
-"""Attention that is written out makes all of its scores at once."""
+"""Attention that is written out creates all of its scores together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from gpudash.units import format_bytes
 
 
 def scores_of_attention(case: Case) -> ProgramCause | None:
-    """``scores = query @ key.transpose(-2, -1) …`` and ``softmax(scores, -1) @ value``, which one kernel does."""
+    """``scores = query @ key.transpose(-2, -1) …`` and ``softmax(scores, -1) @ value``, which a fused kernel
+    replaces."""
     for frame in case.refused_frames[:1]:
         file = case.file(frame.file)
         path = file.path(frame.line)
@@ -27,7 +28,7 @@ def scores_of_attention(case: Case) -> ProgramCause | None:
             use = _weighted(scope, node, found)
             if use is None:
                 continue
-            # the refused request may be that of the product, of the mask, of the softmax or of what it is weighted with
+            # The failed request may be the product's, the mask's, the softmax's or the weighted sum's.
             lines = range(node.lineno, (use.end_lineno or use.lineno) + 1)
             if frame.line not in lines:
                 continue
@@ -50,11 +51,11 @@ def scores_of_attention(case: Case) -> ProgramCause | None:
 
 
 def _scores(node: ast.AST) -> tuple[str, ast.expr, ast.expr, str] | None:
-    """Of a statement that makes scores: their name, the query, the key and the scale."""
+    """For a statement that computes scores: their name, the query, the key and the scale."""
     if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not isinstance(node.targets[0], ast.Name):
         return None
     value = node.value
-    # scaled_dot_product_attention divides by the root of the width unless it is told a scale
+    # scaled_dot_product_attention divides by the root of the width unless it gets a scale.
     scale = "1.0"
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult | ast.Div):
         factor = ast.unparse(value.right)
@@ -82,7 +83,7 @@ def _product(value: ast.expr) -> tuple[ast.expr | None, ast.expr | None]:
 
 
 def _weighted(scope: ast.AST, scores: ast.AST, found: tuple[str, ast.expr, ast.expr, str]) -> ast.stmt | None:
-    """The statement that makes the result of the scores; ``None`` where they are read elsewhere too."""
+    """The statement that computes the result from the scores; ``None`` if they are also read elsewhere."""
     name = found[0]
     readers: list[ast.Assign | ast.Return] = []
     for node in ast.walk(scope):

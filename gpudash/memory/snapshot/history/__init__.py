@@ -1,1 +1,1 @@
-"""What was alive at any moment of a trace, what it was for, and where it lay."""
+"""Which blocks were alive at any moment of a trace, their purpose, and their addresses."""

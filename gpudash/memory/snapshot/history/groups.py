@@ -1,4 +1,4 @@
-"""Blocks added up: by call site, and as the call tree of what is alive."""
+"""Sums of blocks: by call site, and as the call tree of live memory."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ Ints = NDArray[np.int64]
 
 
 class Sites:
-    """The lines of the program that stacks come from: the innermost one of each of its own code, else of a library.
+    """The program's lines that stacks come from: for each stack the innermost line of the program's own code, else of
+    a library.
 
     Attributes:
-        frames: file, line and function of each site; the last one stands for what has no stack.
-        of_stack: site of each stack; behind them that of blocks without a stack.
+        frames: file, line and function of each site; the last one is for blocks without a stack.
+        of_stack: site of each stack, followed by that of blocks without a stack.
     """
 
     def __init__(self, stacks: Sequence[Stack]) -> None:
@@ -32,11 +33,11 @@ class Sites:
         counts: list[int] = []
         kept: dict[tuple[str, int, str], int | None] = {}
         for stack in stacks:
-            # a dict as an ordered set: a recursive function counts once for its line
+            # A dict as an ordered set: a recursive function counts once for its line.
             lines: dict[int, None] = {}
             for frame in stack:
                 if frame not in kept:
-                    # frames come again in thousands of stacks: whether they count is asked of each once
+                    # Frames recur in thousands of stacks: check each once.
                     if is_library(HeldFrame(*frame)):
                         kept[frame] = None
                     else:
@@ -66,16 +67,15 @@ class Sites:
         return found
 
     def totals(self, stack: Ints, size: Ints) -> Ints:
-        """Bytes by site, of all blocks that have its line anywhere in their stack.
+        """Bytes by site, of all blocks with its line anywhere in their stack.
 
         Args:
-            stack: of each block, -1 without one.
-            size: of each block, bytes.
+            stack: stack of each block, -1 for none.
+            size: size of each block in bytes.
         """
         sites = len(self.frames)
         own = _sums(self.of_stack[stack], size, sites)
-        # each stack adds its bytes to all of its lines; what has no stack falls into the last bin, which is
-        # left out
+        # Each stack adds its bytes to all of its lines; blocks without a stack are in the last bin, which is dropped.
         by_stack = _sums(stack, size, len(self._counts) + 1, wrap=True)[:-1]
         return np.maximum(_sums(self._flat, np.repeat(by_stack, self._counts), sites), own)
 
@@ -85,8 +85,8 @@ class Sites:
 
 
 def _sums(key: Ints, size: Ints, kinds: int, wrap: bool = False) -> Ints:
-    """Bytes by key; exact, since no sum reaches 2**53."""
-    # negative keys count from the end, so that -1, for what has no stack, falls into the last bin
+    """Sums of bytes by key; exact, since no sum reaches 2**53."""
+    # Negative keys count from the end, so -1, for no stack, is the last bin.
     places = key
     if wrap:
         places = key % kinds
@@ -97,19 +97,19 @@ ROOT = 0
 
 
 class Paths:
-    """All stacks of a snapshot as paths in one tree of frames; C++ frames are left out.
+    """All stacks of a snapshot as paths in one tree of frames, without C++ frames.
 
     Attributes:
-        frames: of each node, ``None`` for the root.
-        parent: of each node; a parent's number is below its children's.
-        depth: of each node, 0 for the root.
-        leaf: node at which each stack ends, and behind them the root, for what has no stack.
+        frames: frame of each node, ``None`` for the root.
+        parent: parent of each node; its number is smaller than its children's.
+        depth: depth of each node, 0 for the root.
+        leaf: node at which each stack ends, followed by the root, for blocks without a stack.
     """
 
     def __init__(self, stacks: Sequence[Stack]) -> None:
         frames: list[Frame | None] = [None]
         parent, depth, leaf = [ROOT], [0], []
-        # a tree of prefixes, outermost frame first; a child is made after its parent, so its number is higher
+        # A prefix tree, outermost frame first; children are created after their parent, so their numbers are higher.
         child_of: dict[tuple[int, Frame], int] = {}
         for stack in stacks:
             node = ROOT
@@ -126,12 +126,12 @@ class Paths:
         self.parent: Ints = np.array(parent, np.int64)
         self.depth: Ints = np.array(depth, np.int64)
         self.leaf: Ints = np.array([*leaf, ROOT], np.int64)
-        # nodes by depth: sums go up from the deepest level, one whole level at a time
+        # Nodes by depth: sums are computed upwards, one level at a time.
         order = np.argsort(self.depth, kind="stable")
         self._levels = np.split(order, np.flatnonzero(np.diff(self.depth[order])) + 1)
 
     def totals(self, own: Ints) -> Ints:
-        """What each node and all below it have, from what each has itself."""
+        """The sum of each node and all below it, from the nodes' own values."""
         total = own.copy()
         for level in reversed(self._levels[1:]):
             total += np.bincount(self.parent[level], weights=total[level], minlength=len(total)).astype(np.int64)
@@ -139,7 +139,7 @@ class Paths:
 
 
 class _Figures:
-    """Bytes and counts of every node for one set of blocks, and the children that have any."""
+    """Bytes and counts of every node for a set of blocks, and the children that have any."""
 
     def __init__(self, paths: Paths, own_bytes: Ints, own_count: Ints) -> None:
         self.paths = paths
@@ -147,7 +147,7 @@ class _Figures:
         self.bytes = paths.totals(own_bytes)
         self.count = paths.totals(own_count)
         live = np.flatnonzero(self.count[1:] > 0) + 1
-        # children of one parent side by side, the largest first: `children` gives a slice of this
+        # Children of a parent are adjacent, the largest first: `children` returns a slice.
         self._order = live[np.lexsort((-self.bytes[live], paths.parent[live]))]
         parents = paths.parent[self._order]
         begins = np.flatnonzero(np.diff(parents, prepend=-1))
@@ -163,12 +163,12 @@ class _Figures:
 
 
 class Node:
-    """A call, and what is alive of what was allocated in it and in what it called; sizes in bytes.
+    """A call, and the live memory allocated in it and in the calls below it; sizes in bytes.
 
     Attributes:
-        number: of the node among the paths, the same at every moment.
-        file, line, name: of the frame; "" and 0 for the root.
-        bytes, count: of the blocks.
+        number: number of the node, the same at every moment.
+        file, line, name: position of the frame; "" and 0 for the root.
+        bytes, count: size and number of the blocks.
         own: bytes allocated by this line itself.
     """
 
@@ -183,17 +183,17 @@ class Node:
 
     @cached_property
     def children(self) -> tuple[Node, ...]:
-        """What it called, the largest first."""
+        """The calls made by this one, the largest first."""
         return tuple(Node(self._figures, child) for child in self._figures.children(self.number))
 
 
 def tree(paths: Paths, stack: Ints, size: Ints) -> Node:
-    """The root of the call tree of blocks.
+    """The root of the call tree of some blocks.
 
     Args:
-        paths: of all stacks.
-        stack: of each block, -1 without one.
-        size: of each block, bytes.
+        paths: paths of all stacks.
+        stack: stack of each block, -1 for none.
+        size: size of each block in bytes.
     """
     leaf = paths.leaf[stack]
     nodes = len(paths.frames)

@@ -1,7 +1,7 @@
-"""The history of a device's memory: what was alive at any moment of a trace, what it was for, and the moment in words.
+"""The history of a device's memory: live blocks at any moment of a trace, their purpose, and the moment in words.
 
-Events have numbers from 0; the moment ``m`` is after event ``m``, and the moment -1 before the first event. `state`
-gives a moment as `gpudash.memory.explaining.explain` takes it.
+Events are numbered from 0; the moment ``m`` is after event ``m``, and the moment -1 before the first event. `state`
+returns a moment as input for `gpudash.memory.explaining.explain`.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ from gpudash.units import format_bytes, format_change, format_count, format_dura
 Ints = NDArray[np.int64]
 
 MOST_CHANGES = 3
-"""Call sites that the sentence of a difference names."""
+"""Most call sites that the sentence about a difference names."""
 
 
 def moment_text(history: History, moment: int) -> str:
-    """A moment: by its time since the first event, else by its event."""
+    """A moment in words: the time since the first event, else the number of its event."""
     if moment < 0:
         return "the begin of the recording"
     seconds = history.time_s(moment)
@@ -67,27 +67,27 @@ def moment_text(history: History, moment: int) -> str:
 
 
 class History:
-    """What a trace tells of a device's memory, in columns.
+    """The history of a device's memory by a trace, in columns.
 
     Args:
-        device: of a snapshot.
-        annotations: of the snapshot.
-        known_steps: times at which steps began, in microseconds since 1970, and their numbers, from outside.
+        device: device of a snapshot.
+        annotations: annotations of the snapshot.
+        known_steps: start times of steps, in microseconds since 1970, and their numbers, if known from elsewhere.
 
     Attributes:
-        count: of events.
-        allocated, reserved: bytes after each event; the first is before the first event, so one more than events.
-        time_us: of each event, microseconds since 1970; -1 where the file keeps no times.
-        peak: moment at which most was allocated, the first one of them.
-        ooms: events at which a request was refused.
-        lives: of blocks.
+        count: number of events.
+        allocated, reserved: bytes after each event, preceded by the value before the first event.
+        time_us: time of each event in microseconds since 1970; -1 in files without times.
+        peak: first moment of the largest allocated size.
+        ooms: events of failed requests.
+        lives: lives of the blocks.
         categories: names of the categories by their codes.
-        phases: bands of one phase each.
-        phase: code of each event's phase, an index into `roles.PHASES`.
-        steps: first event of each step; empty when no steps were found. `step_numbers` are their numbers.
-        unrecorded_slack: bytes that blocks from before the trace had beside their rounded requests, which only later
-            placements show; `allocated` does not count them.
-        disagreeing: events and blocks in which the trace and the segments contradict each other.
+        phases: intervals of a single phase.
+        phase: phase of each event, an index into `roles.PHASES`.
+        steps: first event of each step; empty if no steps were found. `step_numbers` are their numbers.
+        unrecorded_slack: bytes by which blocks from before the trace were larger than their rounded requests, as only
+            later placements show; `allocated` excludes them.
+        disagreeing: number of events and blocks for which the trace and the segments are inconsistent.
     """
 
     categories = CATEGORIES
@@ -109,7 +109,7 @@ class History:
         self.allocated = self._levels(device)
         changes = reserved_changes(self.columns)
         final = device.reserved_bytes
-        # known for sure at the end only: the sum of all changes is taken off to get the beginning
+        # Only the final value is certain: subtract the sum of all changes to get the initial one.
         self.reserved = np.concatenate(([0], np.cumsum(changes))) + (final - int(changes.sum()))
         self.peak = int(np.argmax(self.allocated)) - 1
         self.ooms: Ints = np.flatnonzero(self.columns.action == OOM)
@@ -132,16 +132,16 @@ class History:
         changes = np.zeros(count + 1, np.int64)
         seen = lives.born >= 0
         ended = (lives.freed >= 0) & (lives.freed < count)
-        # an event has one block at most, so that no index comes twice and plain addition is enough
+        # An event has at most one block, so no index occurs twice and plain addition is correct.
         changes[lives.born[seen] + 1] += lives.bytes[seen]
-        # not in one statement with what is born: a block may end with the event that gives its address out again
+        # A separate statement: a block may end with the event that allocates its address again.
         changes[lives.freed[ended] + 1] -= lives.bytes[ended]
         changes[0] = int(lives.bytes[~seen & (lives.freed >= 0)].sum())
         return np.cumsum(changes)
 
     @property
     def is_recorded(self) -> bool:
-        """Whether the trace tells of any allocation: a snapshot without a history may have an event all the same."""
+        """Whether the trace contains allocations: a snapshot without a history may have an event all the same."""
         return bool((self.columns.action == ALLOC).any())
 
     @property
@@ -156,7 +156,7 @@ class History:
         return float(self.time_us[max(0, moment)] - self.time_us[0]) / 1e6
 
     def step_at(self, moment: int) -> int:
-        """Number of the step that a moment belongs to; 0 before the first."""
+        """Number of the step at a moment; 0 before the first."""
         if moment < self.last:
             return int(self.step_of(np.array([moment + 1]))[0])
         return self._last_step()
@@ -167,28 +167,28 @@ class History:
         return 0
 
     def step_of(self, events: Ints) -> Ints:
-        """Number of the step that each event belongs to; 0 before the first, and for event -1."""
+        """Number of the step of each event; 0 before the first, and for event -1."""
         if not len(self.steps):
             return np.zeros(len(events), np.int64)
         place = np.searchsorted(self.steps, events, side="right") - 1
         return np.where(place >= 0, self.step_numbers[np.maximum(place, 0)], 0)
 
     def phase_at(self, moment: int) -> str:
-        """Name of the phase of the event of a moment."""
+        """Name of the phase at a moment."""
         if 0 <= moment < self.count:
             return PHASES[int(self.phase[moment])]
         return ""
 
     def alive(self, moment: int) -> Ints:
-        """Indices of the lives that are allocated at a moment."""
+        """Indices of lives that are allocated at a moment."""
         return self._placed.alive(moment)
 
     def pending(self, moment: int) -> Ints:
-        """Indices of the lives that are freed at a moment, but still in use by another stream."""
+        """Indices of lives that are freed at a moment, but still used by another stream."""
         return self._placed.pending(moment)
 
     def grown(self, begin: int, end: int) -> Ints:
-        """Indices of the lives that were allocated after ``begin`` and are alive at ``end``."""
+        """Indices of lives allocated after ``begin`` and alive at ``end``."""
         return np.flatnonzero((self.lives.born > begin) & (self.lives.born <= end) & (self.lives.freed > end))
 
     @cached_property
@@ -202,27 +202,27 @@ class History:
         return Sites(self.device.stacks)
 
     def prepare(self) -> None:
-        """Work out what the first query would otherwise have to."""
+        """Compute what the first query would otherwise have to."""
         self.paths  # noqa: B018 - kept from now on
         self.sites  # noqa: B018 - likewise
 
     def by_stack(self, lives: Ints) -> list[tuple[int, int, int]]:
-        """Stack (-1 for none), bytes and number of the blocks that each allocated, those with most bytes first."""
+        """Stack (-1 for none), bytes and number of its blocks, the largest first."""
         stacks, place = np.unique(self.lives.stack[lives], return_inverse=True)
         size = np.bincount(place, weights=self.lives.bytes[lives], minlength=len(stacks)).astype(np.int64)
-        # by size; of equal ones, what has no stack comes last
+        # By size; of equal ones, no stack comes last.
         order = np.lexsort((stacks < 0, -size))
         count = np.bincount(place, minlength=len(stacks))
         return list(zip(stacks[order].tolist(), size[order].tolist(), count[order].tolist(), strict=True))
 
     def by_category(self, lives: Ints) -> dict[str, int]:
-        """Bytes of blocks by category, in the order of a bar."""
+        """Bytes of blocks by category, in the order of the bar."""
         category = self.lives.category[lives]
         size = np.bincount(category, weights=self.lives.bytes[lives], minlength=len(CATEGORIES)).astype(np.int64)
         return {CATEGORIES[code]: int(size[code]) for code in np.unique(category).tolist()}
 
     def site_of(self, lives: Ints) -> Ints:
-        """Index in `sites` of the call site of each life."""
+        """Call site of each life, as an index into `sites`."""
         return self.sites.of_stack[self.lives.stack[lives]]
 
     def layout(self, moment: int) -> Layout:
@@ -234,7 +234,7 @@ class History:
         return self.layout(moment).segments()
 
     def groups(self, moment: int) -> tuple[AllocationGroup, ...]:
-        """Live blocks at a moment, those of one stack, category and step together."""
+        """Live blocks at a moment, grouped by stack, category and step."""
         lives, alive = self.lives, self.alive(moment)
         table = np.stack(
             (
@@ -247,7 +247,7 @@ class History:
         )
         if not len(table):
             return ()
-        # the four figures of a row as one number, in mixed radix: unique of numbers is much faster than of rows
+        # A row's four numbers as one, in mixed radix: `unique` is much faster for numbers than for rows.
         bases = table.max(axis=0) + 2
         key = ((((table[:, 0] + 1) * bases[1]) + table[:, 1]) * bases[2] + table[:, 2]) * bases[3] + table[:, 3]
         _, first, place = np.unique(key, return_index=True, return_inverse=True)
@@ -264,7 +264,7 @@ class History:
         return tuple(found)
 
     def growth(self, moment: int | None = None, source: SourceLine = no_source) -> tuple[Growth, ...]:
-        """Lines of which every step leaves something behind, at a moment; by default at the end."""
+        """Lines that leave memory behind in every step, at a moment; by default at the end."""
         if moment is None:
             at = self.last
         else:
@@ -272,16 +272,16 @@ class History:
         return growing_lines(self.groups(at), self.step_at(at), source)
 
     def state(self, moment: int) -> MemoryState:
-        """What the device held at a moment, for `explain`; at an ``oom``, with the request that was refused.
+        """The content of the device's memory at a moment, for `explain`; at an ``oom``, with the failed request.
 
-        How much the device has is known at an ``oom`` alone; else the capacity is what was reserved.
+        The capacity is only known at an ``oom``; otherwise it is the reserved memory.
         """
         request = None
         device_free = 0
         if 0 <= moment < self.count and self.columns.action[moment] == OOM:
             request = self._request(moment)
             device_free = max(0, int(self.columns.device_free[moment]))
-        # what is alive is there, also where the segments of a trace that contradicts itself do not hold it
+        # Live blocks count even if the segments of an inconsistent trace do not contain them.
         reserved = max(int(self.reserved[moment + 1]), int(self.allocated[moment + 1]))
         stream = None
         if request is not None:
@@ -299,7 +299,7 @@ class History:
         ).with_segments(self.blocks(moment), stream)
 
     def asks_for_workspace(self, moment: int) -> bool:
-        """Whether an event is about what cuBLAS works in."""
+        """Whether an event is for a cuBLAS workspace."""
         stack = int(self.columns.stack[moment])
         if stack != NONE and role_of(self.device.stacks[stack])[0] is Role.WORKSPACE:
             return True
@@ -325,7 +325,7 @@ class History:
 
 
 def python_stack(stack: Stack) -> tuple[Frame, ...]:
-    """Python's lines of a stack, innermost first."""
+    """The Python frames of a stack, innermost first."""
     return tuple(Frame(*frame) for frame in filter(is_python, stack))
 
 
@@ -334,9 +334,9 @@ class SiteChange:
     """A call site at two moments.
 
     Attributes:
-        file, line, function: of it; "" and 0 for what has no stack.
-        category: of most of its bytes at the later moment, or at the earlier one where nothing is left.
-        first, second: bytes alive at each.
+        file, line, function: position; "" and 0 for blocks without a stack.
+        category: category of most of its bytes at the later moment, or at the earlier one if it has none left.
+        first, second: live bytes at each moment.
     """
 
     file: str
@@ -353,17 +353,17 @@ class SiteChange:
 
     @property
     def name(self) -> str:
-        """Its short name: "train.py:41 step"."""
+        """Short name: "train.py:41 step"."""
         return site_name(self.file, self.line, self.function)
 
 
 def differences(first: History, begin: int, second: History, end: int) -> list[SiteChange]:
-    """What grew and what shrank, most first, from a moment of one history to one of the same or of another."""
+    """Growth and shrinkage, largest first, between moments of one history or of two."""
     before = _by_place(first, begin)
     after = _by_place(second, end)
     changes = []
     for place in before.keys() | after.keys():
-        # by file and line: the function may have another name in the other file
+        # By file and line: the function may have another name in the other file.
         was, function, category = before.get(place) or (0, "", "")
         now, function, category = after.get(place) or (0, function, category)
         if now != was:
@@ -389,7 +389,7 @@ def difference_text(first: History, begin: int, second: History, end: int) -> st
         verb = f"fell by {format_bytes(-grown)}"
     parts = []
     for change in changes[:MOST_CHANGES]:
-        # without a stack both may be unknown
+        # Without a stack, both may be unknown.
         kind = ""
         if change.category != change.name:
             kind = f" ({change.category})"
@@ -404,11 +404,11 @@ def difference_text(first: History, begin: int, second: History, end: int) -> st
 
 
 def _by_place(history: History, moment: int) -> dict[tuple[str, int], tuple[int, str, str]]:
-    """Bytes, function and category of most bytes, by file and line."""
+    """Bytes, function and main category, by file and line."""
     alive = history.alive(moment)
     kinds = len(CATEGORIES)
     key = history.site_of(alive) * kinds + history.lives.category[alive]
-    # one sum for all pairs of site and category, then one row for each site
+    # One sum for each pair of site and category, then one row for each site.
     total = np.bincount(key, weights=history.lives.bytes[alive], minlength=len(history.sites.frames) * kinds)
     total = total.reshape(-1, kinds)
     count = np.bincount(history.site_of(alive), minlength=len(history.sites.frames))

@@ -1,7 +1,7 @@
-"""Where the blocks of a trace lay: how large they really were, and the memory map at any moment.
+"""Addresses of a trace's blocks: their real sizes, and the memory map at any moment.
 
-A trace tells what was asked. What a block had beyond it follows from where the next blocks lay: a request takes the
-lower end of a free block, and a rest of at most 1 MiB stays with it (c10/cuda/CUDACachingAllocator.cpp,
+A trace contains requested sizes. A block's additional bytes follow from the placement of later blocks: a request gets
+the lower end of a free block, together with a rest of at most 1 MiB (c10/cuda/CUDACachingAllocator.cpp,
 `should_split`).
 """
 
@@ -25,7 +25,7 @@ class _Space:
     """Free memory of the large pools in ordinary segments."""
 
     def __init__(self, limit: int) -> None:
-        # begin → size, and end → begin: so that both neighbours of a block are found at once
+        # begin → size, and end → begin, to find both neighbours of a block quickly.
         self._free: dict[int, int] = {}
         self._begin_of_end: dict[int, int] = {}
         self._walls: set[int] = set()
@@ -34,9 +34,9 @@ class _Space:
         self.disagreeing = 0
 
     def put(self, address: int, size: int) -> None:
-        """Let memory be free, merged with what is free beside it in its segment."""
+        """Free memory, merging it with free neighbours in its segment."""
         free, begin_of_end, end = self._free, self._begin_of_end, address + size
-        # what begins at a wall is of the next segment, even where the addresses touch
+        # A block that begins at a segment's start belongs to that segment, even if the addresses touch.
         if end in free and end not in self._walls:
             more = free.pop(end)
             end += more
@@ -48,17 +48,17 @@ class _Space:
         begin_of_end[end] = address
 
     def come(self, address: int, size: int) -> None:
-        """A segment came from the card."""
+        """Add a segment from the card."""
         self.begin_segment(address)
         self._free[address] = size
         self._begin_of_end[address + size] = address
 
     def begin_segment(self, address: int) -> None:
-        """Nothing merges across the begin of a segment."""
+        """Prevent merging across the start of a segment."""
         self._walls.add(address)
 
     def go(self, address: int, size: int) -> None:
-        """A segment went back, all of it free."""
+        """Remove a segment that was entirely free."""
         if self._free.get(address) != size:
             self.disagreeing += 1
             return
@@ -66,7 +66,7 @@ class _Space:
         self._walls.discard(address)
 
     def take(self, address: int, size: int) -> int:
-        """Bytes of the block that serves a request of ``size`` rounded bytes here."""
+        """Size of the block that serves a request of ``size`` rounded bytes here."""
         there = self._free.pop(address, None)
         if there is None:
             there = self._inside(address)
@@ -79,13 +79,13 @@ class _Space:
             self._free[address + size] = rest
             self._begin_of_end[address + there] = address + size
             return size
-        # the block took all of it, with what could not be split off
+        # The block got all of it, with the rest that could not be split off.
         del self._begin_of_end[address + there]
         return there
 
     def _inside(self, address: int) -> int | None:
-        """Take a block out that begins later than was thought: the block before it had these bytes too."""
-        # not at the begin of a free block: the one before it has kept up to 1 MiB that could not be split off
+        """Remove a block that begins later than assumed: the block before it had these bytes too."""
+        # Not at the start of a free block: the previous one has kept up to 1 MiB that could not be split off.
         for begin, size in self._free.items():
             if begin < address < begin + size and address - begin <= LARGEST_SMALL:
                 del self._free[begin]
@@ -95,32 +95,32 @@ class _Space:
         return None
 
     def give_back(self, address: int, size: int) -> int:
-        """Free a block, with what was found later to belong to it; the bytes of that."""
+        """Free a block, including bytes later found to be its own; returns the number of those."""
         more = self.slack.pop(address + size, 0)
         self.put(address, size + more)
         return more
 
 
 def _measure(lives: Lives, pieces: list[Piece], settings: AllocatorSettings, count: int) -> tuple[dict[int, int], int]:
-    """Correct `Lives.bytes` of the large blocks in ordinary segments.
+    """Correct `Lives.bytes` of large blocks in ordinary segments.
 
-    What a block from before the trace had above its rounded request, and what only later placements show, is not
-    counted.
+    For blocks from before the trace, bytes beyond the rounded request that only later placements show are not
+    included.
 
     Returns:
-        Bytes of that kind by life, and how many events the pieces contradict.
+        Those bytes by life, and the number of events that contradict the pieces.
     """
     limit = settings.max_split_size
     if limit is None:
         limit = 2**63
-    # only the large pools of ordinary segments leave rests: small blocks and expandable segments are always split
+    # Only large pools of ordinary segments leave rests: small blocks and expandable segments are always split.
     large = [piece for piece in pieces if not piece.is_small and not piece.is_expandable]
     which = np.flatnonzero((lives.bytes > LARGEST_SMALL) & _within(lives.address, lives.bytes, large))
     if settings.expandable_segments:
         which = which[:0]
     space = _Space(limit)
     _begin(space, lives, which, [piece for piece in large if piece.born == -1], count)
-    # as lists: the loop below goes event by event, and single items of arrays are slow
+    # As lists: the loop below accesses single items, which is slow for arrays.
     size = lives.bytes[which].tolist()
     address = lives.address[which].tolist()
     hidden: dict[int, int] = {}
@@ -135,28 +135,28 @@ def _measure(lives: Lives, pieces: list[Piece], settings: AllocatorSettings, cou
             space.come(large[number].address, large[number].size)
         else:
             space.go(large[number].address, large[number].size)
-    # of what is alive at the end the segments tell the size themselves
+    # The segments contain the exact sizes of blocks alive at the end.
     exact = lives.done[which] == count
     lives.bytes[which] = np.where(exact, lives.bytes[which], np.array(size, np.int64))
     return hidden, space.disagreeing
 
 
 def _within(address: Ints, size: Ints, pieces: list[Piece]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which blocks lie where one of the pieces is at some time, or several one after the other."""
+    """Which blocks are inside one of the pieces at some time, or in several, one after the other."""
     if not pieces:
         return np.zeros(len(address), bool)
     begins = np.array([piece.address for piece in pieces], np.int64)
-    # pieces of different times may overlap: the furthest end of all that begin before
+    # Pieces of different times may overlap: use the furthest end of all that begin before.
     ends = np.maximum.accumulate(np.array([piece.address + piece.size for piece in pieces], np.int64))
     place = np.searchsorted(begins, address, side="right") - 1
-    # a hostile size must not overflow, or it would wrap around to an end below the begin
+    # An untrusted size must not overflow, or the end would wrap around to below the start.
     end = address + np.minimum(size, np.iinfo(np.int64).max - address)
     reached = np.searchsorted(begins, end, side="left") - 1
     return (place >= 0) & (address < ends[np.maximum(place, 0)]) & (end <= ends[np.maximum(reached, 0)])
 
 
 def _begin(space: _Space, lives: Lives, which: Ints, held: list[Piece], count: int) -> None:
-    """Let what is between the blocks from before the trace be free, or theirs where it is too little."""
+    """Free the gaps between blocks from before the trace, or add those to the blocks if they are too small."""
     before = which[lives.born[which] == -1]
     before = before[np.argsort(lives.address[before], kind="stable")]
     address = lives.address[before].tolist()
@@ -164,7 +164,7 @@ def _begin(space: _Space, lives: Lives, which: Ints, held: list[Piece], count: i
     is_exact = (lives.done[before] == count).tolist()
     place = 0
     for piece in held:
-        # where the part begins that no block has yet
+        # The start of the part that belongs to no block yet.
         free_from = piece.address
         end = piece.address + piece.size
         space.begin_segment(piece.address)
@@ -176,7 +176,7 @@ def _begin(space: _Space, lives: Lives, which: Ints, held: list[Piece], count: i
             else:
                 following = end
             rest = following - address[place] - size[place]
-            # too little to be split off: it must have been the block's
+            # Too small to be split off: it must have been part of the block.
             if 0 < rest <= LARGEST_SMALL and not is_exact[place]:
                 size[place] += rest
             free_from = address[place] + size[place]
@@ -187,7 +187,7 @@ def _begin(space: _Space, lives: Lives, which: Ints, held: list[Piece], count: i
 
 
 def _in_order(lives: Lives, which: Ints, large: list[Piece], count: int) -> list[tuple[int, int, int]]:
-    """Event, kind and number of what happened, in order."""
+    """Event, kind and number of all changes, in order."""
     born = lives.born[which]
     done = lives.done[which]
     numbers = np.arange(len(which))
@@ -202,7 +202,7 @@ def _in_order(lives: Lives, which: Ints, large: list[Piece], count: int) -> list
     event = np.concatenate([part[0] for part in parts])
     kind = np.concatenate([np.full(len(part[0]), part[1], np.int64) for part in parts])
     number = np.concatenate([part[2] for part in parts])
-    # a block that ends because its address is given out again ends first
+    # A block that ends because its address is reused ends first.
     order = np.lexsort((-kind, event))
     return list(zip(event[order].tolist(), kind[order].tolist(), number[order].tolist(), strict=True))
 
@@ -212,13 +212,13 @@ ALLOCATED, PENDING, FREE = "active_allocated", "active_pending_free", "inactive"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """Segments by address, and the blocks in use by address; what is between them is free.
+    """Segments and used blocks by address; what is between the blocks is free.
 
     Attributes:
-        held: the segments; `born` and `freed` of an expandable one are those of its first piece.
+        held: segments; `born` and `freed` of an expandable one are its first piece's.
         life: index of each block's life.
-        address, size: of each block, bytes.
-        waits: whether a block is freed, but still in use by another stream.
+        address, size: address and size of each block, in bytes.
+        waits: whether each block is freed, but still used by another stream.
         segment: index of the segment of each block.
     """
 
@@ -231,7 +231,7 @@ class Layout:
     lives: Lives
 
     def segments(self) -> list[Segment]:
-        """The same as the allocator tells it, free blocks included."""
+        """The same in the allocator's form, with free blocks."""
         rows = zip(
             self.address.tolist(),
             self.size.tolist(),
@@ -249,21 +249,21 @@ class Layout:
             if stack != NONE:
                 owner = stack
             blocks.append(BlockView(address, size, requested, state, owner))
-        # blocks are by address, and so by segment: each segment has a slice of them
+        # Blocks are sorted by address, and so by segment: each segment has a slice of them.
         bounds = np.searchsorted(self.segment, np.arange(len(self.held) + 1)).tolist()
         return [_segment(piece, blocks[bounds[number] : bounds[number + 1]]) for number, piece in enumerate(self.held)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Placed:
-    """Where and when every block and segment of a trace was, found back from the segments at its end.
+    """Times and addresses of all blocks and segments of a trace, reconstructed from the segments at its end.
 
     Attributes:
-        lives: of blocks.
-        pieces: of segments, by address.
-        slack: by life, bytes that a block from before the trace had beside its rounded request, where only later
-            placements show it.
-        disagreeing: events and blocks in which the trace and the segments contradict each other.
+        lives: lives of the blocks.
+        pieces: pieces of segments, by address.
+        slack: by life, bytes by which a block from before the trace was larger than its rounded request, as only later
+            placements show.
+        disagreeing: number of events and blocks for which the trace and the segments are inconsistent.
     """
 
     lives: Lives
@@ -272,15 +272,15 @@ class Placed:
     disagreeing: int
 
     def alive(self, moment: int) -> Ints:
-        """Indices of the lives that are allocated at a moment."""
+        """Indices of lives that are allocated at a moment."""
         return np.flatnonzero((self.lives.born <= moment) & (self.lives.freed > moment))
 
     def pending(self, moment: int) -> Ints:
-        """Indices of the lives that are freed at a moment, but still in use by another stream."""
+        """Indices of lives that are freed at a moment, but still used by another stream."""
         return np.flatnonzero((self.lives.freed <= moment) & (self.lives.done > moment))
 
     def layout(self, moment: int) -> Layout:
-        """The map at a moment; -1 is the one before the first event."""
+        """The memory map at a moment; -1 is before the first event."""
         lives = self.lives
         held = _joined([piece for piece in self.pieces if piece.born <= moment < piece.freed])
         life = np.concatenate((self.alive(moment), self.pending(moment)))
@@ -293,7 +293,7 @@ class Placed:
             inside = (segment >= 0) & (address < ends[segment])
         else:
             inside = np.zeros(len(life), bool)
-        # what no segment holds is of a trace that contradicts itself: it is on no map
+        # Blocks outside of all segments come from an inconsistent trace, and are on no map.
         life = life[inside]
         address = address[inside]
         segment = segment[inside]
@@ -301,15 +301,15 @@ class Placed:
 
 
 def placed(device: DeviceSnapshot, *, with_slack: bool) -> Placed:
-    """Follow a device's trace back from the segments at its end.
+    """Follow a device's trace backwards from the segments at its end.
 
     Args:
-        device: of a snapshot.
-        with_slack: whether the lives have the bytes of `Placed.slack` too, as the blocks really had.
+        device: device of a snapshot.
+        with_slack: whether sizes include `Placed.slack`, as the real blocks did.
     """
     columns = device.trace.columns
     lives, unmatched = matched(device, columns)
-    # first what was reserved when, then where the blocks lay in it
+    # First what was reserved when, then the blocks in it.
     held, misplaced = pieces(device, columns)
     slack, mismatched = _measure(lives, held, device.settings, len(columns))
     outside = int((~_within(lives.address, lives.bytes, held)).sum())
@@ -320,7 +320,7 @@ def placed(device: DeviceSnapshot, *, with_slack: bool) -> Placed:
 
 
 def _joined(pieces: Sequence[Piece]) -> list[Piece]:
-    """Pieces of expandable segments that touch as one."""
+    """Adjacent pieces of expandable segments, joined."""
     found: list[Piece] = []
     for piece in pieces:
         last = None

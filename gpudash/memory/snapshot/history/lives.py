@@ -1,4 +1,4 @@
-"""Lives of blocks and of segments: from the event they came with to the one they went with, or beyond the trace."""
+"""Lives of blocks and segments: from the event that created them to the one that ended them, or beyond the trace."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ Ints = NDArray[np.int64]
 
 @dataclass(slots=True, eq=False)
 class Lives:
-    """Blocks from their allocation to their end: arrays of one length.
+    """Blocks from allocation to end: arrays of one length.
 
     Attributes:
         address: of the block.
-        bytes: of the whole block; `requested` of what was asked.
-        stream: that it was allocated for.
-        born: event that allocated it, -1 before the first event.
-        freed: event that freed it, the number of events when none did, -1 when that was before the first event.
-        done: event from which it could be given out again: later than `freed` while another stream used it.
-        stack: index of the stack that allocated it, -1 without one.
+        bytes: size of the whole block; `requested` is the requested size.
+        stream: stream it was allocated for.
+        born: event that allocated it; -1 if before the first event.
+        freed: event that freed it; the number of events if none did, -1 if before the first event.
+        done: event from which it could be reused: later than `freed` while another stream used it.
+        stack: index of the stack that allocated it; -1 for none.
         category: index into the history's `categories`.
-        phase: index into `roles.PHASES`: the phase it was allocated in.
+        phase: phase of its allocation, an index into `roles.PHASES`.
     """
 
     address: Ints
@@ -65,49 +65,49 @@ def _int64(values: Iterable[int]) -> Ints:
 
 
 def rounded(sizes: Ints, settings: AllocatorSettings) -> Ints:
-    """Sizes of blocks for requests of ``sizes`` bytes, before what cannot be split off is added."""
+    """Block sizes for requests of ``sizes`` bytes, without rests that cannot be split off."""
     rounding = Rounding(settings)
     if rounding.is_plain:
         return (sizes + 511) & -512
-    # a trace of millions of requests has a few hundred sizes: only those are rounded one by one
+    # A trace of millions of requests has a few hundred sizes: round each of those once.
     different, places = np.unique(sizes, return_inverse=True)
     return _int64(rounding.rounded(int(size)) for size in different)[places]
 
 
 def matched(device: DeviceSnapshot, columns: Columns) -> tuple[Lives, int]:
-    """Every life that the trace or the segments tell of, with rounded sizes where the segments do not tell.
+    """All lives in the trace or the segments, with rounded sizes where the segments lack them.
 
     Returns:
-        The lives: those of the trace by address and time, then those it never mentions; and how many of them are alive
-        at the end in only one of the trace and the segments.
+        The lives: those in the trace by address and time, then those it never mentions; and the number of blocks alive
+        at the end in only one of trace and segments.
     """
     count = len(columns)
     of_trace = _in_trace(columns, device.settings)
     ends = _final_blocks(device)
     alive = np.flatnonzero(of_trace.done == count)
     places = np.searchsorted(ends.address, of_trace.address[alive])
-    # an address behind all of them: any place will do, since it is compared below
+    # An address beyond all of them: any position will do, since it is compared below.
     places[places == len(ends)] = 0
     if len(ends):
         known = ends.address[places] == of_trace.address[alive]
     else:
         known = np.zeros(len(alive), bool)
-    # the lives that are in both: `found` among those of the trace, `there` among the blocks of the segments
+    # Lives in both: `found` among the trace's, `there` among the segments' blocks.
     found = alive[known]
     there = places[known]
     of_trace.bytes[found] = ends.bytes[there]
     without_stack = (of_trace.stack[found] == NONE) & (of_trace.born[found] == -1)
     of_trace.stack[found[without_stack]] = ends.stack[there[without_stack]]
-    # it waits for a stream, and the trace does not tell since when: the earliest event there can be
+    # It waits for a stream, and the trace does not contain its free: use the earliest possible event.
     freed_unseen = (ends.freed[there] == -1) & (of_trace.freed[found] == count)
     of_trace.freed[found[freed_unseen]] = np.maximum(of_trace.born[found[freed_unseen]], 0)
     never_reported = np.ones(len(ends), bool)
     never_reported[there] = False
-    # blocks that the trace never mentions have been there all the time
+    # Blocks that the trace never mentions were there all the time.
     before = _pick(ends, never_reported)
     before.freed[before.freed == 0] = count
     before.done[:] = count
-    # an address the trace frees, and the segments hold although nothing allocated it again
+    # Addresses freed in the trace that are in use in the segments without another allocation.
     disagreeing = int(len(alive) - len(found)) + int(np.isin(before.address, of_trace.address).sum())
     return _joined(of_trace, before), disagreeing
 
@@ -116,22 +116,21 @@ def _in_trace(columns: Columns, settings: AllocatorSettings) -> Lives:
     count = len(columns)
     action = columns.action
     event = np.flatnonzero((action == ALLOC) | (action == FREE_REQUESTED) | (action == FREE_COMPLETED))
-    # by address, and by time within each: the events of one life stand side by side then
+    # By address, then by time: the events of one life are adjacent.
     event = event[np.argsort(columns.address[event], kind="stable")]
     address = columns.address[event]
     kind = action[event]
     if not len(event):
         return _empty()
     follows = address[1:] == address[:-1]
-    # a life begins with its allocation, or with the first event at an address, when it was allocated before
-    # the trace
+    # A life begins with its allocation, or, if that was before the trace, with the first event at its address.
     is_begin = (kind == ALLOC) | np.concatenate(([True], ~follows))
     starts = np.flatnonzero(is_begin)
     first = event[starts]
-    # the earliest of each kind within each life; `count` stands for none
+    # The earliest of each kind within each life; `count` means none.
     requested_free = np.minimum.reduceat(np.where(kind == FREE_REQUESTED, event, count), starts)
     done = np.minimum.reduceat(np.where(kind == FREE_COMPLETED, event, count), starts)
-    # what is allocated again at its address has ended, whatever the trace left out
+    # An address that is allocated again has ended its life, whatever the trace omits.
     again = np.full(len(starts), count, np.int64)
     same = address[starts[1:]] == address[starts[:-1]]
     again[:-1][same] = first[1:][same]
@@ -153,7 +152,7 @@ def _in_trace(columns: Columns, settings: AllocatorSettings) -> Lives:
 
 
 def _final_blocks(device: DeviceSnapshot) -> Lives:
-    """Blocks in use at the end, by address; `freed` is -1 for those that only wait, else 0."""
+    """Blocks in use at the end, by address; `freed` is -1 for those that are only waiting, else 0."""
     held = []
     for segment in device.segments:
         for block in segment.blocks:
@@ -196,12 +195,12 @@ def _joined(first: Lives, second: Lives) -> Lives:
 
 @dataclass(slots=True)
 class Piece:
-    """Memory from one cudaMalloc, or a part of an expandable segment that was mapped and unmapped together.
+    """Memory from one cudaMalloc, or part of an expandable segment that was mapped and unmapped as a whole.
 
     Attributes:
-        address, size: bytes.
-        born: event it came with, -1 before the first event.
-        freed: event it went back with, the number of events when it stayed.
+        address, size: address, and size in bytes.
+        born: event that created it; -1 if before the first event.
+        freed: event that released it; the number of events if none did.
     """
 
     address: int
@@ -215,14 +214,14 @@ class Piece:
 
 
 class _Undoing:
-    """Pieces that are held, back in time; those that a trace cannot have led to are counted."""
+    """Pieces held, going back in time; counts those that the trace cannot have produced."""
 
     def __init__(self, device: DeviceSnapshot, count: int) -> None:
         self.ended: list[Piece] = []
         self.disagreeing = 0
         self._held: dict[int, Piece] = {}
         self._begins: list[int] = []
-        # all that is known for sure is the end: from there the events are undone, the last one first
+        # Only the end is certain: undo the events from there, the last one first.
         for s in device.segments:
             self._put(Piece(s.address, s.total_size, s.stream, s.is_small, s.pool_id, s.is_expandable, -1, count))
 
@@ -238,8 +237,8 @@ class _Undoing:
         return self._held.pop(address)
 
     def came(self, event: int, address: int, size: int) -> None:
-        """Go back over an event with which memory came: into an expandable segment, parts of it may have gone since."""
-        # from the last piece that begins at or below the address: it may reach into what came
+        """Undo an event that added memory; parts of it may since have been removed from an expandable segment."""
+        # Start with the last piece at or below the address: it may overlap the added range.
         place = max(0, bisect_right(self._begins, address) - 1)
         end = address + size
         found = []
@@ -249,7 +248,7 @@ class _Undoing:
                 found.append(piece)
             place += 1
         covered = sum(min(end, piece.address + piece.size) - max(address, piece.address) for piece in found)
-        # a segment from cudaMalloc goes back as a whole; only expandable ones are unmapped in parts
+        # A cudaMalloc segment is freed as a whole; only expandable ones are unmapped in parts.
         whole = len(found) == 1 and (found[0].address, found[0].size) == (address, size)
         if covered != size or not (whole or all(piece.is_expandable for piece in found)):
             self.disagreeing += 1
@@ -258,15 +257,15 @@ class _Undoing:
             self._take(piece.address)
             begin = max(address, piece.address)
             last = min(end, piece.address + piece.size)
-            # what lies outside was there before this event: it goes on to be held, further back in time
+            # Parts outside of the range existed before this event, and stay held further back in time.
             for left, right in ((piece.address, begin), (last, piece.address + piece.size)):
                 if left < right:
                     self._put(_part(piece, left, right - left, piece.born))
             self.ended.append(_part(piece, begin, last - begin, event))
 
     def went(self, event: int, address: int, size: int, stream: int, pool: Hashable, grows: bool) -> None:
-        """Go back over an event with which memory went."""
-        # a guess by the size, since the event does not say; a neighbour that is still there knows
+        """Undo an event that removed memory."""
+        # Guess by the size, since the event does not say; a neighbour that is still there is certain.
         is_small = size == SMALL_SEGMENT or (grows and size % LARGE_SEGMENT_SIZE != 0)
         neighbour = None
         if grows:
@@ -277,7 +276,7 @@ class _Undoing:
         self._put(Piece(address, size, stream, is_small, pool, grows, -1, event))
 
     def _neighbour(self, address: int, end: int, stream: int) -> Piece | None:
-        """The piece of the same expandable segment that ends or begins where this one does."""
+        """The piece of the same expandable segment that is adjacent to this one."""
         place = bisect_left(self._begins, address) - 1
         before = None
         if place >= 0:
@@ -288,7 +287,7 @@ class _Undoing:
         return next((piece for piece in known if piece.is_expandable and piece.stream == stream), None)
 
     def all(self) -> list[Piece]:
-        """Every piece, by address and time."""
+        """All pieces, by address and time."""
         return sorted([*self.ended, *self._held.values()], key=lambda piece: (piece.address, piece.born))
 
 
@@ -297,9 +296,9 @@ def _part(piece: Piece, address: int, size: int, born: int) -> Piece:
 
 
 def pieces(device: DeviceSnapshot, columns: Columns) -> tuple[list[Piece], int]:
-    """Every piece there ever was, by address and time, and how many events the segments contradict."""
+    """All pieces that ever existed, by address and time, and the number of events that contradict the segments."""
     action = columns.action
-    # the codes of the four actions on segments stand side by side; the newest event comes first
+    # The codes of the four segment actions are consecutive; the newest event comes first.
     events = np.flatnonzero((action >= SEGMENT_ALLOC) & (action <= SEGMENT_UNMAP))[::-1]
     undoing = _Undoing(device, len(columns))
     rows = zip(
@@ -324,7 +323,7 @@ def pieces(device: DeviceSnapshot, columns: Columns) -> tuple[list[Piece], int]:
 
 
 def reserved_changes(columns: Columns) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Bytes that each event took from the card; negative where it gave them back."""
+    """Bytes that each event took from the card; negative if it returned them."""
     action = columns.action
     came = (action == SEGMENT_ALLOC) | (action == SEGMENT_MAP)
     went = (action == SEGMENT_FREE) | (action == SEGMENT_UNMAP)

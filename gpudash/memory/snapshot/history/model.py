@@ -1,6 +1,6 @@
-"""A memory snapshot as it is kept: events in columns, stacks once each.
+"""The model of a memory snapshot: events in columns, each stack once.
 
-A million events take some 50 MB here; as Python objects they would take ten times as much.
+A million events take some 50 MB; as Python objects they would take ten times as much.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ Frame = tuple[str, int, str]
 """File, line, function."""
 
 Stack = tuple[Frame, ...]
-"""Innermost frame first, as torch writes them."""
+"""Innermost frame first, as in torch."""
 
 NONE = -1
-"""Stands in a column for what an event does not have."""
+"""Value in a column for a missing field."""
 
 ACTIONS = (
     "alloc",
@@ -34,31 +34,31 @@ ACTIONS = (
     "snapshot",
     "oom",
 )
-"""torch's words for what happened, in the order of their codes in `Columns.action`; unknown ones come behind them."""
+"""torch's names of actions, in the order of the codes in `Columns.action`; unknown ones follow."""
 
 ALLOC, FREE_REQUESTED, FREE_COMPLETED, SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP, SNAPSHOT, OOM = range(9)
 
 
 def is_python(frame: Frame) -> bool:
-    """Whether a frame is one of Python's: torch records those of C++ too, and of generated code without a file."""
+    """Whether a frame is Python's: torch also records C++ frames, and generated code without a file."""
     return frame[0].endswith(".py")
 
 
 class SnapshotError(ValueError):
-    """A file is not a memory snapshot, or not one that can be opened: one sentence, with the way out."""
+    """A file is not a memory snapshot, or cannot be opened: one sentence, with a remedy."""
 
 
 class TraceEntry(NamedTuple):
-    """One event of an allocator, sizes in bytes.
+    """An event of an allocator, sizes in bytes.
 
     Attributes:
-        action: torch's word; unknown ones are kept.
-        address: 0 where the event has none.
-        size: as requested, not as rounded.
-        time_us: microseconds since 1970, ``None`` in files that keep no times.
-        stack: index into the snapshot's stacks, ``None`` without frames.
-        pool_id: of the private pool, ``None`` where the file does not tell.
-        device_free: bytes the card had free at an ``oom``.
+        action: torch's name; unknown ones are kept.
+        address: 0 if the event has none.
+        size: requested size, not rounded.
+        time_us: microseconds since 1970; ``None`` in files without times.
+        stack: index into the snapshot's stacks; ``None`` without frames.
+        pool_id: identity of the private pool; ``None`` if unknown.
+        device_free: free bytes of the card at an ``oom``.
     """
 
     action: str
@@ -72,7 +72,7 @@ class TraceEntry(NamedTuple):
 
 
 class Annotation(NamedTuple):
-    """A named phase begins (``START``) or ends (``END``)."""
+    """The beginning (``START``) or end (``END``) of a named phase."""
 
     stage: str
     name: str
@@ -86,11 +86,11 @@ class Columns:
 
     Attributes:
         action: code, an index into `actions`.
-        address, size, stream: as of `TraceEntry`; bytes.
-        time_us, stack, device_free: as of `TraceEntry`, `NONE` for ``None``.
+        address, size, stream: as in `TraceEntry`; bytes.
+        time_us, stack, device_free: as in `TraceEntry`, `NONE` for ``None``.
         pool: index into `pools`, or `NONE`.
         context, metadata: ``compile_context`` and ``user_metadata``, indices into `texts`, or `NONE`.
-        actions: `ACTIONS`, and behind them the unknown ones of the file.
+        actions: `ACTIONS`, followed by unknown ones in the file.
     """
 
     action: NDArray[np.uint8]
@@ -120,7 +120,7 @@ EVENT_COLUMNS: Mapping[str, type[np.generic]] = {
 
 
 class EventList(Sequence[TraceEntry]):
-    """The events of `columns` one by one; each is made when it is asked for."""
+    """The events in `columns` as objects, created on access."""
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
@@ -180,16 +180,16 @@ class EventList(Sequence[TraceEntry]):
 
 @dataclass(frozen=True, slots=True)
 class DeviceSnapshot:
-    """One device of a snapshot.
+    """A device of a snapshot.
 
     Attributes:
-        index: in the file.
-        segments: at the time of the snapshot, by address; a block's `owner` is the index of its stack or ``None``.
-        trace: oldest event first.
-        settings: the allocator's.
-        stacks: those of the whole snapshot.
-        stated_allocated: bytes that the file's segments say are allocated, which their blocks may contradict; ``None``
-            where they do not say, or what is here is not the end of the trace.
+        index: index in the file.
+        segments: final segments, by address; a block's `owner` is the index of its stack or ``None``.
+        trace: events, oldest first.
+        settings: allocator settings.
+        stacks: stacks of the whole snapshot.
+        stated_allocated: allocated bytes by the file's segments, which their blocks may contradict; ``None`` if not
+            stated, or if this is not the end of the trace.
     """
 
     index: int
@@ -201,22 +201,22 @@ class DeviceSnapshot:
 
     @property
     def reserved_bytes(self) -> int:
-        """What PyTorch had taken from the device at the time of the snapshot."""
+        """Memory that PyTorch had reserved on the device at the time of the snapshot."""
         return sum(segment.total_size for segment in self.segments)
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A snapshot as read.
+    """A snapshot as read from a file.
 
     Attributes:
-        devices: those with segments or events; the first one where there are neither.
-        settings: the allocator's, as torch writes them; empty where the file has none.
-        annotations: in the order of the file.
-        stacks: each different one once.
-        kind: what the file is, in words: "pickle protocol 4", "JSON", either with ", gzip".
-        events_in_file: more than the devices' traces hold when the file was read in part.
-        warnings: one sentence each: what was left out, what contradicts itself.
+        devices: devices with segments or events; the first one if there are neither.
+        settings: allocator settings, as torch writes them; empty if the file has none.
+        annotations: annotations in the file's order.
+        stacks: distinct stacks.
+        kind: format of the file in words: "pickle protocol 4", "JSON", either with ", gzip".
+        events_in_file: number of events in the file; the traces have fewer if it was read in part.
+        warnings: one sentence for each omission or inconsistency.
     """
 
     devices: tuple[DeviceSnapshot, ...]

@@ -1,5 +1,5 @@
-"""What a stack was doing: the phase of a training step it belongs to, and what it allocates; the phases of steps along
-a trace, from annotations and stacks; and what its blocks were for, by stacks and by how long they lived.
+"""The phase of a training step to which a stack belongs, and what it allocates; the phases of steps along a trace,
+from annotations and stacks; and the purpose of blocks, by stacks and lifetimes.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from gpudash.memory.snapshot.history.model import ALLOC, NONE, OOM, Annotation, 
 from gpudash.telemetry.explanation import NO_STACK as NO_STACK
 
 _OPTIMIZES, _COMPILES = "Optimizer.step", "(dynamo_timed)"
-"""Parts of the names of annotations: those of torch.optim's optimizers, and of torch._dynamo's steps."""
+"""Parts of annotation names: those of torch.optim's optimizers, and of torch._dynamo's steps."""
 
 SHORTEST_BAND = 4
-"""Events of a band that counts where its neighbours are of one phase."""
+"""Shortest band, in events, that counts if its neighbours have the same phase."""
 
 MOST_BANDS = 2000
-"""Bands there may be; beyond them the short ones are no phases of a step."""
+"""Most bands; with more, the short ones are not phases of a step."""
 
 SHARE_WITH_STACKS = 0.3
-"""Part of the allocations that must have a stack for the others to be told apart by having none."""
+"""Part of the allocations that must have a stack before a missing stack means anything."""
 
 PHASES = ("", "forward", "backward", "optimizer", "compilation")
 """Names of phases by their codes."""
@@ -39,13 +39,13 @@ NO_PHASE, FORWARD, BACKWARD, OPTIMIZER, COMPILATION = range(5)
 _MODULE_FILE = ("torch/nn/modules/module.py", "torch\\nn\\modules\\module.py")
 
 LEAST_OF_PARAMETERS = 0.5
-"""Bytes of what `_apply` moves after the parameters, as a part of theirs, to be taken for their gradients."""
+"""Smallest size of what `_apply` moves after the parameters, relative to theirs, to count as their gradients."""
 
 _OPTIM, _BACKWARD, _ENGINE, _CALL, _AUTOGRAD_APPLY, _PYTHON = (1 << bit for bit in range(6))
 _ROLE_SHIFT = 8
 
 _BITS = (1 << _ROLE_SHIFT) - 1
-"""Above the bits of a frame's traits stands its role."""
+"""A frame's role is stored above the bits of its traits."""
 
 _BACKWARD_FILES = re.compile(r"torch/(autograd/(__init__|graph)|_tensor)\.py$")
 _BACKWARD_NAMES = frozenset(("backward", "grad", "_engine_run_backward", "_backward"))
@@ -53,7 +53,7 @@ _OPTIMIZERS = re.compile(r"(^|/)(torch/optim|bitsandbytes/optim|torchao/optim)/"
 
 
 class Role(IntEnum):
-    """What a stack allocates for, before it is known how long that lives."""
+    """What a stack allocates for, before the block's lifetime is known."""
 
     OTHER = 0
     WEIGHTS = 1
@@ -69,12 +69,12 @@ class Role(IntEnum):
 _LINES = tuple(
     (re.compile(rf"(^|/){file}" if file else ""), re.compile(name), role)
     for file, name, role in (
-        # replicas of DataParallel, the parts of a batch for them, and what is gathered from them
+        # Replicas of DataParallel, the parts of a batch for them, and gathered results.
         (r"torch/nn/parallel/(replicate|comm|_functions)\.py$", r"broadcast|replicate", Role.WEIGHTS),
         (r"torch/nn/parallel/comm\.py$", r"reduce_add", Role.GRADIENTS),
         (r"torch/nn/parallel/(comm|scatter_gather)\.py$", r"scatter", Role.INPUTS),
         (r"torch/nn/parallel/(comm|scatter_gather)\.py$", r"gather", Role.ACTIVATIONS),
-        # the buckets of DistributedDataParallel hold gradients; they are made anew before the second forward pass
+        # The buckets of DistributedDataParallel hold gradients; they are rebuilt before the second forward pass.
         (r"torch/nn/parallel/distributed\.py$", r"_ddp_init_helper$|_pre_forward$", Role.GRADIENTS),
         (r"torch/distributed/utils\.py$", r"_to_kwargs$|_recursive_to$", Role.INPUTS),
         (r"torch/distributed/(_composable/)?fsdp/", r"reduce|(?<!no_)grad", Role.GRADIENTS),
@@ -84,7 +84,7 @@ _LINES = tuple(
         (r"vllm/.*cache_engine\.py$", r"", Role.KV_CACHE),
         (r"sglang/.*memory_pool\.py$", r"", Role.KV_CACHE),
         (r"transformers/cache_utils\.py$", r"", Role.KV_CACHE),
-        # checkpoints that are loaded onto the device
+        # Checkpoints loaded onto the device.
         (r"(transformers/(modeling_utils|core_model_loading)|safetensors/torch)\.py$", r"", Role.WEIGHTS),
         (r"accelerate/utils/modeling\.py$", r"^set_module_tensor_to_device$", Role.WEIGHTS),
         (r"", r"^(create_weights|load_weights|init(_all)?_weights?(_list)?)$", Role.WEIGHTS),
@@ -95,28 +95,27 @@ _LINES = tuple(
         (r"torch/nn/functional\.py$", r"", Role.ACTIVATIONS),
     )
 )
-"""Lines that tell what is allocated by them: file, function, role; the first that matches counts."""
+"""Patterns for lines that show the purpose of an allocation: file, function, role; the first match counts."""
 
 
 def role_of(stack: Iterable[Frame]) -> tuple[Role, int]:
-    """What a stack allocates for, by its innermost frame that tells, and the code of its phase.
+    """What a stack allocates for, by its innermost informative frame, and the code of its phase.
 
-    A custom function of autograd runs its forward and its backward through the same line: the outermost frame tells
-    which, since the engine's threads begin with it. An optimizer's step that is given a closure, as Lightning's are, is
-    around the forward and the backward pass: those are the inner frames then.
+    A custom autograd function runs forward and backward through the same line: the outermost frame decides, since the
+    engine's threads begin with it. An optimizer step with a closure, as in Lightning, surrounds the forward and the
+    backward pass: their frames are then the inner ones.
     """
     seen = 0
     role = Role.OTHER
     outermost = 0
     for file, _line, name in stack:
         traits = _traits(file, name)
-        # frames come innermost first: a pass has been seen by now, so that the step around it has only called
-        # its closure
+        # Frames come innermost first: if a pass was seen already, the surrounding step has only called its closure.
         if not (traits & _OPTIM and seen & (_CALL | _BACKWARD | _ENGINE)):
             seen |= traits & _BITS
         if traits & _PYTHON:
             outermost = traits
-        # the innermost frame that says anything counts, since it is nearest to the allocation
+        # The innermost informative frame counts, since it is nearest to the allocation.
         if role is Role.OTHER:
             role = Role(traits >> _ROLE_SHIFT)
     if outermost & _AUTOGRAD_APPLY:
@@ -125,7 +124,7 @@ def role_of(stack: Iterable[Frame]) -> tuple[Role, int]:
             role = Role.GRADIENTS
     if seen & _OPTIM:
         return role, OPTIMIZER
-    # backward before forward: a checkpointed layer is called again within the backward pass
+    # Backward before forward: a checkpointed layer is called again within the backward pass.
     if seen & (_BACKWARD | _ENGINE):
         return role, BACKWARD
     if seen & _CALL:
@@ -134,7 +133,7 @@ def role_of(stack: Iterable[Frame]) -> tuple[Role, int]:
 
 
 def roles(stacks: Sequence[Sequence[Frame]]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Role and phase of each stack; one more of each behind them, for what has no stack."""
+    """Role and phase of each stack, followed by those for blocks without a stack."""
     found = [role_of(stack) for stack in stacks]
     role = np.array([*(role for role, _ in found), Role.NO_STACK], np.uint8)
     return role, np.array([*(phase for _, phase in found), NO_PHASE], np.uint8)
@@ -145,13 +144,13 @@ def moved_gradients(
 ) -> list[int]:
     """Stacks that move gradients to a device, as ``Module.to`` does with those of its parameters.
 
-    ``Module._apply`` (torch/nn/modules/module.py) calls the same function for parameters, for their gradients and for
-    buffers, each at a line of its own, in this order. Gradients are as large as the parameters they are of, each, and
-    all of them together about as large as all parameters; buffers are not.
+    ``Module._apply`` (torch/nn/modules/module.py) calls the same function for parameters, gradients and buffers, in
+    this order and each on its own line. Each gradient has the size of its parameter, and all of them have about the
+    total size of the parameters; buffers do not.
 
     Args:
-        stacks: of the snapshot.
-        stack, requested: of each block: index of its stack, -1 without one, and bytes.
+        stacks: stacks of the snapshot.
+        stack, requested: for each block, the index of its stack (-1 for none), and its bytes.
     """
     line_of: dict[int, tuple[str, int]] = {}
     of_children = set()
@@ -159,7 +158,7 @@ def moved_gradients(
         lines = [(file, line) for file, line, name in frames if name == "_apply" and file.endswith(_MODULE_FILE)]
         if lines:
             line_of[number] = lines[0]
-            # further out stand the calls for submodules, which move nothing themselves
+            # Further out are the calls for submodules, which move nothing themselves.
             of_children.update(lines[1:])
     sizes: dict[tuple[str, int], Counter[int]] = {line: Counter() for line in line_of.values()}
     moves = np.isin(stack, list(line_of))
@@ -167,7 +166,7 @@ def moved_gradients(
         sizes[line_of[number]][size] += 1
     found = set()
     for file in {file for file, _ in sizes}:
-        # the first line of `_apply` that moves anything is that of parameters; gradients come below it
+        # The first line of `_apply` that moves anything is the parameters'; the gradients' is below it.
         lines = sorted(line for line in sizes if line[0] == file and line not in of_children)
         if lines:
             parameters = sizes[lines[0]]
@@ -182,8 +181,8 @@ def moved_gradients(
 
 @lru_cache(maxsize=65536)
 def _traits(file: str, name: str) -> int:
-    """What one frame says: bits, and above them its role."""
-    # a snapshot may come from Windows
+    """The traits of a frame as bits, with its role above them."""
+    # A snapshot may come from Windows.
     file = file.replace("\\", "/")
     if not file.endswith(".py"):
         if "Workspace" in name:
@@ -192,7 +191,7 @@ def _traits(file: str, name: str) -> int:
             return _ENGINE | _bits_of(Role.GRADIENTS)
         return 0
     if _OPTIMIZERS.search(file):
-        # zero_grad frees gradients, before or after any phase
+        # zero_grad frees gradients, before or after any phase.
         if name == "zero_grad":
             return _PYTHON
         return _PYTHON | _OPTIM | _bits_of(Role.OPTIMIZER_STATE)
@@ -200,10 +199,10 @@ def _traits(file: str, name: str) -> int:
         return _PYTHON | _AUTOGRAD_APPLY
     if _BACKWARD_FILES.search(file) and name in _BACKWARD_NAMES:
         return _PYTHON | _BACKWARD | _bits_of(Role.GRADIENTS)
-    # every call of a module goes through here
+    # Every module call goes through here.
     if name == "_call_impl" and "torch/nn/modules/module.py" in file:
         return _PYTHON | _CALL | _bits_of(Role.ACTIVATIONS)
-    # of the program's and the libraries' other lines, the first rule that knows it
+    # For other lines of the program and libraries, the first matching rule.
     role = next((role for files, names, role in _LINES if files.search(file) and names.search(name)), Role.OTHER)
     return _PYTHON | _bits_of(role)
 
@@ -214,7 +213,7 @@ def _bits_of(role: Role) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """A phase from event `begin_event` to before `end_event`."""
+    """A phase from event `begin_event` up to, but not including, `end_event`."""
 
     name: str
     begin_event: int
@@ -230,10 +229,9 @@ def phases(columns: Columns, phase_of_stack: NDArray[np.uint8], annotations: Seq
     asks = (columns.action == ALLOC) | (columns.action == OOM)
     has_stack = columns.stack != NONE
     reports = has_stack & asks
-    # the backward pass of C++ has no frames of Python: where most requests have a stack, those without are
-    # its
+    # A C++ backward pass has no Python frames: if enough requests have a stack, those without belong to it.
     if (code[reports] == BACKWARD).any() and reports.sum() >= SHARE_WITH_STACKS * asks.sum():
-        # the engine's threads have no line of Python
+        # The engine's threads have no Python frames.
         code = np.where(asks & ~has_stack, BACKWARD, code)
         reports = asks
     _annotate(code, phase_of_stack[columns.stack], columns.time_us, annotations)
@@ -245,11 +243,11 @@ def phases(columns: Columns, phase_of_stack: NDArray[np.uint8], annotations: Seq
 def _annotate(
     code: NDArray[np.uint8], of_stack: NDArray[np.uint8], time_us: NDArray[np.int64], annotations: Sequence[Annotation]
 ) -> None:
-    """What the compiler and the optimizer say of themselves."""
+    """Apply the annotations of the compiler and the optimizer."""
     if not len(time_us) or time_us[0] == NONE:
         return
     for phase, named in ((COMPILATION, _COMPILES), (OPTIMIZER, _OPTIMIZES)):
-        # a step of an optimizer may hold another's: only the outermost pair counts
+        # An optimizer step may contain another one's: only the outermost pair counts.
         depth = 0
         began = 0
         for annotation in annotations:
@@ -267,7 +265,7 @@ def _annotate(
                         begin += _closure(of_stack[begin:end])
                     code[begin:end] = phase
         if depth:
-            # the snapshot was written before the end of it
+            # The snapshot was written before its end.
             begin = int(np.searchsorted(time_us, began))
             if phase == OPTIMIZER:
                 begin += _closure(of_stack[begin:])
@@ -275,7 +273,7 @@ def _annotate(
 
 
 def _closure(of_stack: NDArray[np.uint8]) -> int:
-    """How many events of an optimizer's step are those of the closure that it calls: up to its first update."""
+    """How many events of an optimizer step belong to the closure that it calls: up to its first update."""
     inner = np.flatnonzero((of_stack == FORWARD) | (of_stack == BACKWARD))
     if not len(inner):
         return 0
@@ -287,15 +285,14 @@ def _closure(of_stack: NDArray[np.uint8]) -> int:
 
 
 def _filled(code: NDArray[np.uint8], reports: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    """Events that do not tell are of the phase that the last one told; the loss belongs to the forward pass."""
+    """Events without information get the phase of the previous one with it; the loss belongs to the forward pass."""
     known = np.flatnonzero(reports | (code != NO_PHASE))
     if not len(known):
         return code
     codes = code[known]
-    # what the program allocates itself: of the forward pass where it comes between that and the backward pass
+    # The program's own allocations: in the forward pass if they are between that and the backward pass.
     place = np.arange(len(known))
-    # for every event the place of the last that told before it, and of the next that tells: running extremes
-    # from either side
+    # For each event, the positions of the previous and the next informative one: running maximum and minimum.
     last = np.maximum.accumulate(np.where(codes != NO_PHASE, place, -1))
     following = np.minimum.accumulate(np.where(codes != NO_PHASE, place, len(known))[::-1])[::-1]
     inside = (codes == NO_PHASE) & (last >= 0) & (following < len(known))
@@ -305,13 +302,13 @@ def _filled(code: NDArray[np.uint8], reports: NDArray[np.bool_]) -> NDArray[np.u
     same = (before == after) | ((before == FORWARD) & (after == BACKWARD))
     codes = codes.copy()
     codes[between[same]] = before[same]
-    # events that tell nothing take the phase of the last one that did, and the first ones that of the first
+    # Events without information get the phase of the last one with it; the first events that of the first one.
     ahead = np.searchsorted(known, np.arange(len(code)), side="right") - 1
     return np.asarray(np.where(ahead >= 0, codes[np.maximum(ahead, 0)], codes[0]), np.uint8)
 
 
 def _smoothed(code: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Without runs that are too short for a phase and lie within another one."""
+    """Without runs that are too short for a phase and inside another one."""
     shortest = SHORTEST_BAND
     while True:
         starts = _starts(code)
@@ -320,17 +317,17 @@ def _smoothed(code: NDArray[np.uint8]) -> NDArray[np.uint8]:
         lengths = np.diff(np.append(starts, len(code)))
         value = code[starts]
         inner = np.flatnonzero((lengths[1:-1] < shortest) & (value[:-2] == value[2:])) + 1
-        # of two short neighbours only the first: the other one's neighbours have changed
+        # Of two short neighbours only the first: the other one's neighbours have changed.
         if len(inner):
             inner = inner[np.append(True, np.diff(inner) > 1)]
         if not len(inner):
-            # nothing left to smooth at this length; with too many bands, once more with twice the length
+            # Nothing left to smooth at this length; if there are too many bands, repeat with twice the length.
             if len(starts) <= MOST_BANDS or shortest > len(code):
                 return code
             shortest *= 2
             continue
         value = value.copy()
-        # the codes on both sides are the same, so that the three become one run at the next turn
+        # The codes on both sides are the same, so the three become one run in the next iteration.
         value[inner] = value[inner - 1]
         code = np.repeat(value, lengths)
 
@@ -340,7 +337,7 @@ def _starts(code: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 
 def bands(code: NDArray[np.uint8]) -> tuple[Band, ...]:
-    """Runs of one phase, those without a phase left out."""
+    """Runs of one phase, without those of no phase."""
     if not len(code):
         return ()
     starts = _starts(code)
@@ -350,15 +347,15 @@ def bands(code: NDArray[np.uint8]) -> tuple[Band, ...]:
 
 
 def steps(found: Sequence[Band], count: int) -> NDArray[np.int64]:
-    """First event of each step; none without a backward pass or an optimizer.
+    """First event of each step; empty without a backward pass or an optimizer.
 
-    A step begins where the optimizer of the one before has ended; many optimizers allocate nothing, or only in the
-    first step: then where the backward pass has.
+    A step begins at the end of the previous optimizer step. Many optimizers allocate nothing, or only in the first
+    step: then it begins at the end of the backward pass.
     """
-    # by their ends: a step is over with the last thing it does
+    # By their ends: a step ends with its last activity.
     of_optimizer = np.array([band.end_event for band in found if band.name == PHASES[OPTIMIZER]], np.int64)
     of_backward = np.array([band.end_event for band in found if band.name == PHASES[BACKWARD]], np.int64)
-    # backward passes before each end of the optimizer, several where gradients are accumulated, and after the last one
+    # Backward passes before each end of the optimizer (several with gradient accumulation) and after the last one.
     passes = np.diff(np.searchsorted(of_backward, of_optimizer), prepend=0, append=len(of_backward))
     always = len(of_optimizer) and passes[-1] <= passes[:-1].max()
     if always:
@@ -393,7 +390,7 @@ _OF_ROLE[[Role.OTHER, Role.NO_STACK]] = _OTHER, _NO_STACK
 
 
 def category_of_role(role: Role) -> str:
-    """Name of the category of what a stack allocates, as long as nothing is known of its life."""
+    """Category of a stack's allocations, as long as nothing is known of their lifetime."""
     return CATEGORIES[_OF_ROLE[role]]
 
 
@@ -402,15 +399,15 @@ def categorise(
 ) -> None:
     """Fill in `Lives.category` and `Lives.phase`.
 
-    A block that ends within the phase it was allocated in was temporary there, as was probably one that has not ended
-    yet and whose stack allocated mostly such ones; but in a trace without a backward pass, what the forward pass
-    allocates is called activations all the same.
+    A block that is freed in the phase of its allocation was temporary; so, probably, is one that is still alive if its
+    stack mostly allocated temporary ones. In a trace without a backward pass, however, allocations of the forward pass
+    are always called activations.
 
     Args:
-        lives: whose `stack` is known.
-        role_of_stack: as `roles.roles` gives them.
-        phase: of each event.
-        found: the bands of `phase`.
+        lives: blocks; their `stack` is known.
+        role_of_stack: result of `roles.roles`.
+        phase: phase of each event.
+        found: bands of `phase`.
     """
     count = len(phase)
     seen = lives.born >= 0
@@ -423,21 +420,21 @@ def categorise(
     if not count:
         lives.category[:] = category
         return
-    # for every event where its band ends; -1 outside of bands, which nothing is freed before
+    # For each event, the end of its band; -1 outside of bands, before which nothing is freed.
     end = np.full(count, -1, np.int64)
     for band in found:
         end[band.begin_event : band.end_event] = band.end_event
     trains = bool((phase == BACKWARD).any())
-    # what may turn out to be temporary; weights and inputs never do
+    # What may turn out to be temporary; weights and inputs never do.
     passing = np.isin(category, (_GRADIENTS, _OPTIMIZER_STATE)) | ((category == _ACTIVATIONS) & trains)
     of_compiler = (category == _ACTIVATIONS) & (lives.phase == COMPILATION)
     passing &= seen & np.isin(lives.phase, (FORWARD, BACKWARD, OPTIMIZER))
     passing |= seen & of_compiler
     is_short = passing & (lives.freed < end[born])
-    # its phase has not ended when the trace does: whether it would have been freed in it is not known
+    # Its phase has not ended at the end of the trace: whether it would have been freed in it is unknown.
     is_open = passing & (lives.freed == count) & (end[born] == count)
     kinds = len(role_of_stack)
-    # so the other blocks of the same stack decide; `%` puts what has no stack, -1, into the last bin
+    # So the other blocks of the same stack decide; `%` puts no stack, -1, into the last bin.
     votes = np.bincount(lives.stack[is_short] % kinds, minlength=kinds)
     against = np.bincount(lives.stack[passing & ~is_short & ~is_open] % kinds, minlength=kinds)
     mostly = votes > against

@@ -1,4 +1,4 @@
-"""The requests of a snapshot, as those of a program that is watched are kept."""
+"""The requests in a snapshot, in the form used for a watched program."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from gpudash.memory.snapshot.history.history import History
 
 
 def log_of(history: History, began_wall_s: float = 0.0) -> RequestLog:
-    """The requests that a snapshot tells of.
+    """The requests in a snapshot.
 
     Args:
-        history: of one of its devices.
-        began_wall_s: seconds since 1970 at session time 0; events of a snapshot without times have their numbers.
+        history: history of one of its devices.
+        began_wall_s: session time 0 in seconds since 1970; events of a snapshot without times get their numbers.
     """
     lives = history.lives
-    # what was freed before the first event, and only waited for a stream then, was never seen to be there
+    # Blocks freed before the first event, which were only waiting for a stream, were never seen alive.
     kept = np.flatnonzero(lives.freed > lives.born)
     kept = kept[np.argsort(lives.born[kept], kind="stable")]
     freed = np.where(lives.freed[kept] >= history.count, NEVER, lives.freed[kept])

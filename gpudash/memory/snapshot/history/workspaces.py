@@ -1,4 +1,4 @@
-"""What cuBLAS works in, by its size: a trace with Python's lines alone has no frame of C++ that names it."""
+"""cuBLAS workspaces, recognised by size: a trace with only Python frames has no C++ frame that names them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from gpudash.memory.snapshot.history.phases import BACKWARD
 
 
 def workspace_requests(columns: Columns, lives: Lives, phase: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Events that ask for a workspace of torch's usual size, in bytes hardly any tensor has.
+    """Events that request a workspace of torch's usual size, which hardly any tensor has.
 
-    torch asks for it right after the result of a product, at the same line, once for each stream and each of its two
-    threads, the program's and that of autograd's engine (getNewWorkspace, ATen/cuda/CublasHandlePool.cpp); torch 2.15
-    frees it and asks again. The larger one of Hopper is as large as many a tensor, and is not looked for.
+    torch requests it right after the result of a product, at the same line, once for each stream and each of its two
+    threads, the program's and the autograd engine's (getNewWorkspace, ATen/cuda/CublasHandlePool.cpp); torch 2.15
+    frees it and requests it again. Hopper's larger one has the size of many tensors, and is not detected.
 
     Args:
-        columns: of the trace.
-        lives: of its blocks.
-        phase: of each event.
+        columns: events of the trace.
+        lives: blocks of the trace.
+        phase: phase of each event.
     """
     return np.fromiter(_found(columns, lives, phase), np.int64)
 
@@ -39,12 +39,12 @@ def _found(columns: Columns, lives: Lives, phase: NDArray[np.uint8]) -> Iterator
     fits &= columns.stream[before] == columns.stream[after]
     candidates = after[fits]
     freed = dict(zip(lives.born.tolist(), lives.freed.tolist(), strict=True))
-    # a thread has one at a time: another block of that size beside it is a tensor
+    # A thread has one at a time: another block of that size beside it is a tensor.
     until: dict[tuple[int, bool], int] = {}
     for event in candidates.tolist():
         thread = int(columns.stream[event]), bool(phase[event] == BACKWARD)
         if until.get(thread, -1) < event:
             yield event
-            # one that was refused is not there
+            # A failed request did not get one.
             if columns.action[event] == ALLOC:
                 until[thread] = freed.get(event, len(columns))

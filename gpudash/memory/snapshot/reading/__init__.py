@@ -1,1 +1,1 @@
-"""From the bytes of a snapshot file to a snapshot in columns, under limits."""
+"""Reads the bytes of a snapshot file into columns, under limits."""

@@ -1,7 +1,7 @@
-"""Puts a snapshot together from what was found in a file.
+"""Assembles a snapshot from the content of a file.
 
-On the way it looks, for all addresses at once and without replaying, whether a trace and the segments at its end agree,
-and cuts the stretch out that was asked for, with the segments at its end.
+Also checks, for all addresses together and without a replay, whether a trace is consistent with the segments at its
+end.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ MOST_CHARACTERS = 10_000
 
 
 def segments_of(found: object, stacks: StackTable) -> dict[int, list[Segment]]:
-    """The segments by device, by address.
+    """The segments by device and address.
 
     Raises:
-        ShapeError: they are not what segments are.
+        ShapeError: if they are malformed.
     """
     by_device: dict[int, list[Segment]] = {}
     for number, raw in enumerate(as_list(found, "segments")):
@@ -69,10 +69,10 @@ def segments_of(found: object, stacks: StackTable) -> dict[int, list[Segment]]:
 
 
 def stated_allocated(found: Sequence[Mapping[str, Any]]) -> dict[int, int]:
-    """By device, the bytes that the segments themselves say are allocated, where all of them do.
+    """Allocated bytes by device, as stated by the segments, for devices on which all segments state them.
 
     Raises:
-        ShapeError: one says something that is no size.
+        ShapeError: if one states something that is not a size.
     """
     stated: dict[int, int] = {}
     silent: set[int] = set()
@@ -132,10 +132,10 @@ def _block(raw: dict[str, Any], place: int, where: str, stacks: StackTable) -> B
 
 
 def annotations_of(found: object) -> tuple[Annotation, ...]:
-    """The annotations, as they stand.
+    """The annotations, in the file's order.
 
     Raises:
-        ShapeError: they are not what annotations are.
+        ShapeError: if they are malformed.
     """
     read = []
     for number, value in enumerate(as_list(found, "external_annotations")):
@@ -147,12 +147,13 @@ def annotations_of(found: object) -> tuple[Annotation, ...]:
 
 
 def allocator_settings_of(recorded: Mapping[str, Any]) -> AllocatorSettings:
-    """The recorded settings; torch's defaults where the file tells none.
+    """The recorded settings; torch's defaults if the file has none.
 
-    Torch writes the text of the environment and the values of some keys, which win: a program can change them.
+    torch writes the environment variable's text and the values of some keys; the latter win, as programs can change
+    them.
 
     Raises:
-        ShapeError: no allocator can have them.
+        ShapeError: if no allocator can have them.
     """
     found = _from_environment(recorded.get("PYTORCH_ALLOC_CONF") or recorded.get("PYTORCH_CUDA_ALLOC_CONF"))
     divisions = as_dict(recorded.get("roundup_power2_divisions", {}), "roundup_power2_divisions")
@@ -168,14 +169,14 @@ def allocator_settings_of(recorded: Mapping[str, Any]) -> AllocatorSettings:
             roundup_power2_divisions=divided or 0,
             garbage_collection_threshold=float(threshold),
             expandable_segments=recorded.get("expandable_segments") is True,
-            oldest_first="max_cached_size" in recorded,  # a key that torch writes since 2.13
+            oldest_first="max_cached_size" in recorded,  # a key written since torch 2.13
         )
     except (TypeError, ValueError, OverflowError) as error:
         raise ShapeError(f"its allocator settings cannot be right: {error}".rstrip(".")) from error
 
 
 def _small(value: object) -> int:
-    """A number of an interval or of parts, which torch writes as a text where it is a key."""
+    """A number of an interval or of divisions, which torch writes as text if it is a key."""
     if type(value) is int and 0 <= value < 2**32:
         return value
     if isinstance(value, str) and len(value) < 10 and value.isdecimal():
@@ -189,14 +190,14 @@ def _from_environment(text: object) -> AllocatorSettings:
             return AllocatorSettings.parse(text)
         return AllocatorSettings()
     except (ValueError, OverflowError):
-        # other versions of torch know other keys
+        # Other versions of torch have other keys.
         return AllocatorSettings()
 
 
 def plain_settings(recorded: Mapping[Any, Any]) -> tuple[dict[str, object], int]:
-    """The settings as far as they are plain values or one dictionary of such, and how many are not.
+    """The settings that are plain values or one dictionary of such, and the number of others.
 
-    A file can nest and repeat values without end; what is shown and handed on must not.
+    A file can nest and repeat values endlessly; what is displayed and passed on must not.
     """
     kept: dict[str, object] = {}
     for key, value in recorded.items():
@@ -229,24 +230,24 @@ KNOWN = frozenset(("segments", "device_traces", "allocator_settings", "external_
 MOST_NAMES = 5
 
 MOST_BYTES = 2**62
-"""That sizes of one device add up to: a trace of ten million requests of 100 GiB stays far below."""
+"""Largest sum of sizes on one device: a trace of ten million requests of 100 GiB stays far below."""
 
 _BEFORE = {ALLOC: FREE_COMPLETED, FREE_REQUESTED: ALLOC, FREE_COMPLETED: FREE_REQUESTED}
-"""What has to have happened at an address before; nothing, at the first event, is always right."""
+"""The previous action required at an address; at the first event, none is always valid."""
 
 _STATES = {"active_allocated": ALLOC, "active_pending_free": FREE_REQUESTED}
 
 
 @dataclass(slots=True)
 class FoundInFile:
-    """What a file holds.
+    """The content of a file.
 
     Attributes:
-        data: its dictionary; the events are elsewhere.
-        traces: by device.
-        stacks, texts: of all of them.
-        kind: of file, in words.
-        is_whole: whether no event was dropped for want of room.
+        data: its dictionary, without the events.
+        traces: events by device.
+        stacks, texts: stacks and strings of all events.
+        kind: format of the file, in words.
+        is_whole: whether all events fit in memory.
     """
 
     data: dict[str, Any]
@@ -259,10 +260,10 @@ class FoundInFile:
 
 
 def assembled(found: FoundInFile, limits: ReadLimits) -> Snapshot:
-    """The snapshot.
+    """The snapshot of a file's content.
 
     Raises:
-        ShapeError: segments, settings or annotations are not what they should be.
+        ShapeError: if segments, settings or annotations are malformed.
     """
     return _Assembling(found).snapshot(limits)
 
@@ -270,13 +271,13 @@ def assembled(found: FoundInFile, limits: ReadLimits) -> Snapshot:
 def contradictions(
     device: int, columns: Columns, segments: Sequence[Segment], stated_allocated: int | None = None
 ) -> list[str]:
-    """In one sentence each, in what segments and trace contradict themselves and each other.
+    """Inconsistencies within and between segments and trace, one sentence each.
 
     Args:
-        device: index in the file, for the sentence.
-        columns: the events.
-        segments: after the last of them.
-        stated_allocated: bytes that the segments themselves say are allocated.
+        device: index in the file, for the sentences.
+        columns: events of the trace.
+        segments: segments after the last event.
+        stated_allocated: allocated bytes as stated by the segments.
     """
     found = []
     overlap = _overlap(segments)
@@ -307,7 +308,7 @@ class _Assembling:
         self._warnings = found.warnings
 
     def snapshot(self, limits: ReadLimits) -> Snapshot:
-        """All devices, and what is to be said of them."""
+        """All devices, with warnings about them."""
         traces = self._found.traces
         settings, left_out = plain_settings(self._recorded)
         if left_out:
@@ -339,7 +340,7 @@ class _Assembling:
 
 
 def _check_sums(number: int, columns: Columns, segments: Sequence[Segment]) -> None:
-    """Refuse sizes with which levels cannot be told: they are added up as 64-bit integers."""
+    """Refuse sizes whose sums do not fit in 64-bit integers."""
     blocks = [block for segment in segments for block in segment.blocks]
     for sizes in (
         columns.size,
@@ -372,7 +373,7 @@ def _names(names: Sequence[str] | Mapping[str, int]) -> str:
 
 
 def _part(kept: Sequence[Columns], in_file: int, first_us: int | None, memory_bytes: int) -> str:
-    """Which of the events there was room for, in a sentence; the newest, from when on by the first of the file."""
+    """Which events fit in memory, in a sentence: the newest, and since when, relative to the first in the file."""
     timed = [column for column in (columns.time_us[columns.time_us != NONE] for columns in kept) if len(column)]
     since = ""
     if timed and first_us is not None:
@@ -384,7 +385,7 @@ def _part(kept: Sequence[Columns], in_file: int, first_us: int | None, memory_by
 
 
 def _clock(time_us: int) -> str:
-    """Time since the first event of the file."""
+    """Time since the file's first event, in words."""
     if time_us < 0:
         sign, tenths = ("−", -time_us)
     else:
@@ -417,7 +418,7 @@ def _disagreement(device: int, columns: Columns, segments: Sequence[Segment]) ->
 def _differs_at_end(
     action: NDArray[np.uint8], address: NDArray[np.int64], is_first: NDArray[np.bool_], segments: Sequence[Segment]
 ) -> NDArray[np.bool_]:
-    """Which events, the last ones at their address, leave it in another state than the segments have it."""
+    """Which events, each the last one at its address, leave a state that differs from the segments'."""
     blocks = [block for segment in segments for block in segment.blocks if block.state in _STATES]
     begins = np.array(sorted(block.address for block in blocks), np.int64)
     state_at = {block.address: _STATES[block.state] for block in blocks}

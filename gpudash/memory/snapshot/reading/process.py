@@ -1,7 +1,7 @@
 """The child process that reads a snapshot file under limits, and then answers questions about it.
 
-Its first line of standard input names a ``"folder"`` too, where the snapshot is once it says ``{"read": true}``
-(`gpudash.system.opened_file`). Then it takes ``{"question", "device", "capacity", "settings"}``, of which the newest
+Its first line of standard input also names a ``"folder"``, which contains the snapshot after ``{"read": true}``
+(`gpudash.system.opened_file`). It then reads ``{"question", "device", "capacity", "settings"}``, of which the newest
 counts, and writes ``{"answer": number, "result"}`` or ``{"answer": number, "problem": sentence}``.
 """
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 STARTING_CPU_S = 15
 
 CPU_S_PER_MIB = 1
-"""Reading takes 0.03 s a MiB at most; a file made to take longer is none of torch's."""
+"""Reading takes at most 0.03 s for each MiB; a file that takes much longer is malicious, not torch's."""
 
 
 def main() -> int:
-    """Read, tell, and answer until standard input ends."""
+    """Read the file, report, and answer until standard input ends."""
     reader = FileReader(b"gpudash-reader")
 
     def read() -> Snapshot:
@@ -68,7 +68,7 @@ def _answer(snapshot: Snapshot, conversation: Conversation) -> None:
 
 
 def _prepare(snapshot: Snapshot, conversation: Conversation, answering: dict[int, Any]) -> None:
-    """As long as nothing is asked, replay what is likely to be."""
+    """While there are no questions, replay what is likely to be asked."""
     try:
         for device in snapshot.devices:
             if device.index not in answering:
@@ -79,7 +79,7 @@ def _prepare(snapshot: Snapshot, conversation: Conversation, answering: dict[int
     except MemoryError:
         answering.clear()
     except (ValueError, LookupError):
-        return  # a trace that cannot be replayed: whoever asks is told
+        return  # a trace that cannot be replayed: answers report it
 
 
 def _result(snapshot: Snapshot, question: Mapping[str, Any], answering: dict[int, Any]) -> Any:
@@ -93,7 +93,7 @@ def _result(snapshot: Snapshot, question: Mapping[str, Any], answering: dict[int
 
 
 def _answering(snapshot: Snapshot, device: DeviceSnapshot) -> WhatIf:
-    # only those who ask wait for it to be imported
+    # Imported late: only questions need it.
     from gpudash.memory.snapshot.history.history import History
     from gpudash.memory.snapshot.replay.rest_of_step import what_if_of
 

@@ -1,8 +1,8 @@
-"""Reader of the memory snapshots torch pickles (``torch.cuda.memory._dump_snapshot``), and of the same as JSON.
+"""Reads the memory snapshots that torch pickles (``torch.cuda.memory._dump_snapshot``), and the same as JSON.
 
-Known forms: the dictionary of torch 2.0 and later, the bare list of segments that ``memory_snapshot()`` returns,
-and the older blocks that carry a history instead of an address. As JSON, which other tools write, each list of frames
-is written out.
+Supported forms: the dictionary of torch 2.0 and later, the plain list of segments that ``memory_snapshot()`` returns,
+and older blocks with a history instead of an address. In JSON, which other tools write, each list of frames is written
+in full.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from gpudash.memory.snapshot.reading.unpickling import StreamingUnpickler, unpic
 from gpudash.system.garbage import without_collection
 
 ROOM_PER_BYTE = 5
-"""Bytes of memory that a byte of a file takes at least as Python's objects: 5 with shared stacks, 11 without."""
+"""Least memory in Python objects for a byte of a file: 5 with shared stacks, 11 without."""
 
 EVENT_BYTES = 384
-"""Memory for an event that is read sparingly.
+"""Memory for an event in sparing mode.
 
-Its row twice, while the chunks are joined, what checking it takes, its place in the memo; and as much for all else.
+Its row twice, while the chunks are joined, the cost of checking it, its place in the memo; and as much for the rest.
 """
 
 PROTO = b"\x80"
-"""The first byte of a pickle of protocol 2 and later; the next one is the protocol."""
+"""First byte of a pickle of protocol 2 or later; the next one is the protocol."""
 
 OTHER_TOOLS = {
     "traceEvents": "a trace of torch.profiler or Chrome, which knows times and no memory segments",
@@ -51,17 +51,18 @@ SPACE = b" \t\r\n"
 
 
 def read_snapshot(path: Path, *, limits: ReadLimits | None = None, progress: Progress | None = None) -> Snapshot:
-    """Read a snapshot file, in part where the whole would take more memory than it may.
+    """Read a snapshot file; in part if all of it would exceed the memory limit.
 
     Args:
-        path: of the file: a pickle, or JSON; either may be compressed with gzip.
-        limits: of sizes. The memory is only kept to where the process is limited to it, as in a child of its own:
-            see `gpudash.memory.snapshot.reading.process`.
-        progress: called with the bytes read and those of the file.
+        path: path of the file: a pickle or JSON, possibly compressed with gzip.
+        limits: size limits. The memory limit only holds if the process itself is limited to it, as the child process
+            in `gpudash.memory.snapshot.reading.process` is.
+        progress: callback with the bytes read and the size of the file.
 
     Raises:
-        SnapshotError: it is no snapshot, too large, cut off, asks for anything but plain data, or has another shape.
-        OSError: it cannot be read.
+        SnapshotError: if it is not a snapshot, is too large, truncated or malformed, or requests anything but plain
+            data.
+        OSError: if it cannot be read.
     """
     limits = limits or ReadLimits()
     with without_collection():
@@ -75,16 +76,16 @@ def read_snapshot(path: Path, *, limits: ReadLimits | None = None, progress: Pro
                 try:
                     return _shaped(source, kind, lambda: _whole(unpickled(source), _kind(source, kind)), limits)
                 except MemoryError:
-                    pass  # what it took is free again once this exception is gone
+                    pass  # its memory is freed with this exception
         with Source(path, limits, progress) as source:
             return _shaped(source, kind, lambda: _sparingly(source, kind, limits), limits)
 
 
 def snapshot_of(data: Any) -> Snapshot:
-    """The same of what ``torch.cuda.memory._snapshot`` has given in this process; its events are taken out of it.
+    """A snapshot from the result of ``torch.cuda.memory._snapshot`` in this process; removes the events from it.
 
     Raises:
-        SnapshotError: it has another shape.
+        SnapshotError: if its structure is different.
     """
     try:
         return assembled(_whole(data, "this process"), ReadLimits())
@@ -93,17 +94,17 @@ def snapshot_of(data: Any) -> Snapshot:
 
 
 def looks_like_json(begin: bytes) -> bool:
-    """Whether a file that begins so may be JSON; a pickle of protocol 0 begins with neither of the brackets."""
+    """Whether a file with this beginning may be JSON; a pickle of protocol 0 begins with neither bracket."""
     return begin.lstrip(SPACE).startswith(BEGINNINGS)
 
 
 def decoded(source: Source) -> Any:
-    """The data, equal frames being one and the same tuple.
+    """The data, with equal frames as the same tuple.
 
     Raises:
-        SnapshotError: it is no JSON, cut off, or nested too deeply.
-        OSError: it cannot be read.
-        MemoryError: there is not enough for it.
+        SnapshotError: if it is not JSON, truncated, or nested too deeply.
+        OSError: if it cannot be read.
+        MemoryError: if memory is not sufficient.
     """
     text = source.stream.read()
 
@@ -139,7 +140,7 @@ def _shaped(source: Source, kind: str, read: Callable[[], FoundInFile], limits: 
 
 
 def _top(data: Any) -> dict[str, Any]:
-    """The dictionary of the file, in which everything is."""
+    """The file's top-level dictionary."""
     if isinstance(data, list):
         return {"segments": data}
     if isinstance(data, dict) and "segments" in data:
@@ -152,7 +153,7 @@ def _top(data: Any) -> dict[str, Any]:
 
 
 def _lists_of_events(top: dict[str, Any]) -> Iterator[tuple[str, Sequence[Any]]]:
-    """The list of each device, and where in the file it is; the dictionary no longer has them."""
+    """The list of each device, and its position in the file; removes them from the dictionary."""
     lists = as_list(top.pop("device_traces", None) or [], "device_traces")
     place_of: dict[int, int] = {}
     for device, value in enumerate(lists):
@@ -163,7 +164,7 @@ def _lists_of_events(top: dict[str, Any]) -> Iterator[tuple[str, Sequence[Any]]]
 
 
 def _whole(data: Any, kind: str) -> FoundInFile:
-    """What is in data that are there as a whole; the events are taken out of them."""
+    """The content of data that are in memory as a whole; removes the events from them."""
     top = _top(data)
     stacks, texts = StackTable(), Numbering((), (None, *ABSENT_TEXTS))
     traces = []
@@ -178,7 +179,7 @@ def _whole(data: Any, kind: str) -> FoundInFile:
 
 
 def _sparingly(source: Source, kind: str, limits: ReadLimits) -> FoundInFile:
-    """What is in a pickle that is read opcode by opcode, of the events as many as there is room for."""
+    """The content of a pickle that is read opcode by opcode, with as many events as fit in memory."""
     stacks, texts = StackTable(), Numbering((), (None, *ABSENT_TEXTS))
     collecting = Collecting(stacks, texts, max(AT_ONCE, limits.memory_bytes // EVENT_BYTES))
     try:
@@ -202,13 +203,13 @@ def _kind(source: Source, kind: str) -> str:
 
 
 class _Frames:
-    """Replaces the dictionaries that are frames while the text is read, so that a million copies take no room."""
+    """Replaces dictionaries of frames while the text is parsed, so that a million copies need no memory."""
 
     def __init__(self) -> None:
         self._known: dict[Frame, Frame] = {}
 
     def kept_once(self, value: dict[str, Any]) -> Any:
-        """The frame that a dictionary is, or the dictionary."""
+        """The frame for a dictionary, or the dictionary itself."""
         name, file, line = value.get("name"), value.get("filename"), value.get("line")
         if type(name) is not str or type(file) is not str or type(line) is not int or not 0 <= line <= LARGEST:
             return value

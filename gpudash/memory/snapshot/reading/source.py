@@ -1,5 +1,5 @@
-"""The bytes of a snapshot file, expanded where they are compressed, counted and bounded; how much of it is read; and
-what its values have to be: checks that say, in words, where something is another thing.
+"""The bytes of a snapshot file: decompressed if necessary, counted and limited, with progress. Also checks of values,
+whose errors say what is there instead.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from gpudash.units import GIB, MIB
 LARGEST = 2**63 - 1
 
 _UNSHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Characters that would steer a terminal or turn the order of a line around, and halves of characters."""
+"""Characters that control terminals or reverse text, and lone surrogates."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """What reading may take, in bytes.
+    """Limits on reading, in bytes.
 
     Attributes:
-        file_bytes: a larger file is not opened.
-        expanded_bytes: of a compressed file, once it is expanded.
-        memory_bytes: for everything that reading makes; a file that needs more is read in part.
-        text_bytes: of the longest text; the names in real files have a few hundred at most.
+        file_bytes: size of the file.
+        expanded_bytes: size of a compressed file after expansion.
+        memory_bytes: memory for the result; a file that needs more is read in part.
+        text_bytes: longest string; names in real files have a few hundred at most.
     """
 
     file_bytes: int = 64 * GIB
@@ -64,26 +64,26 @@ FOREIGN = (
     (b"\xfd7zXZ", "is compressed with xz: expand it first"),
     (b"\x28\xb5\x2f\xfd", "is compressed with zstd: expand it first"),
 )
-"""How files begin that are taken for snapshots, and what is said of them."""
+"""Beginnings of files that are mistaken for snapshots, and the messages for them."""
 
 
 class Source:
-    """A file that is read from its begin to its end.
+    """A file that is read sequentially.
 
     Args:
-        path: of a regular file.
-        limits: of its size.
-        progress: called with bytes read and the file's size, once a MiB at most.
+        path: path of a regular file.
+        limits: size limits.
+        progress: callback with the bytes read and the file's size, at most once for each MiB.
 
     Raises:
-        SnapshotError: it is no regular file, empty, too large, or of a kind that is known and is none.
-        OSError: it cannot be read.
+        SnapshotError: if it is not a regular file, is empty or too large, or has a known other format.
+        OSError: if it cannot be read.
 
     Attributes:
         stream: the expanded bytes.
-        size: bytes of the file.
-        is_compressed: whether they are expanded on the way.
-        begin: its first bytes, expanded.
+        size: size of the file in bytes.
+        is_compressed: whether the file is compressed.
+        begin: first bytes, expanded.
     """
 
     def __init__(self, path: Path, limits: ReadLimits, progress: Progress | None = None) -> None:
@@ -127,7 +127,7 @@ class Source:
             raise SnapshotError(f"{self.name} is a page for a browser: open the pickle that it was made from.")
 
     def finished(self) -> None:
-        """Say that nothing more of the file will be read."""
+        """Declare that no more of the file will be read."""
         if self._progress is not None:
             self._progress(self.size, self.size)
 
@@ -140,7 +140,7 @@ class Source:
 
 
 class _Counted(io.RawIOBase):
-    """Reads and expands, and counts both."""
+    """Reads and expands, counting both."""
 
     def __init__(
         self, name: str, file: BinaryIO, size: int, is_compressed: bool, limits: ReadLimits, progress: Progress | None
@@ -158,7 +158,7 @@ class _Counted(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill some of the buffer."""
+        """Fill part of the buffer."""
         plain = self._expanding is None
         found = self._file.readinto(buffer) if plain else self._expand(buffer)  # type: ignore[attr-defined]
         if self._progress is not None:
@@ -185,11 +185,11 @@ class _Counted(io.RawIOBase):
 
 
 class ShapeError(ValueError):
-    """A value is not what it is in a memory snapshot: what, where, and what it is instead, without a full stop."""
+    """A value is not valid in a memory snapshot: names its position and what it is instead, without a full stop."""
 
 
 def shown(value: object) -> str:
-    """A value in a few words, however large or deep it is."""
+    """A short description of a value, however large or deeply nested it is."""
     if isinstance(value, str):
         if len(value) <= 40:
             return repr(value[:40])
@@ -205,28 +205,28 @@ def shown(value: object) -> str:
 
 
 def readable(text: str) -> str:
-    """A text of a file with the replacement character for what no name has, and what could mislead who reads it."""
+    """A string of a file, with a replacement character for anything unprintable or misleading."""
     if text.isascii() and text.isprintable():
         return text
     return _UNSHOWN.sub("\ufffd", text)
 
 
 def as_list(value: object, where: str) -> list[Any] | tuple[Any, ...]:
-    """The value, a list or a tuple."""
+    """The value, which must be a list or a tuple."""
     if not isinstance(value, list | tuple):
         raise ShapeError(f"{where} is {shown(value)}, not a list")
     return value
 
 
 def as_dict(value: object, where: str) -> dict[str, Any]:
-    """The value, a dictionary."""
+    """The value, which must be a dictionary."""
     if not isinstance(value, dict):
         raise ShapeError(f"{where} is {shown(value)}, not a dictionary")
     return value
 
 
 def integer(raw: Mapping[str, Any], key: str, where: str, default: int | None = None) -> int:
-    """An integer of at most 64 bits; the default where it is missing."""
+    """An integer of at most 64 bits; the default if it is missing."""
     value = raw.get(key)
     if value is None:
         value = default
@@ -238,7 +238,7 @@ def integer(raw: Mapping[str, Any], key: str, where: str, default: int | None = 
 
 
 def count(raw: Mapping[str, Any], key: str, where: str, default: int | None = None) -> int:
-    """An integer that is not negative: a size, an address, a time."""
+    """A non-negative integer: a size, an address, a time."""
     value = integer(raw, key, where, default)
     if value < 0:
         raise ShapeError(f"`{key}` of {where} is negative")
@@ -246,7 +246,7 @@ def count(raw: Mapping[str, Any], key: str, where: str, default: int | None = No
 
 
 def text(raw: Mapping[str, Any], key: str, where: str) -> str:
-    """A text."""
+    """A string."""
     value = raw.get(key)
     if not isinstance(value, str):
         raise ShapeError(f"`{key}` of {where} is {shown(value)}, not a text")

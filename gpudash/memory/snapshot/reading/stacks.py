@@ -1,4 +1,4 @@
-"""Call stacks, each kept once: by the identity of the list that holds it first, then by content."""
+"""Call stacks, each stored once: recognised first by the identity of its list, then by content."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from gpudash.memory.snapshot.history.model import NONE, Frame, Stack
 from gpudash.memory.snapshot.reading.source import ShapeError, readable, shown
 
 AS_TEXT = re.compile(r"(?s)(?P<file>.*?):(?P<line>\d{1,9}):(?P<name>.*)")
-"""A frame as tools that write for reading have it."""
+"""A frame as text, as other tools write it."""
 
 UNKNOWN_LINE = 2**31
-"""From here on it is a -1 that was written without its sign, as generated code has it."""
+"""From here on, a line number is an unsigned -1, as generated code has it."""
 
 Place = Callable[[], str]
 
 
 def frame_of(value: object, where: Place) -> Frame:
-    """A frame, which is a dictionary in files of torch, and a text in those of some other tools.
+    """A frame: a dictionary in torch's files, a string in those of some other tools.
 
     Raises:
-        ShapeError: it is neither, or a field has another type.
+        ShapeError: if it is neither, or a field has another type.
     """
     if isinstance(value, str):
         found = AS_TEXT.fullmatch(value)
@@ -33,7 +33,7 @@ def frame_of(value: object, where: Place) -> Frame:
             return ("", 0, value)
         return (found["file"], int(found["line"]), found["name"])
     if type(value) is tuple and tuple(map(type, value)) == (str, int, str):
-        return value  # made so by this reader
+        return value  # already converted by this reader
     if not isinstance(value, dict):
         raise ShapeError(f"a frame of {where()} is {shown(value)}, not a dictionary")
     line = value.get("line", 0)
@@ -50,8 +50,8 @@ def frame_of(value: object, where: Place) -> Frame:
 class StackTable:
     """Collects the stacks of a file.
 
-    Lists are known again by identity, since a pickle shares each list among all events that have it. So they must not
-    be freed while any list of the file is still to be made.
+    Lists are recognised by identity, since a pickle shares each list among all events that have it. They must
+    therefore not be freed while any list of the file is still to be created.
     """
 
     def __init__(self) -> None:
@@ -61,10 +61,10 @@ class StackTable:
         self._stacks: dict[bytes, int] = {}
 
     def index(self, frames: object, where: Place) -> int:
-        """The number of a stack, `NONE` for an empty one.
+        """The number of a stack; `NONE` for an empty one.
 
         Raises:
-            ShapeError: it is not a list of frames.
+            ShapeError: if it is not a list of frames.
         """
         known = self.by_list.get(id(frames))
         if known is None:
@@ -79,7 +79,7 @@ class StackTable:
         return self.interned(np.array(numbers, np.int32).tobytes())
 
     def interned(self, content: bytes) -> int:
-        """The number of the stack with this content, numbers of frames as 4 bytes each."""
+        """The number of the stack with this content, the numbers of its frames in 4 bytes each."""
         if content:
             return self._stacks.setdefault(content, len(self._stacks))
         return NONE
@@ -89,12 +89,12 @@ class StackTable:
         return number
 
     def frame(self, frame: Frame) -> int:
-        """The number of a frame, whose texts may hold anything that a file can hold."""
+        """The number of a frame, whose strings may contain anything."""
         file, line, name = frame
         return self._frames.setdefault((readable(file), line, readable(name)), len(self._frames))
 
     def stacks(self) -> StackList:
-        """All of them, by number."""
+        """All stacks, by number."""
         counts = np.fromiter(map(len, self._stacks), np.int64, len(self._stacks)) // 4
         return StackList(
             tuple(self._frames),
@@ -104,12 +104,12 @@ class StackTable:
 
 
 class StackList(Sequence[Stack]):
-    """Stacks as numbers of frames; each is put together when it is first asked for.
+    """Stacks as numbers of frames; each is assembled on first access.
 
     Attributes:
-        frames: each different one once.
-        flat: the stacks' frames, one stack after the other, innermost frame first.
-        ends: where in `flat` each begins; one more than there are stacks.
+        frames: distinct frames.
+        flat: frames of all stacks, one stack after the other, innermost frame first.
+        ends: start of each stack in `flat`, and the end of the last.
     """
 
     def __init__(self, frames: Sequence[Frame], flat: NDArray[np.int32], ends: NDArray[np.int64]) -> None:
@@ -154,5 +154,5 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def frames_of(values: Iterable[Sequence[Any]]) -> list[Frame]:
-    """Frames as JSON keeps them, put back into tuples."""
+    """Frames read from JSON, converted back to tuples."""
     return [(str(file), int(line), str(name)) for file, line, name in values]

@@ -1,4 +1,4 @@
-"""A snapshot handed from one process to another: its columns as files that are mapped, the rest as JSON."""
+"""Passes a snapshot between processes: its columns as memory-mapped files, the rest as JSON."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ DOCUMENT = "snapshot.json"
 
 
 def store(snapshot: Snapshot, folder: Path) -> None:
-    """Write a snapshot that came from a file into a folder that holds no other.
+    """Write a snapshot to a folder that contains no other.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: if it cannot be written.
     """
     stacks = snapshot.stacks
     assert isinstance(stacks, StackList)
@@ -76,10 +76,10 @@ def _store_device(device: DeviceSnapshot, folder: Path) -> dict[str, Any]:
 
 
 def load(folder: Path) -> Snapshot:
-    """Map what `store` has written; the files may be removed at once.
+    """Map the files written by `store`; they may be deleted immediately afterwards.
 
     Raises:
-        OSError, ValueError, LookupError, TypeError: it is not there as a whole.
+        OSError, ValueError, LookupError, TypeError: if it is incomplete.
     """
     document = json.loads((folder / DOCUMENT).read_text("utf-8", "surrogatepass"))
     stacks = StackList(frames_of(document["frames"]), _mapped(folder / "stacks.npy"), _mapped(folder / "ends.npy"))

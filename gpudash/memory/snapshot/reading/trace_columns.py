@@ -1,4 +1,4 @@
-"""The events of one device turned into columns, a few ten thousand at a time, or while a pickle is being read."""
+"""Converts the events of a device to columns, some ten thousand at a time, or while a pickle is being read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ INTEGERS = ("addr", "size", "stream", "time_us", "device_free")
 TEXTS = ("compile_context", "user_metadata")
 KNOWN = frozenset((*INTEGERS, *TEXTS, "action", "frames", "pool_id"))
 ABSENT_TEXTS = ("", "N/A")
-"""What torch writes where there is no metadata and no context."""
+"""torch's values for missing metadata and context."""
 
 MOST_ACTIONS = 255
 
@@ -40,7 +40,7 @@ _MISSING: Any = object()
 
 
 class Numbering:
-    """Different values, numbered as they come."""
+    """Numbers distinct values in order of appearance."""
 
     def __init__(self, known: Sequence[Any] = (), absent: Sequence[Any] = ()) -> None:
         self.numbers: dict[Any, int] = {value: number for number, value in enumerate(known)}
@@ -52,24 +52,24 @@ class Numbering:
         place = self._absent | self.numbers
         for value in different.difference(place):
             place[value] = self.numbers[value] = len(self.numbers)
-        # the usual case of pools and texts: one value for all events
+        # The usual case for pools and texts: one value for all events.
         if len(different) == 1:
             return np.full(len(values), place[different.pop()], kind)
         return np.fromiter(map(place.__getitem__, values), kind, len(values))
 
 
 class TraceColumns:
-    """Takes the events of one device; whole chunks of the oldest can be dropped again.
+    """Collects the events of a device; whole chunks of the oldest can be dropped.
 
     Args:
-        stacks: those of the whole file.
+        stacks: stacks of the whole file.
         texts: contexts and metadata of the whole file.
-        where: place in the file, for what is refused.
+        where: position in the file, for error messages.
 
     Attributes:
-        seen: events that were added.
-        held: those that were not dropped.
-        unknown: keys that are not known here, and how many events have each.
+        seen: number of events added.
+        held: number of events not dropped.
+        unknown: unknown keys, with the number of events that have each.
         first_us: time of the first event that has one.
     """
 
@@ -85,18 +85,17 @@ class TraceColumns:
         self.first_us: int | None = None
 
     def add(self, entries: Sequence[Any]) -> None:
-        """Take the next events.
+        """Add the next events.
 
         Raises:
-            ShapeError: one of them is no event, or a field of it is not what it should be.
+            ShapeError: if one of them is not an event, or has an invalid field.
         """
         if not entries:
             return
         try:
             rows = self._converted(entries)
         except (ShapeError, TypeError, OverflowError):
-            # whole columns are checked at once, which is fast and does not say which event is wrong: that is
-            # looked for now
+            # Whole columns are checked together, which is fast but does not say which event is wrong: find it now.
             self._refuse_first(entries)
             raise
         if self.first_us is None:
@@ -108,11 +107,11 @@ class TraceColumns:
         self.held += len(entries)
 
     def drop_oldest(self) -> None:
-        """Forget the oldest chunk."""
+        """Drop the oldest chunk."""
         self.held -= len(self._rows.popleft().action)
 
     def columns(self) -> Columns:
-        """What is held, in one piece; it is no longer held here."""
+        """Return the events in one piece, and clear them here."""
         rows = self._rows
         self._rows = deque()
         return Columns(
@@ -147,12 +146,11 @@ class TraceColumns:
         )
 
     def _stack_numbers(self, lists: Sequence[Any]) -> NDArray[np.int32]:
-        # events of one stack share one list of frames, by the memo of the pickle: its identity is enough to
-        # know it
+        # Events of one stack share one list of frames, through the pickle's memo: its identity identifies it.
         identities = [*map(id, lists)]
         known = self._stacks.by_list
         if not known.keys() >= set(identities):
-            # backwards, so that each new list is known by the first event that has it
+            # Backwards, so that each new list is associated with the first event that has it.
             places = dict(zip(reversed(identities), range(len(lists) - 1, -1, -1), strict=True))
             for identity, place in places.items():
                 if identity not in known:
@@ -187,7 +185,7 @@ class TraceColumns:
         return f"{self._where}[{self.seen + number}]"
 
     def _refuse_first(self, entries: Sequence[Any]) -> None:
-        """Find what is wrong with the first wrong event: slow, and only once."""
+        """Find the first invalid event and what is wrong with it: slow, and done only once."""
         for number, entry in enumerate(entries):
             where = self._place(number)
             raw = as_dict(entry, where)
@@ -212,11 +210,11 @@ CHECKS: Mapping[str, Callable[[Mapping[str, Any], str, str], object]] = {
 
 
 def _columns(entries: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Sequence[Any]], bool]:
-    """The values of each known key, ``None`` where an event has none, and whether there are other keys too."""
-    # keys that have not been found yet: at 0 every event is done with, and no further key is looked for
+    """The values of each known key, ``None`` where an event lacks it, and whether there are other keys too."""
+    # Entries not yet found: at 0 all events are complete, and no further key is needed.
     left = sum(map(len, entries))
     found: dict[str, Sequence[Any]] = dict.fromkeys(KNOWN, [None] * len(entries))
-    # those of the first event first: mostly they are all that there is, which their number shows
+    # The first event's keys first: mostly there are no others, as the count then shows.
     for key in [*(KNOWN & entries[0].keys()), *(KNOWN - entries[0].keys())]:
         if left:
             found[key], present = _column(entries, key)
@@ -225,7 +223,7 @@ def _columns(entries: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Sequence[A
 
 
 def _column(entries: Sequence[Mapping[str, Any]], key: str) -> tuple[Sequence[Any], int]:
-    """The values of one key, ``None`` where an event has none, and how many have one."""
+    """The values of one key, ``None`` where an event lacks it, and the number of events that have it."""
     try:
         return list(map(itemgetter(key), entries)), len(entries)
     except KeyError:
@@ -242,7 +240,7 @@ def _integers(values: Sequence[Any], default: int, lowest: int | None) -> NDArra
         if kinds != {int, type(None)}:
             raise ShapeError("a number is none")
         values = [default if value is None else value for value in values]
-        # the default may lie below what an event may say
+        # The default may be below the smallest value allowed in an event.
         if lowest is None:
             lowest = default
         lowest = min(lowest, default)
@@ -261,7 +259,7 @@ def _joined(parts: Sequence[NDArray[Any]], kind: type[np.generic]) -> NDArray[An
 
 
 AT_ONCE = 8192
-"""Events that are turned into columns together."""
+"""Number of events converted together."""
 
 _KEYS = frozenset((str, int))
 
@@ -270,7 +268,7 @@ class _StackReference:
     """Stands in the data for a list of frames, once for each content.
 
     Attributes:
-        content: numbers of the frames, as `StackTable` has them.
+        content: numbers of the frames, as in `StackTable`.
     """
 
     __slots__ = ("content",)
@@ -287,17 +285,17 @@ GONE = _Gone()
 
 
 class Collecting:
-    """Is told of every list and dictionary that is filled, and says what stands there from then on.
+    """Receives every list and dictionary that is filled, and returns what replaces it.
 
     Args:
-        stacks, texts: of the whole file.
-        capacity: events to hold at most; beyond, the oldest of the longest trace are dropped.
+        stacks, texts: stacks and strings of the whole file.
+        capacity: most events to hold; beyond that, the oldest of the longest trace are dropped.
 
     Attributes:
-        memo: the objects that a pickle has numbered.
-        places: by identity, where in the memo a list or dictionary is.
-        traces: by identity of the list whose items the events were, which itself stays empty.
-        dropped: whether events were dropped for want of room.
+        memo: memoised objects of the pickle.
+        places: index in the memo of a list or dictionary, by its identity.
+        traces: traces by the identity of the list of their events, which itself stays empty.
+        dropped: whether events were dropped for lack of memory.
     """
 
     def __init__(self, stacks: StackTable, texts: Numbering, capacity: int) -> None:
@@ -319,19 +317,19 @@ class Collecting:
         self._known_lists = dict(stacks.by_list)
 
     def text(self, text: str) -> str:
-        """The same text, kept once."""
+        """The same string, stored once."""
         return self._strings.setdefault(text, text)
 
     def pair(self, found: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The same tuple, kept once where it is the identity of a pool."""
+        """The same tuple, stored once if it identifies a pool."""
         if {*map(type, found)} != {int}:
             return found
         return self._pairs.setdefault(found, found)
 
     def filled(self, target: Any, items: Sequence[Any]) -> Any:
-        """A dictionary has got keys and values, one after the other."""
+        """A dictionary has received keys and values, alternately."""
         if id(target) in self._frame_numbers:
-            return target  # torch adds what it knows of compiled code to a frame
+            return target  # torch adds information on compiled code to a frame
         if type(target) is not dict or len(items) % 2:
             raise TypeError
         keys = items[::2]
@@ -339,7 +337,7 @@ class Collecting:
             wrong = next(key for key in keys if type(key) not in _KEYS)
             raise ShapeError(f"a dictionary has the key {shown(wrong)}, not a text")
         target.update(zip(keys, items[1::2], strict=True))
-        # by its keys: the dictionary may have been filled in several goes
+        # By its keys: the dictionary may have been filled in several steps.
         if "filename" in target and "name" in target and "line" in target:
             made = frame_of(target, lambda: "a stack")
             frame = self._frames.setdefault(made, made)
@@ -348,7 +346,7 @@ class Collecting:
         return target
 
     def appended(self, target: Any, items: Sequence[Any], stack: Sequence[Any], begin: int) -> Any:
-        """A list, on top of the stack of which the open container's items begin at ``begin``, has got items."""
+        """A list has received items; they begin at ``begin`` in the open container on top of the stack."""
         first = items[0]
         if id(first) in self._frame_numbers:
             return self._with_frames(target, items)
@@ -363,7 +361,7 @@ class Collecting:
         return target
 
     def _with_frames(self, target: Any, items: Sequence[Any]) -> Any:
-        # a list of frames becomes a reference with its first part, and the reference goes on with each further one
+        # A list of frames becomes a reference with its first part; the reference grows with each further one.
         if type(target) is _StackReference:
             before = target.content
         elif type(target) is list and not target:
@@ -382,12 +380,12 @@ class Collecting:
         return self._replaced(target, reference)
 
     def _replaced(self, old: Any, new: Any) -> Any:
-        """What stands for ``old``, also where it is in the memo."""
+        """The replacement of ``old``, which also replaces it in the memo."""
         place = self.places.pop(id(old), None)
         if place is not None:
             self.memo[place] = new
             if type(new) is _StackReference:
-                self.places[id(new)] = place  # of a list that may go on
+                self.places[id(new)] = place  # the list may continue
         else:
             self.places.pop(id(new), None)
         return new
@@ -402,7 +400,7 @@ class Collecting:
         if trace is None:
             self._lists.append(target)
             number = 0
-            # the list of traces lies below them on the stack: how many are above it is the number of this one
+            # The list of traces is below them on the stack: the number of lists above it is this one's index.
             if type(stack[begin]) is list:
                 number = len(stack) - 1 - begin
             trace = self.traces[id(target)] = TraceColumns(self._stacks, self._texts, f"device_traces[{number}]")
@@ -414,7 +412,7 @@ class Collecting:
             self.flush()
 
     def flush(self) -> None:
-        """Turn the events that wait into columns."""
+        """Convert the waiting events to columns."""
         waiting = self._pending
         self._pending = []
         if self._pending_of is not None:
@@ -428,7 +426,7 @@ class Collecting:
             frames = event.get("frames")
             if type(frames) is list:
                 self._forget(frames, ())
-        # what the events held is about to be freed: its identities will be those of others
+        # The events' content is about to be freed: its identities will be reused.
         self._stacks.by_list = dict(self._known_lists)
         while sum(other.held for other in self.traces.values()) > self._capacity:
             max(self.traces.values(), key=lambda other: other.held).drop_oldest()

@@ -1,10 +1,10 @@
-"""Two ways to the data of a pickle, with every way to an object of a class closed.
+"""Two ways to load a pickle, neither of which can create an object of any class.
 
-A real snapshot is made of dicts, lists, tuples, strings and numbers; a pickle that asks for anything else is refused
-before it can do anything. The fast way is CPython's unpickler. The sparing one takes the opcodes one by one and turns
-events into columns as they come: it knows the opcodes that memory snapshots are made of, in protocols 0 to 5, and no
-other. What takes the room in a large file, the dictionary of each event and the list of each stack, exists for a few
-thousand events at a time, and of the file's bytes a chunk.
+A real snapshot consists of dicts, lists, tuples, strings and numbers; a pickle that requests anything else is refused
+before it can do harm. The fast way is CPython's unpickler. The sparing way processes one opcode at a time and converts
+events to columns as they come: it supports only the opcodes that occur in memory snapshots, in protocols 0 to 5. The
+bulk of a large file, the dictionary of each event and the list of each stack, then exists for only a few thousand
+events at a time, and the file's bytes for only a chunk.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from gpudash.memory.snapshot.reading.trace_columns import Collecting
 from gpudash.units import MIB
 
 BEGINNINGS = (b"\x80", b"(", b"]", b"}")
-"""How pickles of a dictionary or a list begin: of protocol 2 and later, and of the older ones."""
+"""First bytes of a pickled dictionary or list: of protocol 2 and later, and of older ones."""
 
 
 def refuse_global(file: str, module: object, name: object) -> NoReturn:
-    """Refuse a pickle, the file of this name, that asks for an object of Python's.
+    """Refuse a pickle, the file of this name, that requests a Python object.
 
     Raises:
         SnapshotError: always.
@@ -38,7 +38,7 @@ def refuse_global(file: str, module: object, name: object) -> NoReturn:
 
 
 def refuse_reference(file: str) -> NoReturn:
-    """Refuse a pickle, the file of this name, that refers to what is not in it.
+    """Refuse a pickle, the file of this name, that refers to an external object.
 
     Raises:
         SnapshotError: always.
@@ -47,7 +47,7 @@ def refuse_reference(file: str) -> NoReturn:
 
 
 class PlainUnpickler(pickle.Unpickler):
-    """Makes dicts, lists, tuples, strings and numbers, and nothing else."""
+    """Creates dicts, lists, tuples, strings and numbers, and nothing else."""
 
     def __init__(self, source: Source) -> None:
         super().__init__(source.stream)
@@ -64,22 +64,22 @@ def unpickled(source: Source) -> Any:
     """The data of a pickle.
 
     Raises:
-        SnapshotError: it is no pickle, cut off, or asks for anything but plain data.
-        OSError: it cannot be read.
-        MemoryError: there is not enough for it.
+        SnapshotError: if it is not a pickle, is truncated, or requests anything but plain data.
+        OSError: if it cannot be read.
+        MemoryError: if memory is not sufficient.
     """
-    # objects that extension codes have stood for in another pickle would be handed out without asking find_class
+    # Objects cached for extension codes would be returned without a call of find_class.
     copyreg.clear_extension_cache()
     try:
         return PlainUnpickler(source).load()
     except (SnapshotError, OSError, MemoryError):
         raise
-    except Exception as error:  # the unpickler raises whatever the bytes make it stumble over
+    except Exception as error:  # malformed bytes can raise anything
         raise _unreadable(source, error) from error
 
 
 def _unreadable(source: Source, error: Exception) -> SnapshotError:
-    """The sentence for a pickle that cannot be read to its end."""
+    """The error for a pickle that cannot be read to its end."""
     name = source.name
     if source.begin[:1] not in BEGINNINGS:
         return SnapshotError(f"{name} is no memory snapshot: it is neither a pickle nor JSON.")
@@ -90,18 +90,18 @@ def _unreadable(source: Source, error: Exception) -> SnapshotError:
 
 
 LARGEST_INTEGER = 64
-"""Bytes of the largest integer that is made at all; what a snapshot holds has eight."""
+"""Largest integer in bytes that is created; those in a snapshot have eight."""
 
 MOST_MARKS = 1000
-"""Containers within one another; a snapshot has seven."""
+"""Deepest nesting of containers; a snapshot has seven levels."""
 
 MOST_SKIPPED = 1_000_000
-"""Numbers of the memo that may be left out."""
+"""Most unused indices of the memo."""
 
 CHUNK = MIB
 
 AHEAD = 16
-"""No opcode that is obeyed without asking for its bytes has more."""
+"""Most bytes used by any opcode that does not request its bytes first."""
 
 
 class StreamingUnpickler:
@@ -109,8 +109,8 @@ class StreamingUnpickler:
 
     Args:
         source: the file.
-        limits: of its texts.
-        collecting: takes frames, stacks and events out of the data on the way.
+        limits: limits on its strings.
+        collecting: extracts frames, stacks and events from the data.
     """
 
     def __init__(self, source: Source, limits: ReadLimits, collecting: Collecting) -> None:
@@ -120,47 +120,46 @@ class StreamingUnpickler:
         self._stack: list[Any] = []
         self._marks: list[int] = []
         self._memo: list[Any] = collecting.memo
-        # what no snapshot has stays None and is refused, whatever later protocols add
+        # Opcodes that no snapshot contains stay None and are refused, whatever later protocols add.
         self._operations: list[Callable[[], object] | None] = [None] * 256
         for code, operation in self._known().items():
             self._operations[code[0]] = operation
 
     def load(self) -> Any:
-        """The data, without what was collected.
+        """The data, without what was extracted.
 
         Raises:
-            SnapshotError: it is no pickle, cut off, or holds what no snapshot does.
-            ShapeError: an event is none.
-            MemoryError: there is not enough even so.
+            SnapshotError: if it is not a pickle, is truncated, or contains what no snapshot does.
+            ShapeError: if an event is malformed.
+            MemoryError: if memory is not sufficient even so.
         """
         try:
             self._run()
             return self._stack.pop()
         except (SnapshotError, ShapeError, OSError, MemoryError):
             raise
-        except Exception as error:  # whatever the bytes make it stumble over
+        except Exception as error:  # malformed bytes can raise anything
             if isinstance(error, EOFError) or self._bytes.at_end:
                 raise SnapshotError(f"{self._name} is cut off: copy it again, or record the snapshot again.") from error
             self._refuse("its bytes make no sense")
 
     def _run(self) -> None:
-        """Obey every opcode; those that occur for every event are here, the others in methods."""
+        """Execute every opcode; those that occur in every event inline, the others in methods."""
         stack, memo, reader, operations = self._stack, self._memo, self._bytes, self._operations
         push, remember, places = stack.append, memo.append, self._collecting.places
         while True:
             if reader.place >= reader.refill_at:
                 reader.refill()
             data, place, limit = reader.data, reader.place, reader.refill_at
-            # no opcode obeyed here reaches further than AHEAD bytes: up to `limit` the window needs no look
-            # at its end
+            # No opcode handled here uses more than AHEAD bytes: before `limit`, the window's end needs no check.
             while place < limit:
                 code = data[place]
                 if code == 0x68:  # BINGET
                     push(memo[data[place + 1]])
                     place += 2
                 elif code == 0x94:  # MEMOIZE
-                    # remembered with its place, since a dictionary may turn out to be a frame or an event and
-                    # be replaced
+                    # Remembered with its index, since a dictionary may turn out to be a frame or an event, and be
+                    # replaced.
                     top = stack[-1]
                     if type(top) is dict or type(top) is list:
                         places[id(top)] = len(memo)
@@ -195,7 +194,7 @@ class StreamingUnpickler:
                     if operation is None:
                         self._refuse_opcode(code)
                     operation()
-                    # the operation has moved the window: its places are others from here on
+                    # The operation has moved the window: its positions have changed.
                     if reader.data is not data:
                         break
                     place = reader.place
@@ -255,7 +254,7 @@ class StreamingUnpickler:
         self._marks.append(len(self._stack))
 
     def _pop(self) -> Any:
-        # POP takes a mark where one is on top
+        # POP removes a mark if one is on top.
         if self._marks and self._marks[-1] == len(self._stack):
             return self._marks.pop()
         return self._stack.pop()
@@ -277,7 +276,7 @@ class StreamingUnpickler:
         return int(line)
 
     def _int(self) -> None:
-        # protocol 0 writes truths as 00 and 01
+        # Protocol 0 writes booleans as 00 and 01.
         line = self._bytes.line()
         if line in (b"00", b"01"):
             self._stack.append(line == b"01")
@@ -322,7 +321,7 @@ class StreamingUnpickler:
     def _put(self, number: int) -> None:
         memo = self._memo
         top = self._stack[-1]
-        # a hostile number must not make the memo as long as it says
+        # A malicious number must not make the memo grow to that size.
         if not 0 <= number <= len(memo) + MOST_SKIPPED:
             self._refuse("it numbers its objects without end")
         if number >= len(memo):
@@ -341,12 +340,12 @@ class StreamingUnpickler:
 
 
 class ByteReader:
-    """A window on the bytes; behind the file's end follow zeros, which no pickle goes on with.
+    """A window on the bytes; after the file's end come zeros, which no pickle continues with.
 
     Attributes:
         data: the window.
-        place: of the next byte in it.
-        refill_at: from here on the window has to be moved before an opcode is looked at.
+        place: position of the next byte in it.
+        refill_at: position from which the window must be moved before an opcode is read.
     """
 
     def __init__(self, source: Source, longest: int) -> None:
@@ -361,28 +360,28 @@ class ByteReader:
 
     @property
     def position(self) -> int:
-        """Of the next byte in the file."""
+        """Position of the next byte in the file."""
         return self._before + self.place
 
     @property
     def at_end(self) -> bool:
-        """Whether all bytes of the file have been taken."""
+        """Whether all bytes of the file have been consumed."""
         return self._ended and self.place >= self._end
 
     def check_end(self) -> None:
-        """See to it that no byte was taken that the file does not have.
+        """Check that no byte was consumed beyond the file's end.
 
         Raises:
-            EOFError: one was.
+            EOFError: if one was.
         """
         if self._ended and self.place > self._end:
             raise EOFError
 
     def refill(self, wanted: int = CHUNK) -> None:
-        """Move the window on.
+        """Move the window.
 
         Raises:
-            EOFError: there is nothing more.
+            EOFError: if there is nothing more.
         """
         rest = self.data[self.place : self._end]
         if self._ended and not rest:
@@ -395,7 +394,7 @@ class ByteReader:
         whole = rest + more
         self._end = len(whole)
         self.place = 0
-        # at the end zeros follow, so that an opcode which reaches beyond it finds something, and is refused later
+        # Zeros follow at the end, so that an opcode that extends beyond it finds something, and is refused later.
         if self._ended:
             self.data = whole + bytes(AHEAD)
             self.refill_at = self._end
@@ -407,8 +406,8 @@ class ByteReader:
         """The next bytes.
 
         Raises:
-            EOFError: there are not as many.
-            SnapshotError: it is more than a text may have.
+            EOFError: if there are fewer.
+            SnapshotError: if they are more than a string may have.
         """
         if count > self._longest:
             raise SnapshotError(
@@ -426,8 +425,8 @@ class ByteReader:
         """The bytes up to the next line feed, without it.
 
         Raises:
-            EOFError: there is none.
-            SnapshotError: it is further than a text may reach.
+            EOFError: if there is none.
+            SnapshotError: if it is further than a string may extend.
         """
         while (found := self.data.find(b"\n", self.place, self._end)) < 0:
             if self._ended:
@@ -441,16 +440,16 @@ class ByteReader:
 
 
 def names_of(reader: ByteReader) -> tuple[str, str]:
-    """Module and name of a global, each on a line of its own."""
+    """Module and name of a global, each on its own line."""
     return reader.line().decode(errors="replace"), reader.line().decode(errors="replace")
 
 
 def signed(data: bytes) -> int:
-    """The integer that the bytes are."""
+    """The signed integer in the bytes."""
     return int.from_bytes(data, "little", signed=True)
 
 
 def float_at(data: bytes) -> float:
-    """The number that eight bytes are."""
+    """The float in eight bytes."""
     number: float = struct.unpack(">d", data)[0]
     return number

@@ -1,1 +1,1 @@
-"""A recorded trace run again on another card or with other settings."""
+"""Runs a recorded trace again on another card or with other settings."""

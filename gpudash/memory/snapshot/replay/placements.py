@@ -1,4 +1,4 @@
-"""Replaying a recorded trace through the model: did it predict every placement?"""
+"""Replays a recorded trace through the allocator model, to check whether it predicts every placement."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from gpudash.memory.snapshot.replay.trace_replay import UNLIMITED
 
 
 class RecordedAllocator(CachingAllocator):
-    """Predicts each placement before it is told the real one, and goes on from the real one."""
+    """Predicts each placement before it gets the real one, from which it continues."""
 
     def preview(self, size: int, stream: int, pool: Hashable | None = None) -> int | None:
-        """Address that `malloc` would give from what is cached; ``None`` when it would ask the card."""
+        """Address that `malloc` would return from the cache; ``None`` if it would ask the card."""
         home = self._home(size, stream, pool)
-        # the search of `malloc`, without taking anything: what it finds is the prediction
+        # The search of `malloc`, without taking anything: its result is the prediction.
         place = self._best(home, self._rounding.rounded(size))
         if place < 0:
             return None
         return home.entries[place][-1]
 
     def passed_over(self, address: int) -> tuple[int, list[int]]:
-        """Orders of the segment of the free block at ``address``, and of those that have another of its size."""
+        """Orders of the segment of the free block at ``address``, and of those with another block of its size."""
         block = self._blocks.get(address)
         if block is None or block.state != FREE:
             return 0, []
@@ -51,16 +51,16 @@ class RecordedAllocator(CachingAllocator):
             if size != block.size:
                 break
             if order != block.order:
-                # equal orders are parts of one segment: between them the address decides, which tells nothing
+                # Equal orders are parts of one segment, among which the address decides: that says nothing about age.
                 others.append(order)
         return block.order, others
 
     def segment_for(self, size: int) -> int:
-        """Bytes that `malloc` would ask of the card for a segment."""
+        """Size of the segment that `malloc` would request from the card."""
         return segment_size(self._rounding.rounded(size), self.settings)
 
     def growth_for(self, size: int, address: int, stream: int, pool: Hashable | None = None) -> int:
-        """Bytes that `malloc` would map for a request that begins, or goes on from a free block, at ``address``."""
+        """Bytes that `malloc` would map for a request that begins at ``address``, or extends a free block there."""
         home = self._home(size, stream, pool)
         before = self._ending_at(address, home)
         missing = self._rounding.rounded(size)
@@ -73,26 +73,26 @@ class RecordedAllocator(CachingAllocator):
         return -(-missing // granule) * granule
 
     def is_small(self, size: int) -> bool:
-        """Whether a request goes to the small pools."""
+        """Whether a request is served by the small pools."""
         return self._rounding.rounded(size) <= LARGEST_SMALL
 
     def add_segment(self, address: int, size: int, stream: int, pool: Hashable | None = None) -> None:
-        """The real allocator got a segment from the card.
+        """Record that the real allocator got a segment from the card.
 
         Raises:
-            ValueError: the card has not as much, or something is there.
+            ValueError: if the card has too little memory, or the address is in use.
         """
         if address in self._blocks or not self.memory.take(address, size):
             raise ValueError(f"No segment of {size} bytes can be at {address:#x}.")
-        # the event does not say which pools it was for; only those of small blocks ask for 2 MiB
+        # The event does not name the pools; only those for small blocks request 2 MiB.
         home = self._pool(pool, size == SMALL_SEGMENT).of(stream)
         self._heap.put_in(self._heap.add_segment(home, address, size))
 
     def map_range(self, address: int, size: int, stream: int, is_small: bool, pool: Hashable | None = None) -> None:
-        """The real allocator mapped memory into an expandable segment.
+        """Record that the real allocator mapped memory into an expandable segment.
 
         Raises:
-            ValueError: the card has not as much, or something is there.
+            ValueError: if the card has too little memory, or the address is in use.
         """
         if address in self._blocks or not self.memory.map(size):
             raise ValueError(f"No {size} bytes can be mapped at {address:#x}.")
@@ -101,7 +101,7 @@ class RecordedAllocator(CachingAllocator):
         block = heap.blocks[address] = Block(address, size, home)
         block.expandable = ExpandableRange(address, size, size)
         heap.reserve(home, size)
-        # a trace names no expandable segment: ranges of one free list that touch are taken to be parts of one
+        # A trace does not identify expandable segments: adjacent ranges of one free list count as one.
         block.before = self._ending_at(address, home)
         block.after = self._beginning_at(address + size, home)
         neighbour = block.before or block.after
@@ -121,17 +121,17 @@ class RecordedAllocator(CachingAllocator):
             heap.swallow(block.before, block)
             block = block.before
         heap.put_in(block)
-        # from now on the search has to look at blocks that can grow
+        # From now on the search has to consider expandable blocks.
         self._plain = False
 
     def unmap_range(self, address: int, size: int) -> None:
-        """The real allocator gave a part of an expandable segment back.
+        """Record that the real allocator unmapped part of an expandable segment.
 
         Raises:
-            ValueError: not all of it is free.
+            ValueError: if not all of it is free.
         """
         heap = self._heap
-        # what is unmapped may begin within a free block, so that looking its address up is not enough
+        # The range may begin inside a free block, so looking up its address is not enough.
         around = (b for b in heap.blocks.values() if b.address <= address < b.address + b.size)
         block = next(around, None)
         if block is None or block.state != FREE or address + size > block.address + block.size:
@@ -147,7 +147,7 @@ class RecordedAllocator(CachingAllocator):
             block.before.after = None
         if block.after is not None:
             block.after.before = None
-        # what was before and behind it are no longer neighbours: there is a hole in the addresses
+        # The blocks before and after it are no longer neighbours: there is a gap in the addresses.
         del heap.blocks[address]
         self.memory.unmap(size)
         heap.unreserve(block.home, size)
@@ -165,18 +165,18 @@ class RecordedAllocator(CachingAllocator):
     def _can_grow_to(self, block: Block) -> int:
         if block.after is not None:
             return block.size
-        # the model has no unmapped blocks here, so that the base class would see nothing to grow into
-        # what is reserved behind the last mapped block is not recorded: more than any card has
+        # The model has no unmapped blocks here, so the base class would see nothing to grow into. The size reserved
+        # after the last mapped block is not recorded: assume more than any card has.
         end = block.address + block.size
         home = block.home
         behind = (b.address for b in self._blocks.values() if b.home is home and b.expandable and b.address >= end)
         return block.size + min(behind, default=end + 2**62) - end
 
     def release_segment(self, address: int) -> None:
-        """The real allocator gave a segment back.
+        """Record that the real allocator freed a segment.
 
         Raises:
-            ValueError: no wholly free segment begins there.
+            ValueError: if no entirely free segment begins there.
         """
         block = self._blocks.get(address)
         if block is None or block.state != FREE or block.expandable is not None or not is_whole(block):
@@ -184,10 +184,10 @@ class RecordedAllocator(CachingAllocator):
         self._heap.release_segment(block)
 
     def releasable(self) -> set[tuple[int, int]]:
-        """Address and size of what a retry or ``empty_cache`` would give back."""
+        """Address and size of what a retry or ``empty_cache`` would free."""
         found = set()
         for block in self._blocks.values():
-            # of an expandable segment only whole granules go back, and they may be a part of a block
+            # Of an expandable segment only whole granules are freed, which may be part of a block.
             if block.state == FREE and block.expandable is not None:
                 if block.home.pool.is_small:
                     granule = SMALL_GRANULE
@@ -203,23 +203,22 @@ class RecordedAllocator(CachingAllocator):
         return found
 
     def _origin(self, block: Block) -> int:
-        """Where the mapped range begins: on a granule."""
+        """Start of the mapped range, on a granule."""
         while block.before is not None:
             block = block.before
         return block.address
 
     def place(self, address: int, size: int, stream: int, pool: Hashable | None = None, owner: Any = None) -> None:
-        """The real allocator placed a request at ``address``.
+        """Record that the real allocator placed a request at ``address``.
 
         Raises:
-            ValueError: there is no free block for it.
+            ValueError: if there is no free block for it.
         """
         rounded = self._rounding.rounded(size)
         block = self._free_block_around(self._home(size, stream, pool), address, rounded)
-        # from here on as `malloc` does, but at the real address: the next prediction begins with the real
-        # layout
+        # From here on like `malloc`, but at the real address: the next prediction starts from the real layout.
         self._heap.take_out(block)
-        # the real allocator left a free block below: it had handed out one that the trace did not see
+        # The real allocator left a free block below: it had allocated a block that the trace missed.
         if block.address < address:
             rest = self._cut(block, address - block.address)
             self._heap.put_in(block)
@@ -230,7 +229,7 @@ class RecordedAllocator(CachingAllocator):
         was_split = not is_whole(block)
         rest = self._heap.split(block, size)
         for pools in block.home.pool.counted:
-            # cutting adds one part of a split segment, or makes two of a segment that was whole
+            # A cut adds one part to a split segment, or makes two of a whole one.
             if was_split:
                 pools.add_split(1, 0)
             else:
@@ -241,7 +240,7 @@ class RecordedAllocator(CachingAllocator):
         return self._pool(pool, self._rounding.rounded(size) <= LARGEST_SMALL).of(stream)
 
     def _free_block_around(self, home: FreeList, address: int, size: int) -> Block:
-        # nearly always a free block begins there; only what the trace left out puts a request inside one
+        # Nearly always a free block begins there; only gaps in the trace put a request inside one.
         found = self._blocks.get(address)
         if found is not None and found.state == FREE and found.size >= size:
             return found
@@ -254,21 +253,21 @@ class RecordedAllocator(CachingAllocator):
 
 @dataclass(frozen=True, slots=True)
 class ReplayOutcome:
-    """What came of a replay, in bytes and in numbers of events.
+    """The result of a replay, in bytes and numbers of events.
 
     Attributes:
-        allocations: requests in the trace.
-        allocations_at_real_address: those that the model placed where the real allocator did.
-        segments: segments that the real allocator got from the card.
-        segments_of_real_size: those that the model would have got for the same request, of the same size.
-        releases: times that the real allocator gave free segments back, and in `releases_as_real` those times that the
-            model would have given back the same ones.
-        peak_allocated, peak_reserved: of whole blocks, those from before the trace included.
-        unrecorded_slack: bytes that blocks from before the trace had above their rounded requests, where the file
-            shows it only by what was placed beside them later; `peak_allocated` does not count them.
-        retries: refused requests to the card that were tried again after releasing what was cached.
-        failed_at_event: index in the trace of the first request refused, -1 when the layout before the trace does not
-            fit; ``None`` when it fits, or no capacity was given.
+        allocations: number of requests in the trace.
+        allocations_at_real_address: number of those that the model placed where the real allocator did.
+        segments: number of segments that the real allocator got from the card.
+        segments_of_real_size: number of those for which the model would have requested the same size.
+        releases: how often the real allocator freed segments; `releases_as_real` counts those for which the model
+            would have freed the same ones.
+        peak_allocated, peak_reserved: peaks, counting whole blocks, including those from before the trace.
+        unrecorded_slack: bytes by which blocks from before the trace were larger than their rounded requests, as only
+            later placements show; `peak_allocated` excludes them.
+        retries: number of requests to the card that were retried after freeing the cache.
+        failed_at_event: index of the first failed request; -1 if the layout before the trace does not fit; ``None`` if
+            everything fits, or no capacity was given.
     """
 
     allocations: int
@@ -286,27 +285,27 @@ class ReplayOutcome:
 
 
 def replay(device: DeviceSnapshot) -> ReplayOutcome:
-    """Run a trace through the model of the allocator: every placement is predicted and checked against the real one,
-    from which the replay goes on.
+    """Run a trace through the allocator model: every placement is predicted and compared with the real one, from which
+    the replay continues.
 
     Args:
-        device: of a snapshot.
+        device: device of a snapshot.
 
     Raises:
-        SnapshotError: the trace cannot have led to the segments.
+        SnapshotError: if the trace cannot have led to the segments.
     """
     return _Check(device, aged(device, compiled(device)[0])).run()
 
 
 class _Pools:
-    """Which private pool an event is of: as it says, or as the segment of the file says that its address is in."""
+    """The private pool of an event: as it says, or that of the file's segment at its address."""
 
     def __init__(self, segments: Sequence[Segment]) -> None:
         self._segments = [s for s in segments if s.pool_id != SHARED]
         self._begins = [segment.address for segment in self._segments]
 
     def of(self, entry: TraceEntry) -> tuple[int, ...] | None:
-        """Its identity; ``None`` for the shared pools."""
+        """The pool's identity; ``None`` for the shared pools."""
         if entry.pool_id is not None:
             if entry.pool_id == SHARED:
                 return None
@@ -321,24 +320,24 @@ class _Pools:
 
 
 def aged(device: DeviceSnapshot, program: TraceProgram) -> TraceProgram:
-    """``program`` with its first segments in the order in which torch had got them, where that decides.
+    """``program`` with its initial segments in the order in which torch got them, where that matters.
 
-    No snapshot tells it. Whenever a block is taken, its segment is older than those of all free blocks of its size;
-    where nothing tells, the one at the higher address is taken to be older, since the driver's addresses fall.
+    Snapshots do not record it. But when a block is used, its segment is older than those of all free blocks of its
+    size. Without such evidence, the segment at the higher address counts as older, since the driver's addresses fall.
     """
     if not device.settings.oldest_first or program.disagreeing or len(program.begin) < 2:
         return program
-    # first a guess, from which the placements are followed: they tell which segments are younger than others
+    # Start with a guess and follow the placements, which show which segments are younger than others.
     falling = sorted(program.begin, key=lambda segment: -segment.address)
     guessed = replace(program, begin=[replace(segment, order=at) for at, segment in enumerate(falling, 1)])
     younger_than: dict[int, set[int]] = {}
-    # a trace that contradicts itself later has taught something up to there
+    # A trace that later becomes inconsistent is still informative up to there.
     with suppress(SnapshotError):
         check = _Check(device, guessed)
         younger_than = check.younger_than
         check.run()
-    # a topological order of what was learnt; of those that are free to come next the one at the highest
-    # address first, which has the lowest number
+    # A topological order of the evidence; among segments without predecessors, the one at the highest address first,
+    # which has the lowest number.
     waits: dict[int, int] = dict.fromkeys(range(1, len(falling) + 1), 0)
     for younger in younger_than.values():
         for order in younger:
@@ -351,20 +350,20 @@ def aged(device: DeviceSnapshot, program: TraceProgram) -> TraceProgram:
             waits[order] -= 1
             if not waits[order]:
                 heappush(ready, order)
-    if len(found) < len(falling):  # they contradict each other, as in a trace that torch did not write
+    if len(found) < len(falling):  # contradictory, as in a trace not written by torch
         return guessed
     return replace(program, begin=[replace(falling[order - 1], order=at) for at, order in enumerate(found, 1)])
 
 
 class _Check:
-    """Follows the trace: each placement is predicted, counted, and then made where the real one was.
+    """Follows the trace: each placement is predicted, counted, and then made as in reality.
 
     Attributes:
-        younger_than: order of a first segment → orders of those that have shown to be younger.
+        younger_than: order of an initial segment → orders of those known to be younger.
     """
 
     def __init__(self, device: DeviceSnapshot, program: TraceProgram) -> None:
-        # each entry is made when it is asked for, and all are asked for several times
+        # Entries are created on access, and all are accessed several times.
         self._trace = tuple(device.trace)
         self._releases = releases(device)
         self._pools = _Pools(device.segments)
@@ -380,8 +379,7 @@ class _Check:
             self._model.seed(program.begin)
         except ValueError as error:
             raise SnapshotError(f"The layout before the trace cannot have been: {error}") from error
-        # the model holds these bytes, and the history does not count them: so that both tell the same peak,
-        # they are taken off
+        # The model includes these bytes, the history does not: subtract them, so that both have the same peak.
         self._live_slack = self._unrecorded_slack
         self._peak = self._model.allocated_bytes - self._live_slack
         self._fresh: list[TraceEntry] = []
@@ -394,20 +392,19 @@ class _Check:
         self._hits = self._allocations = self._segments = self._segments_right = self._releases_right = 0
 
     def run(self) -> ReplayOutcome:
-        """Follow every event."""
+        """Follow all events."""
         begins = {release.begin: release for release in self._releases}
         for number, entry in enumerate(self._trace):
             try:
                 if number in begins:
-                    # the release as a whole, at its first event: what the model would give back it would give
-                    # back at once
+                    # The release as a whole, at its first event: the model would free everything together.
                     freed = {(e.address, e.size) for e in self._trace[number : begins[number].end]}
                     self._take_unused(number)
                     self._releases_right += freed == self._model.releasable()
                     self._retried = begins[number].is_retry
                 self._follow(number, entry)
             except (ValueError, LookupError) as error:
-                # events of no size, or on what is no block, can agree with the segments and still not have been
+                # Events of size zero, or on no block, can agree with the segments and still be impossible.
                 raise SnapshotError(f"The trace cannot be followed at event {number}: {error}") from error
         return ReplayOutcome(
             allocations=self._allocations,
@@ -448,13 +445,13 @@ class _Check:
         model, pool = self._model, self._pools.of(entry)
         self._allocations += 1
         predicted = model.preview(entry.size, entry.stream, pool)
-        # what the card gave comes before the request it was for
+        # The card's segment precedes the request that caused it.
         if self._fresh:
             predicted = self._grow(entry, pool, predicted)
         self._retried = False
         if predicted == entry.address:
             self._hits += 1
-        # only while there are first segments whose age is not known
+        # Only while the age of some initial segments is unknown.
         if self._first:
             self._learn(*model.passed_over(entry.address))
         model.place(entry.address, entry.size, entry.stream, pool, entry.stack)
@@ -465,8 +462,9 @@ class _Check:
             self.younger_than.setdefault(taken, set()).update(order for order in others if order <= self._first)
 
     def _take_unused(self, number: int) -> None:
-        """Take what the card gave for a request that it then refused, which is the next one in the trace."""
-        # a mapping does not say for which pools it was: the request that it was for does
+        """Add the segment that the card gave for a request that it then refused, which is the next one in the
+        trace."""
+        # A mapping does not name its pools: the request that caused it does.
         request = next((e for e in self._trace[number:] if e.action in ("alloc", "oom")), None)
         is_small = request is not None and self._model.is_small(request.size)
         for event in self._fresh:
@@ -476,7 +474,7 @@ class _Check:
         self._fresh.clear()
 
     def _grow(self, entry: TraceEntry, pool: tuple[int, ...] | None, predicted: int | None) -> int | None:
-        """Take what the card gave for this request, and predict where the request goes then."""
+        """Add what the card gave for this request, and predict the request's placement then."""
         model, fresh = self._model, self._fresh
         count = len(fresh)
         self._segments += count
@@ -486,13 +484,12 @@ class _Check:
             for event in fresh:
                 model.map_range(event.address, event.size, event.stream, model.is_small(entry.size), pool)
         else:
-            # an ordinary segment comes in one piece, an expandable one in as many mappings as there are
-            # granules
+            # An ordinary segment comes in one piece, an expandable one in a mapping for each granule.
             right = size == model.segment_for(entry.size) and len(fresh) == 1
             for event in fresh:
                 model.add_segment(event.address, event.size, event.stream, pool)
         fresh.clear()
-        # a retry goes to the card again, also where the frees it waited for have left a block that would do
+        # A retry asks the card again, even if the frees that it waited for left a suitable block.
         if (predicted is not None and not self._retried) or not right:
             return predicted
         self._segments_right += count

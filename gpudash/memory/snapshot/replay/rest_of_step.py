@@ -1,7 +1,7 @@
-"""What a run would have gone on to ask after a refused request, taken from an earlier step of the same trace.
+"""What a run would have requested after a failed request, taken from an earlier step of the same trace.
 
-A recording that ends at its out-of-memory holds the step only up to the refused request. In a training loop the same
-requests have come before, one step earlier: what followed them there is what would have followed here.
+A recording that ends with an out-of-memory contains the last step only up to the failed request. In a training loop,
+the same requests occurred one step earlier: what followed them there would have followed here.
 """
 
 from __future__ import annotations
@@ -31,32 +31,31 @@ from gpudash.memory.snapshot.replay.what_if import WhatIf
 Ints = NDArray[np.int64]
 
 LEAST_CONTEXT = 8
-"""Requests before the refused one that must have come before in the same order, at the least, unless the trace begins
-with them."""
+"""Fewest requests before the failed one that must match an earlier sequence, unless the trace begins with them."""
 
 MOST_CONTEXT = 4096
-"""Requests that are compared at most: longer than the layers of a model that resemble each other."""
+"""Most requests that are compared: more than the layers of a model that resemble each other."""
 
 PERIODS = 3
-"""Steps that are added: with each the free memory lies in other pieces, until it does not change any more."""
+"""Number of steps that are added: each fragments the free memory differently, until that no longer changes."""
 
 MOST_PLACES = 512
-"""Earlier requests of the same size and line that are compared, the newest."""
+"""Most earlier requests of the same size and line that are compared, the newest."""
 
 
 def ends_refused(columns: Columns) -> bool:
-    """Whether nothing was allocated any more after the last request that was refused."""
+    """Whether nothing was allocated after the last failed request."""
     action = columns.action
     refused = np.flatnonzero(action == OOM)
     return bool(len(refused)) and not bool((action[refused[-1] :] == ALLOC).any())
 
 
 def what_if_of(device: DeviceSnapshot, history: Callable[[], History]) -> WhatIf:
-    """What-if questions on a trace, which goes on with the rest of an earlier step where it ends refused.
+    """What-if questions on a trace, which continues with the rest of an earlier step if it ends with a failure.
 
     Args:
-        device: of a snapshot.
-        history: makes or gives its history, which is asked for only where the trace ends refused.
+        device: device of a snapshot.
+        history: creates its history, which is only needed if the trace ends with a failure.
     """
     if not ends_refused(device.trace.columns):
         return WhatIf(device)
@@ -68,16 +67,15 @@ def what_if_of(device: DeviceSnapshot, history: Callable[[], History]) -> WhatIf
 
 
 def with_rest_of_step(history: History) -> TraceProgram | None:
-    """The trace up to its last refused request, and then what followed that request one step earlier, up to the same
-    request again, for some steps; ``None`` where no earlier step of the trace came to this request in the same way.
+    """The trace up to its last failed request, followed by what came after that request one step earlier, up to the
+    same request again, for some steps; ``None`` if no earlier step reached this request in the same way.
 
-    The earlier place must lie in another step, and all that was asked since the step began must have been asked there
-    in the same order, by the same lines and with the same sizes.
+    The earlier place must be in another step, and all requests since that step began must match in order, lines and
+    sizes.
     """
     if not ends_refused(history.columns):
         return None
-    # steps are found in events; the program counts operations, so the last begin before the refusal is looked
-    # up there
+    # Steps are given in events, but the program counts operations: look up the last beginning before the failure.
     begun = history.steps[history.steps <= history.ooms[-1]]
     if not len(begun):
         return None
@@ -87,7 +85,7 @@ def with_rest_of_step(history: History) -> TraceProgram | None:
     gradients = set(np.flatnonzero(history.lives.category[order] == CATEGORIES.index(GRADIENTS)).tolist())
     run = _Run(program, end, begin, _kinds(program, lives.stack[order], history), gradients)
     longer = None
-    # each round looks for the cycle anew: blocks of the step just added are now the earlier ones
+    # Each iteration searches again: blocks of the step just added are now the earlier ones.
     for _ in range(PERIODS):
         cycle = _Cycle.found(run)
         if cycle is None:
@@ -99,7 +97,7 @@ def with_rest_of_step(history: History) -> TraceProgram | None:
 
 
 def _last_refusal(program: TraceProgram) -> int:
-    """Index of the last operation that was refused."""
+    """Index of the last failed operation."""
     operations = program.operations
     for place in range(len(operations) - 1, -1, -1):
         operation = operations[place]
@@ -109,10 +107,10 @@ def _last_refusal(program: TraceProgram) -> int:
 
 
 def _kinds(program: TraceProgram, stack: Ints, history: History) -> Ints:
-    """For each block a number that stands for its size, stream and stack; behind them that of the refused request."""
+    """A number for each block that stands for its size, stream and stack, followed by that of the failed request."""
     event = int(history.ooms[-1])
     columns = history.columns
-    # equal rows are one kind: the request is a row like those of blocks, so that it can be looked for among them
+    # Equal rows are one kind: the request is a row like the blocks', so that it can be found among them.
     rows = np.stack(
         (
             [*program.size, int(columns.size[event])],
@@ -126,13 +124,13 @@ def _kinds(program: TraceProgram, stack: Ints, history: History) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """What was asked up to a request that is refused.
+    """The requests up to one that failed.
 
     Attributes:
-        program: of all that.
-        end: index of the operation that is refused.
+        program: program with these requests.
+        end: index of the failed operation.
         begin: index of the first operation of its step.
-        kinds: for each block a number that stands for its size, stream and stack; behind them that of the request.
+        kinds: a number for each block that stands for its size, stream and stack, followed by that of the request.
         gradients: blocks of gradients.
     """
 
@@ -145,13 +143,13 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class _Cycle:
-    """Where the refused request came a step earlier.
+    """The occurrence of the failed request one step earlier.
 
     Attributes:
-        begin: index of the operation that made it then.
-        later: block → the one that came in its place a step later, or is to come; for blocks that come every step.
-        freed: blocks that are freed before the refusal.
-        renewed: gradients of the earlier step that are still there: dropped before the backward pass makes new ones.
+        begin: index of the operation that made it.
+        later: block → its counterpart one step later, past or future; for blocks that occur in every step.
+        freed: blocks that are freed before the failure.
+        renewed: gradients of the earlier step that are still alive: freed before the backward pass creates new ones.
     """
 
     begin: int
@@ -161,14 +159,14 @@ class _Cycle:
 
     @classmethod
     def found(cls, run: _Run) -> _Cycle | None:
-        """The cycle; ``None`` where no earlier step came to the request in the same way."""
+        """The cycle; ``None`` if no earlier step reached the request in the same way."""
         program = run.program
         end = run.end
         begin = run.begin
         kinds = run.kinds
         freed = _freed_before(program, end)
         made = list(_made(program, end))
-        # what an earlier step made and left, such as the optimizer's state and workspaces, is made once
+        # What an earlier step created and kept, such as optimizer state and workspaces, is created once.
         recurring = [(place, block) for place, block in made if place >= begin or block in freed]
         blocks = np.array([block for _, block in recurring], np.int64)
         first = sum(place < begin for place, _ in recurring)
@@ -176,7 +174,7 @@ class _Cycle:
         if place is None:
             return None
         period = len(blocks) - place
-        # shifted by one period, each request stands beside the one that came in its place a step later
+        # Shifted by one period, each request is next to its counterpart one step later.
         pairs = zip(blocks[:-period].tolist(), blocks[period:].tolist(), strict=True)
         later = {block: after for block, after in pairs if kinds[block] == kinds[after]}
         first_of_cycle = recurring[place][0]
@@ -194,15 +192,15 @@ def _made(program: TraceProgram, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _earlier(kinds: Ints, begin: int) -> int | None:
-    """The earlier request before which the same came in the same order as before the last of ``kinds``, for longest.
+    """The earlier request whose preceding requests match those of the last of ``kinds`` for longest.
 
     Args:
-        kinds: of all requests, the refused one last.
-        begin: the first request of its step.
+        kinds: kinds of all requests, the failed one last.
+        begin: first request of its step.
     """
     count = len(kinds) - 1
     of_step = min(count - begin, MOST_CONTEXT)
-    # backwards from the refused request: how far two pasts agree is where they first differ
+    # Backwards from the failed request: the match ends at the first difference.
     before = kinds[:count][::-1]
     best = None
     longest = of_step
@@ -212,8 +210,7 @@ def _earlier(kinds: Ints, begin: int) -> int | None:
         alike = length
         if len(differs):
             alike = int(differs[0])
-        # not only longer: of pasts that agree equally the later one, whose layout is nearer to the one at the
-        # refusal
+        # `>=`, not `>`: of equally long matches prefer the later one, whose layout is closer to that at the failure.
         if alike >= longest and (alike >= LEAST_CONTEXT or alike == place):
             best = place
             longest = alike
@@ -221,7 +218,7 @@ def _earlier(kinds: Ints, begin: int) -> int | None:
 
 
 def _continued(run: _Run, cycle: _Cycle) -> _Run:
-    """A run up to its refused request, and then again what it did from the begin of a cycle on."""
+    """A run up to its failed request, followed by what it did from the beginning of a cycle on."""
     program = run.program
     end = run.end
     operations = program.operations[:end]
@@ -230,7 +227,7 @@ def _continued(run: _Run, cycle: _Cycle) -> _Run:
     stream = list(program.stream)
     pool = list(program.pool)
     before = set(cycle.later.values())
-    # block of the cycle → the one that stands for it in the step that is added; those still alive stand from the start
+    # block of the cycle → its counterpart in the added step; blocks still alive are their own from the start
     now = {block: after for block, after in cycle.later.items() if after not in cycle.freed}
     renewed = set(cycle.renewed)
     dropped = False
@@ -248,13 +245,12 @@ def _continued(run: _Run, cycle: _Cycle) -> _Run:
                 block = operation
             else:
                 block = special[1]
-            # as `zero_grad` does, before the first gradient of the step: the gradients still there go all at
-            # once
+            # As in `zero_grad`, before the step's first gradient: the remaining gradients are all freed together.
             if block in renewed and not dropped:
                 operations += [~gradient for gradient in cycle.renewed]
                 dropped = True
-            # what the cycle made and never freed, and no later step made again, is made once: it is not asked
-            # for anew
+            # What the cycle created and never freed, and no later step created again, is created once: do not repeat
+            # it.
             if block in cycle.freed or block in before or block in renewed:
                 now[block] = len(size)
                 copies.append(block)
@@ -263,20 +259,20 @@ def _continued(run: _Run, cycle: _Cycle) -> _Run:
                 stream.append(stream[block])
                 pool.append(pool[block])
         elif operation < 0:
-            # frees of blocks from before the cycle have happened already
+            # Frees of blocks from before the cycle have already happened.
             if ~operation in now:
                 operations.append(~now.pop(~operation))
         elif special is not None and special[0] in (WAIT, DONE):
             kind, block, address, amount = special
-            # a wait or its end is told again of the block that stands for the one it was of
+            # A wait or its end is repeated for the counterpart of its block.
             if block in now:
                 operations.append(SPECIAL + len(specials))
                 specials.append((kind, now[block], address, amount))
         else:
             operations.append(operation)
-    # the refused request comes again, behind a whole step: it may be refused again, or pass
+    # The failed request comes again, after a whole step: it may fail again, or succeed.
     operations.append(program.operations[end])
-    # what is added has no events of its own: whatever of it fails, fails at the refused request
+    # Added operations have no events of their own: if one fails, it counts at the failed request.
     events = np.full(len(operations), program.events[end])
     events[:end] = program.events[:end]
     longer = replace(
@@ -289,7 +285,7 @@ def _continued(run: _Run, cycle: _Cycle) -> _Run:
         pool=pool,
         windows=_windows(program.windows, end, len(operations), len(program.size)),
     )
-    # a copy is of the kind of its original; the request stays the last
+    # A copy has the kind of its original; the request stays last.
     kinds = np.concatenate((run.kinds[:-1], run.kinds[copies], run.kinds[-1:]))
     fresh = {len(program.size) + number for number, block in enumerate(copies) if block in run.gradients}
     return _Run(longer, len(operations) - 1, begin, kinds, run.gradients | fresh)
@@ -309,9 +305,9 @@ def _freed_before(program: TraceProgram, end: int) -> set[int]:
 
 
 def _windows(whole: Windows, end: int, total: int, first: int) -> Windows:
-    """The windows up to ``end``, and one of what was added, which begins with block ``first``."""
+    """The windows up to ``end``, and one for what was added, which begins with block ``first``."""
     kept = sum(bound < end for bound in whole.bounds[:-1])
     other = min(whole.signature, default=0) - 1
-    # the last one of the trace was cut short: it is like no other
+    # The trace's last window was cut short: it equals no other.
     signature = (*whole.signature[: kept - 1], other, other - 1)
     return Windows((*whole.bounds[:kept], end, total), signature, (*whole.first[:kept], first))

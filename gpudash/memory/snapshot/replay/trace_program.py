@@ -1,6 +1,6 @@
-"""What a trace asked of the allocator, compiled to be asked again of a model: requests, frees and empty_cache.
+"""A trace's requests to the allocator, compiled for a replay by the model: requests, frees and empty_cache.
 
-Training steps ask for the same again and again: where the operations repeat is found too.
+Training steps repeat the same requests: it also finds where the operations repeat.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ from gpudash.memory.snapshot.history.model import (
 Ints = NDArray[np.int64]
 
 FEWEST = 4
-"""Repetitions that are worth knowing of."""
+"""Fewest repetitions that are useful."""
 
 OWN, LAST = 2**41, 2**42
-"""Added to the place of a block among those of its own window, and of the window before."""
+"""Offsets for a block's index within its own window, and within the previous one."""
 
 LONGEST = 8192
-"""Operations of a window where nothing repeats."""
+"""Number of operations in a window if nothing repeats."""
 
 CANDIDATES = 256
-"""Kinds of request that are looked at."""
+"""Kinds of request that are considered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Stretches of operations.
+    """Intervals of operations.
 
     Attributes:
-        bounds: first operation of each window, and behind them the number of operations.
-        signature: of each window; two that are equal do the same to blocks of the window itself, of the one before it
-            and to blocks that have numbers of their own.
-        first: the first block that each window allocates.
+        bounds: first operation of each window, followed by the number of operations.
+        signature: signature of each window; two equal windows do the same to their own blocks, to those of the
+            previous window, and to blocks with their own numbers.
+        first: first block that each window allocates.
     """
 
     bounds: tuple[int, ...]
@@ -65,14 +65,13 @@ def windows(operations: Ints, made: Ints, request: Ints, stack: Ints, before: in
     """The windows of a program.
 
     Args:
-        operations: as of `Program`.
-        made: the block that each of them allocates, -1 where it allocates none.
-        request: of each block, a number for its size, stream and pool.
-        stack: of each block.
-        before: blocks from before the first operation.
+        operations: as in `Program`.
+        made: block that each operation allocates; -1 for none.
+        request: a number for each block that stands for its size, stream and pool.
+        stack: stack of each block.
+        before: number of blocks from before the first operation.
     """
-    # only requests: frees come where the garbage collector of Python has them, and not in the same place of
-    # every step
+    # Only requests: Python's garbage collector frees at varying places of a step.
     places = np.flatnonzero(made >= 0)
     starts = _starts(request[made[places]], stack[made[places]])
     if len(starts):
@@ -80,23 +79,23 @@ def windows(operations: Ints, made: Ints, request: Ints, stack: Ints, before: in
     else:
         between = np.arange(0, len(operations), LONGEST)
     bounds = np.unique(np.concatenate(([0], between, [len(operations)])))
-    # blocks are numbered by their allocation
+    # Blocks are numbered in order of allocation.
     first = (before + np.concatenate(([0], np.cumsum(made >= 0)))[bounds]).tolist()
     signature = _signatures(operations, made, request, bounds, first)
     return Windows(tuple(bounds.tolist()), tuple(signature), tuple(first))
 
 
 def _starts(request: Ints, stack: Ints) -> Ints:
-    """Places of the request that comes back most regularly."""
+    """Positions of the request that recurs most regularly."""
     none = np.zeros(0, np.int64)
     if len(request) < 2 * FEWEST:
         return none
-    # request and stack as one number: 24 bits are enough for the stacks of any file that can be read
+    # Request and stack as one number: 24 bits are enough for the stacks of any readable file.
     kind, place, count = np.unique(request * 2**24 + (stack + 1) % 2**24, return_inverse=True, return_counts=True)
-    # places of one kind side by side, in order within each, since the sort is stable
+    # Positions of one kind are adjacent and in order, since the sort is stable.
     order = np.argsort(place, kind="stable")
     groups = np.split(order, np.cumsum(count)[:-1])
-    # a kind that comes too often is one of a layer, and not one of a step
+    # A kind that is too frequent belongs to a layer, not to a step.
     usable = np.flatnonzero((count >= FEWEST) & (count <= max(FEWEST, len(request) // 6)))
     usable = usable[np.argsort(-count[usable], kind="stable")][:CANDIDATES]
     best = none
@@ -104,10 +103,9 @@ def _starts(request: Ints, stack: Ints) -> Ints:
     for number in usable.tolist():
         gaps = np.diff(groups[number])
         often = int(np.median(gaps))
-        # requests that lie between repetitions at the usual distance: the more of the trace, the better the
-        # kind
+        # Requests between repetitions at the usual distance: the more of the trace they cover, the better.
         length = int((gaps == often).sum()) * often
-        # those that come most often are looked at first: a rarer kind has to be clearly better
+        # The most frequent are considered first: a rarer kind must be clearly better.
         if length > 1.02 * covered:
             best = groups[number]
             covered = length
@@ -124,12 +122,12 @@ def _signatures(operations: Ints, made: Ints, request: Ints, bounds: Ints, first
         freed = ~inside
         own = first[number]
         last = first[max(0, number - 1)]
-        # a freed block by its place among those of its window, so that the same free of the next step looks the same;
-        # older blocks, such as weights, by their own number
+        # A freed block by its index in its window, so that the same free looks the same in the next step; older
+        # blocks, such as weights, by their own number.
         label = np.where(freed >= own, freed - own + OWN, np.where(freed >= last, freed - last + LAST, freed))
         plain = allocated == inside
-        # what allocates is known by its request; special operations keep their own numbers, so that no two
-        # windows that have any are alike
+        # Allocations are identified by their request; special operations keep their own numbers, so that no two
+        # windows with any are equal.
         signature = np.where(inside < 0, -1 - label, inside)
         signature[plain] = request[inside[plain]]
         found.append(hash(signature.tobytes()))
@@ -142,26 +140,26 @@ SPECIAL = 2**40
 """Operations from here on are indices into `TraceProgram.specials`."""
 
 WAIT, DONE, AT, REFUSED, EMPTY = range(5)
-"""Free while another stream uses it; be done with that; allocate where the card gave a segment at a known address; a
-request that was refused; empty the cache."""
+"""Free while another stream uses it; end of that use; allocate where the card gave a segment at a known address; a
+failed request; empty the cache."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TraceProgram:
-    """Operations of a trace on numbered blocks: those from before it first, then by their allocation.
+    """A trace's operations on numbered blocks: first those from before the trace, then in order of allocation.
 
     Attributes:
-        operations: ``n`` allocates block n, ``~n`` frees it, and what is not below `SPECIAL` is a special one.
-        events: of the trace, for each operation.
+        operations: ``n`` allocates block n, ``~n`` frees it; values from `SPECIAL` on are special operations.
+        events: event of each operation.
         specials: kind, block, address and size.
-        size, stream, pool: of each block; the pool is ``None`` for the shared ones.
-        begin: the layout before the trace.
-        block_at: address → block, of those in `begin`.
-        highest: bytes of whole blocks that were alive at once.
+        size, stream, pool: of each block; the pool is ``None`` for the shared pools.
+        begin: layout before the trace.
+        block_at: address → block, for those in `begin`.
+        highest: largest total of whole blocks alive at one time, in bytes.
         windows: where the operations repeat.
-        settings: the recorded ones.
-        unrecorded_slack: by address, bytes that blocks of `begin` have and only later placements show.
-        disagreeing: events and blocks in which the trace and the segments contradict each other.
+        settings: recorded settings.
+        unrecorded_slack: by address, bytes of blocks in `begin` that only later placements show.
+        disagreeing: number of events and blocks for which the trace and the segments are inconsistent.
     """
 
     operations: list[int]
@@ -179,7 +177,7 @@ class TraceProgram:
     disagreeing: int
 
     def without_late(self, late: dict[int, int]) -> TraceProgram:
-        """The same with some blocks freed sooner.
+        """A copy with some blocks freed earlier.
 
         Args:
             late: block → index of the operation before which it is freed.
@@ -193,7 +191,7 @@ class TraceProgram:
                 freed.append(operation)
         kept = np.array(is_kept, bool)
         events = self.events[kept]
-        # where each operation lies once the late frees are out
+        # New index of each operation once the late frees are removed.
         shifted = np.cumsum(kept) - kept
         sooner: list[tuple[int, int]] = []
         for block, place in late.items():
@@ -213,7 +211,7 @@ class TraceProgram:
             done = place
         operations += freed[done:]
         of_event += events[done:].tolist()
-        # with frees moved about nothing is known to repeat: all of it is one window
+        # With moved frees, repetitions are unknown: everything is one window.
         alone = Windows((0, len(operations)), (0,), (len(self.block_at),))
         return replace(self, operations=operations, events=np.array(of_event, np.int64), windows=alone)
 
@@ -224,7 +222,7 @@ def compiled(device: DeviceSnapshot) -> tuple[TraceProgram, Lives, Ints]:
     found = placed(device, with_slack=True)
     lives = found.lives
     before = found.layout(-1)
-    # the number of a block is its place here: first what was there before, by address, then by birth
+    # A block's number is its index here: first those from before the trace, by address, then by allocation.
     order = np.concatenate((before.life, _by_birth(lives)))
     operations, events, specials = _operations(columns, lives, order, device)
     pool = _pools(columns, lives, order, device)
@@ -249,7 +247,7 @@ def compiled(device: DeviceSnapshot) -> tuple[TraceProgram, Lives, Ints]:
 
 
 def _made(operations: Ints, specials: list[tuple[int, int, int, int]]) -> Ints:
-    """The block that each operation allocates, -1 where it allocates none."""
+    """The block that each operation allocates; -1 for none."""
     made = np.where(operations >= 0, operations, -1)
     for place in np.flatnonzero(operations >= SPECIAL).tolist():
         kind, block = specials[int(operations[place]) - SPECIAL][:2]
@@ -261,7 +259,7 @@ def _made(operations: Ints, specials: list[tuple[int, int, int, int]]) -> Ints:
 
 
 def _requests(lives: Lives, order: Ints, pool: list[Pool | None]) -> Ints:
-    """For each block a number that stands for its size, stream and pool."""
+    """A number for each block that stands for its size, stream and pool."""
     number_of: dict[Pool | None, int] = {}
     pools = np.array([number_of.setdefault(identity, len(number_of)) for identity in pool], np.int64)
     sizes = np.unique(lives.requested[order], return_inverse=True)[1]
@@ -276,7 +274,7 @@ def _by_birth(lives: Lives) -> Ints:
 
 def _highest(lives: Lives, count: int) -> int:
     changes = np.zeros(count + 2, np.int64)
-    # shifted by one, since -1 stands for before the trace; `add.at`, since many may be born at one index
+    # Shifted by one, since -1 means before the trace; `add.at`, since an index may occur several times.
     np.add.at(changes, lives.born + 1, lives.bytes)
     np.add.at(changes, lives.freed + 1, -lives.bytes)
     return int(np.cumsum(changes)[: count + 1].max(initial=0))
@@ -291,14 +289,14 @@ def _operations(
     number[order] = np.arange(len(order))
     known = np.flatnonzero(number >= 0)
     born = known[lives.born[known] >= 0]
-    # torch writes free_requested and free_completed one after the other, unless another stream used the block
+    # torch writes free_requested and free_completed one after the other, unless another stream used the block.
     at_once = lives.done - lives.freed <= 1
     ended = known[(lives.freed[known] < count) & (lives.freed[known] >= 0)]
     plain = ended[at_once[ended]]
     waiting = ended[~at_once[ended]]
     done = known[(lives.done[known] < count) & ~at_once[known]]
     specials: list[tuple[int, int, int, int]] = []
-    # of each kind the events and the operations; sorted by event at the end, they are the program
+    # Events and operations of each kind; sorted by event at the end, they form the program.
     parts = [
         (lives.born[born], number[born]),
         (lives.freed[plain], ~number[plain]),
@@ -314,7 +312,7 @@ def _operations(
     parts.append((emptied, _special(specials, EMPTY, np.zeros(len(emptied), np.int64))))
     event = np.concatenate([part[0] for part in parts])
     operation = np.concatenate([part[1] for part in parts])
-    # at one event a block that has to make way is freed first
+    # Within an event, a block that makes room is freed first.
     order_of = np.lexsort((operation >= 0, event))
     return operation[order_of], event[order_of], specials
 
@@ -326,13 +324,13 @@ def _special(specials: list[tuple[int, int, int, int]], kind: int, blocks: Ints)
 
 
 def _placed(parts: list[tuple[Ints, Ints]], specials: list[tuple[int, int, int, int]], columns: Columns) -> None:
-    """Let the requests for which the card gave a segment ask for one at the same address."""
+    """Make requests for which the card gave a segment ask for one at the same address."""
     born, blocks = parts[0]
     came = np.flatnonzero(columns.action == SEGMENT_ALLOC)
     if not len(came) or not len(born):
         return
     by_birth = np.argsort(born, kind="stable")
-    # the segment came for the first request behind it
+    # The segment was for the first request after it.
     following = np.searchsorted(born[by_birth], came)
     within = following < len(born)
     operation = blocks.copy()
@@ -346,10 +344,10 @@ def _placed(parts: list[tuple[Ints, Ints]], specials: list[tuple[int, int, int, 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Segments given back one after the other, from event `begin` to before `end`.
+    """Consecutive frees of segments, from event `begin` to before `end`.
 
     Attributes:
-        is_retry: a request to the card had been refused; otherwise the program emptied the cache.
+        is_retry: whether a request to the card had failed; otherwise the program emptied the cache.
     """
 
     begin: int
@@ -358,18 +356,18 @@ class Release:
 
 
 def releases(device: DeviceSnapshot) -> list[Release]:
-    """When segments were given back. A retry goes straight on to the card; ``empty_cache`` is told by its stack."""
+    """When segments were freed. A retry then asks the card again; ``empty_cache`` is recognised by its stack."""
     columns = device.trace.columns
     action = columns.action
     gone = np.flatnonzero((action == SEGMENT_FREE) | (action == SEGMENT_UNMAP))
     if not len(gone):
         return []
-    # events one after the other are of one release
+    # Consecutive events belong to one release.
     begins = gone[np.append(True, np.diff(gone) > 1)]
     ends = gone[np.append(np.diff(gone) > 1, True)] + 1
     found = []
     for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
-        # a retry is followed at once by a segment, or by the refusal
+        # A retry is directly followed by a segment, or by the failure.
         goes_on = end < len(action) and action[end] in (SEGMENT_ALLOC, SEGMENT_MAP, OOM)
         stack = int(columns.stack[begin])
         empties = stack != NONE and _empties_cache(device.stacks[stack])
@@ -378,7 +376,7 @@ def releases(device: DeviceSnapshot) -> list[Release]:
 
 
 def _empties_cache(stack: Stack) -> bool:
-    """Whether a stack leads through ``torch.cuda.empty_cache``, by its name in Python or in C++."""
+    """Whether a stack contains ``torch.cuda.empty_cache``, by its Python or C++ name."""
     for _file, _line, function in stack:
         name = function.lower()
         if "empty_cache" in name or "emptycache" in name:
@@ -387,14 +385,14 @@ def _empties_cache(stack: Stack) -> bool:
 
 
 def _pools(columns: Columns, lives: Lives, order: Ints, device: DeviceSnapshot) -> list[Pool | None]:
-    """Private pool of each block: as its event says, or as the segment of the file says that it lies in."""
+    """Private pool of each block: as its event says, or that of the file's segment at its address."""
     private = sorted((s for s in device.segments if s.pool_id != SHARED), key=lambda segment: segment.address)
     if not private and not any(pool != SHARED for pool in columns.pools):
         return [None] * len(order)
     begins = np.array([segment.address for segment in private], np.int64)
     ends = np.array([segment.address + segment.total_size for segment in private], np.int64)
     found: list[Pool | None] = []
-    # the last private segment that begins at or below each address; whether it reaches as far is asked below
+    # The last private segment at or below each address; whether it extends that far is checked below.
     place = np.searchsorted(begins, lives.address[order], side="right") - 1
     rows = zip(lives.born[order].tolist(), lives.address[order].tolist(), place.tolist(), strict=True)
     for born, address, at in rows:

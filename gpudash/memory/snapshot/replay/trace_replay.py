@@ -1,4 +1,4 @@
-"""Running a recorded program on a card of another size, or with other settings, by the model of the allocator."""
+"""Runs a recorded program on a card of another size, or with other settings, with the allocator model."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from gpudash.memory.snapshot.replay.trace_program import AT, DONE, LAST, OWN, RE
 UNLIMITED = 2**50
 
 PATIENCE = 24
-"""Windows after which states are compared only now and then, when no two were the same."""
+"""Number of windows without equal states after which states are only compared occasionally."""
 
 SELDOM = 16
 
 CHECKPOINTS = 48
-"""States that a run without a limit keeps, for runs on smaller cards to go on from."""
+"""Number of states stored by a run without a limit, from which runs on smaller cards continue."""
 
 APART = 8192
-"""Operations between two of them at the least."""
+"""Smallest distance between two of them, in operations."""
 
 
 class ReplayedDevice(MeteredMemory):
-    """Gives a segment the address that the real card gave it, as long as the model asks for the same."""
+    """Gives a segment its real address, as long as the model requests the same."""
 
     __slots__ = ("_suggested",)
 
@@ -35,16 +35,16 @@ class ReplayedDevice(MeteredMemory):
         self._suggested: tuple[int, int] | None = None
 
     def suggest(self, address: int, size: int) -> None:
-        """The next segment, if it is of this size, is at this address."""
+        """Set the address of the next segment, if it has this size."""
         self._suggested = (address, size)
 
     def forget(self) -> None:
-        """Take the suggestion back."""
+        """Clear the suggestion."""
         self._suggested = None
 
     def malloc(self, size: int) -> int | None:
-        """Address of ``size`` fresh bytes, or ``None`` when there are not as many."""
-        # good for one call only: a segment of another size is one that the real allocator did not ask for
+        """Address of ``size`` new bytes; ``None`` if there are not as many."""
+        # Valid for one call: a segment of another size is one that the real allocator did not request.
         found = self._suggested
         self._suggested = None
         if found is None or found[1] != size or not self._is_vacant(found[0], size):
@@ -55,11 +55,11 @@ class ReplayedDevice(MeteredMemory):
 
     @property
     def beyond(self) -> int:
-        """Address behind everything that was ever given."""
+        """Address after everything that was ever allocated."""
         return self._next
 
     def go_on_from(self, address: int) -> None:
-        """Give nothing below ``address`` but what is suggested."""
+        """Allocate nothing below ``address`` except at suggested addresses."""
         self._next = max(self._next, address)
 
     def _is_vacant(self, address: int, size: int) -> bool:
@@ -68,17 +68,17 @@ class ReplayedDevice(MeteredMemory):
 
 @dataclass(frozen=True, slots=True)
 class ReplayRun:
-    """How a program ended on a card, in bytes; the same as on every card of `least` to below `below`.
+    """The result of a program on a card, in bytes; the same on every card from `least` to below `below`.
 
     Attributes:
-        fits: whether every request was served.
-        failed_at: event that was refused; -1 when what was there before the trace does not fit; ``None`` when all fits.
-        requested: bytes of the request that was refused.
-        retries: how often cached segments had to be released first.
-        peak_allocated, peak_reserved: up to the end, or to the failure.
-        final_allocated, final_reserved: at that moment.
-        segments: that were got from the card.
-        least, below: capacities between which the run would have been the same.
+        fits: whether every request succeeded.
+        failed_at: event that failed; -1 if the layout before the trace does not fit; ``None`` if everything fits.
+        requested: size of the failed request.
+        retries: how often cached segments had to be freed first.
+        peak_allocated, peak_reserved: peaks up to the end, or to the failure.
+        final_allocated, final_reserved: values at that moment.
+        segments: number of segments from the card.
+        least, below: range of capacities with the same result.
     """
 
     fits: bool
@@ -96,13 +96,13 @@ class ReplayRun:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
-    """A run between two windows; it is the same on every card that has what it had taken so far.
+    """A run between two windows; the same on every card that has the memory used so far.
 
     Attributes:
-        window: the one to go on with.
+        window: next window.
         held: block → address.
-        most, peak_allocated: highest bytes taken and allocated so far.
-        beyond: address behind everything that the card had given.
+        most, peak_allocated: peaks of reserved and allocated bytes so far.
+        beyond: address after everything that the card had allocated.
     """
 
     window: int
@@ -117,12 +117,12 @@ class Rerun:
     """One run of a program.
 
     Args:
-        program: of a trace.
-        capacity: bytes the allocator may take.
-        settings: of the allocator.
+        program: program of a trace.
+        capacity: bytes available to the allocator.
+        settings: settings of the allocator.
 
     Attributes:
-        checkpoints: that the run has left, if it was to keep some.
+        checkpoints: checkpoints of the run, if requested.
     """
 
     def __init__(self, program: TraceProgram, capacity: int, settings: AllocatorSettings) -> None:
@@ -137,11 +137,11 @@ class Rerun:
         self.checkpoints: list[Checkpoint] = []
 
     def run(self, begin: Checkpoint | None = None, keeps: bool = False) -> ReplayRun:
-        """Run until the end, or until a request is refused.
+        """Run until the end, or until a request fails.
 
         Args:
-            begin: of a run on a larger card, from which this one goes on; the whole program otherwise.
-            keeps: whether to leave checkpoints; what expandable segments have reserved cannot be kept.
+            begin: checkpoint of a run on a larger card from which to continue; the whole program by default.
+            keeps: whether to store checkpoints; not possible with memory in expandable segments.
         """
         if keeps and not self._settings.expandable_segments:
             apart = max(APART, len(self._program.operations) // CHECKPOINTS)
@@ -166,12 +166,12 @@ class Rerun:
         peak_allocated = figures["allocated_bytes.all.peak"]
         peak_reserved = figures["reserved_bytes.all.peak"]
         least = self._card.most
-        # the model began at the checkpoint: what the run had reached before counts too
+        # The model started at the checkpoint: include the run's earlier peaks.
         if begin is not None:
             peak_allocated = max(peak_allocated, begin.peak_allocated)
             peak_reserved = max(peak_reserved, begin.most)
             least = max(least, begin.most)
-        # a card with room for what this one refused, if only until a retry, would have run another way
+        # A card with room for what failed here, even if only until a retry, would have run differently.
         below = self._below
         if self._card.lacking is not None:
             below = min(self._card.lacking, below)
@@ -206,16 +206,16 @@ class Rerun:
         )
 
     def _begin(self) -> bool:
-        """Hold what was held before the trace: as it lay, without idle segments if need be, else packed anew."""
+        """Set up the layout before the trace: as recorded, without idle segments if necessary, else repacked."""
         layout = self._program.begin
-        # a layout that contradicts the trace is no layout to begin with
+        # An inconsistent layout cannot be used.
         if self._settings == self._program.settings and not self._program.disagreeing:
             for kept in (layout, [segment for segment in layout if segment.active_size]):
                 total = sum(segment.total_size for segment in kept)
                 if total <= self._card.free_bytes:
                     self._seed(kept)
                     return True
-                # a card on which this fits begins in another way
+                # A card on which this fits starts differently.
                 self._below = min(self._below, total)
         try:
             self._pack(layout)
@@ -242,19 +242,19 @@ class Rerun:
                 if block.state == "inactive":
                     continue
                 number = self._program.block_at[block.address]
-                # 0 bytes would get no block, and this one is there
+                # A request of 0 bytes would get no block, but this one exists.
                 self._held[number] = model.malloc(max(block.requested_size, 1), segment.stream, pool)
                 if block.state == "active_pending_free":
                     model.record_stream(self._held[number], UNKNOWN)
                     model.free(self._held[number])
 
     def _windows(self, number: int) -> None:
-        """Run window after window; those that would only do the same again are passed over."""
+        """Run window after window; those that would only repeat are skipped."""
         windows = self._program.windows
         last: object = None
         tried = 0
         retries = self._model.retries
-        # garbage is collected by age: equal layouts do not go on equally then
+        # Garbage collection depends on age, so equal layouts do not develop equally.
         can_repeat = self._settings.garbage_collection_threshold == 0
         while number < len(windows):
             if self._every and number and number % self._every == 0:
@@ -266,8 +266,7 @@ class Rerun:
                 tried += repeats
                 number += 1
                 continue
-            # two windows with the same signature that leave the same state behind: every further one of them
-            # does so too
+            # Two windows with the same signature that leave the same state: every further one does so too.
             state = self._state(number)
             tried += 1
             if state == last:
@@ -280,13 +279,13 @@ class Rerun:
             number += 1
 
     def _state(self, number: int) -> object:
-        """What decides all that follows after a window, told the same way after each."""
+        """Everything that determines what follows a window, in a comparable form."""
         windows = self._program.windows
         own = windows.first[number]
         before = 0
         if number:
             before = windows.first[number - 1]
-        # blocks by the numbers that signatures know them by, or else no two windows would leave the same
+        # Identify blocks as in signatures: otherwise no two windows would leave the same state.
         held: list[tuple[int, int]] = []
         for block, address in self._held.items():
             if block >= own:
@@ -307,8 +306,7 @@ class Rerun:
         moved = {}
         for block, address in self._held.items():
             for age in (0, 1):
-                # of this window first: what is not of it may be of the one before; older ones keep their
-                # numbers
+                # This window's first: other blocks may be the previous one's; older ones keep their numbers.
                 if number >= age and block >= windows.first[number - age]:
                     block += windows.first[last - age] - windows.first[number - age]
                     break
@@ -317,7 +315,7 @@ class Rerun:
         return last
 
     def _operations(self, begin: int, end: int) -> None:
-        # looked up once: the loop below runs for every operation of every replay
+        # Cached in locals: the loop below runs for every operation of every replay.
         program = self._program
         held = self._held
         size = program.size
@@ -341,7 +339,7 @@ class Rerun:
         model = self._model
         held = self._held
         if kind == WAIT:
-            # it stays in `held` until it is done with, although it is freed: its address is in use
+            # It stays in `held` until the other stream has finished, although it is freed: its address is in use.
             address = held.get(block, 0)
             if address:
                 model.record_stream(address, UNKNOWN)
@@ -354,7 +352,7 @@ class Rerun:
             held[block] = model.malloc(program.size[block], program.stream[block], program.pool[block])
             self._card.forget()
         elif kind == REFUSED:
-            # what the program would have done with it is unknown: it has to have been there
+            # Its later use by the program is unknown: it only has to have been allocated.
             model.free(model.malloc(size, block))
         else:
             model.empty_cache()

@@ -1,4 +1,4 @@
-"""What a recorded run would have done on another card, or with other settings of the allocator: answered by replay."""
+"""What a recorded run would have done on another card, or with other allocator settings, found by a replay."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class WhatIfAnswer:
     """What a run would have done; sizes in bytes.
 
     Attributes:
-        capacity: that PyTorch could have, ``None`` without a limit.
-        settings: of the allocator, as text; ``None`` for the recorded ones.
+        capacity: bytes available to PyTorch; ``None`` without a limit.
+        settings: allocator settings as text; ``None`` for the recorded ones.
         sentence: the answer in a sentence.
-        fits: whether all of it finds memory; ``None`` when the question could not be answered.
-        failed_at_event: the event that does not; -1 when what was there before the recording does not.
-        requested_bytes: by that event.
-        retries: requests that were served only after what was cached had been released.
-        peak_allocated_bytes, peak_reserved_bytes: up to the end, or to the failure.
-        smallest_capacity: with which all of it finds memory under these settings; always told without a capacity,
-            ``None`` where it is not known yet.
-        seconds: that the answer took.
+        fits: whether every request succeeds; ``None`` if the question could not be answered.
+        failed_at_event: event that fails; -1 if the layout before the recording does not fit.
+        requested_bytes: size requested by that event.
+        retries: requests that only succeeded after the cache was freed.
+        peak_allocated_bytes, peak_reserved_bytes: peaks up to the end, or to the failure.
+        smallest_capacity: smallest capacity on which every request succeeds under these settings; always given without
+            a capacity, otherwise ``None`` if not known yet.
+        seconds: time that the answer took.
     """
 
     capacity: int | None
@@ -49,15 +49,15 @@ class WhatIfAnswer:
     seconds: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """As numbers and words; `from_json` is its way back."""
+        """As JSON types; read by `from_json`."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> WhatIfAnswer:
-        """The answer that `to_json` wrote; unknown keys are ignored.
+        """Read the output of `to_json`; ignores unknown keys.
 
         Raises:
-            ValueError: something is missing.
+            ValueError: if something is missing.
         """
         known = {field.name for field in fields(cls)}
         try:
@@ -67,16 +67,16 @@ class WhatIfAnswer:
 
 
 class WhatIf:
-    """Answers for one device of a snapshot; what was answered once is known for all capacities of the same outcome.
+    """Answers for one device of a snapshot; an answer is reused for all capacities with the same result.
 
     Args:
-        device: of a snapshot.
-        program: what is replayed; by default what the trace of the device asked for.
-        ends_refused: whether that ends with a refused request, so that nobody knows what would have come after it.
+        device: device of a snapshot.
+        program: program to replay; by default the requests in the device's trace.
+        ends_refused: whether it ends with a failed request, so that later ones are unknown.
 
     Attributes:
         ends_refused: the same.
-        goes_on: whether more than the trace of the device is replayed.
+        goes_on: whether the replay continues beyond the device's trace.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class WhatIf:
 
     @property
     def program(self) -> TraceProgram:
-        """What the trace asked of the allocator."""
+        """The requests in the trace."""
         if self._program is None:
             self._program = aged(self._device, compiled(self._device)[0])
         return self._program
@@ -103,8 +103,8 @@ class WhatIf:
         return bool(len(self._device.trace))
 
     def prepare(self) -> bool:
-        """Do one piece of work that makes later answers quick: the run without a limit, then the usual cards,
-        then expandable segments.
+        """Do one piece of work that speeds up later answers: the run without a limit, then the usual cards, then
+        expandable segments.
 
         Returns:
             Whether there may be more to do.
@@ -112,15 +112,14 @@ class WhatIf:
         if not self.has_trace:
             return False
         settings = self._device.settings
-        # the run without a limit first: it leaves checkpoints that all others go on from
+        # The run without a limit first: all others continue from its checkpoints.
         if not self._ran.get(_key(settings)):
             self.run(None, settings)
             return True
         if _key(settings) not in self._smallest:
             self.smallest_capacity(settings)
             return True
-        # from the largest down: an outcome holds for a range of capacities, so that most cards are known by
-        # then
+        # From the largest down: a result holds for a range of capacities, which covers most cards quickly.
         for capacity in sorted(CARDS_BYTES, reverse=True):
             if self._known(capacity, settings) is None:
                 self.run(capacity, settings)
@@ -132,11 +131,11 @@ class WhatIf:
         return False
 
     def answer(self, capacity: int | None = None, settings: str | None = None) -> WhatIfAnswer:
-        """The outcome on a card that gives PyTorch ``capacity`` bytes, under settings such as PYTORCH_ALLOC_CONF takes.
+        """The result on a card that gives PyTorch ``capacity`` bytes, under settings in PYTORCH_ALLOC_CONF's syntax.
 
         Args:
-            capacity: bytes; ``None`` for a card without end.
-            settings: text; ``None`` or "" for the recorded settings.
+            capacity: bytes; ``None`` for a card without a limit.
+            settings: settings as text; ``None`` or "" for the recorded ones.
         """
         began = time.perf_counter()
         settings = settings or None
@@ -153,7 +152,7 @@ class WhatIf:
             return WhatIfAnswer(capacity, settings, str(error))
         ran = self.run(capacity, chosen)
         sentence = self.describe(ran, capacity, settings)
-        # the search for it takes several replays: only a question without a capacity asks for it
+        # The search takes several replays: do it only for a question without a capacity.
         if capacity is None:
             smallest: int | None = self.smallest_capacity(chosen)
             sentence += self._smallest_text(smallest)
@@ -174,7 +173,7 @@ class WhatIf:
         )
 
     def run(self, capacity: int | None, settings: AllocatorSettings | None = None) -> ReplayRun:
-        """The outcome on a card, replayed when it does not follow from an earlier one."""
+        """The result on a card, replayed unless it follows from an earlier one."""
         chosen = self._chosen(settings)
         if capacity is None:
             room = UNLIMITED
@@ -189,7 +188,7 @@ class WhatIf:
         if room == UNLIMITED:
             self._checkpoints[key] = rerun.checkpoints
         if chosen.per_process_memory_fraction != 1:
-            # the share of the card decides, and the allocator may look at how much of it is taken
+            # With a fraction of the card, the allocator may check how full the card is: the result holds for one size.
             ran = replace(ran, least=room, below=room + 1)
         self._ran.setdefault(key, []).append(ran)
         return ran
@@ -202,7 +201,7 @@ class WhatIf:
         return replace(settings, oldest_first=recorded.oldest_first)
 
     def _last_checkpoint(self, capacity: int, key: tuple[Any, ...]) -> Checkpoint | None:
-        """The last one that a run on such a card passes too; its layout before the trace has to fit as it was."""
+        """The last checkpoint that a run on such a card also passes; its initial layout must fit as recorded."""
         if sum(segment.total_size for segment in self.program.begin) > capacity:
             return None
         passed = [checkpoint for checkpoint in self._checkpoints.get(key, ()) if checkpoint.most <= capacity]
@@ -215,7 +214,7 @@ class WhatIf:
         return next((ran for ran in found if ran.least <= capacity < ran.below), None)
 
     def smallest_capacity(self, settings: AllocatorSettings | None = None) -> int:
-        """The fewest bytes, in whole 2 MiB, with which the whole trace finds memory."""
+        """The fewest bytes, in whole 2 MiB, with which the whole trace succeeds."""
         chosen = self._chosen(settings)
         known = self._smallest.get(_key(chosen))
         if known is not None:
@@ -225,14 +224,14 @@ class WhatIf:
             ran = self.run(capacity, chosen)
             return Tried(ran.fits, ran.least, ran.below)
 
-        # what was alive at once has to fit, however well it is packed
+        # Blocks alive at the same time must fit, however well they are packed.
         least = max(GRANULE, self.program.highest // GRANULE * GRANULE)
         found = smallest_capacity(tried, least, self.run(None, chosen).peak_reserved)
         self._smallest[_key(chosen)] = found
         return found
 
     def describe(self, ran: ReplayRun, capacity: int | None, settings: str | None = None) -> str:
-        """An outcome in a sentence: "22.0 GiB: fails at event 18 053, 156 MiB asked."."""
+        """A result in a sentence: "22.0 GiB: fails at event 18 053, 156 MiB asked."."""
         if capacity is None:
             head = "Without a limit"
         else:
@@ -274,8 +273,7 @@ class WhatIf:
 
 
 def _key(settings: AllocatorSettings) -> tuple[Any, ...]:
-    # what decides placements; `ignored` does not, so that settings that differ in it alone share their
-    # answers
+    # What affects placements: settings that only differ in `ignored` share their answers.
     return (
         settings.max_split_size,
         settings.divisions(),

@@ -1,11 +1,11 @@
 """A user's function as a program of its own: ``python .../callable_program.py FILE.py:FUNCTION STEPS``.
 
-Run by the user's Python, in which gpudash need not be. The function is given the first GPU and returns its step, as for
-``gpudash estimate --callable``.
+Runs in the user's Python, which need not have gpudash. The function is called with the first GPU and returns its step,
+as for ``gpudash estimate --callable``.
 """
 
 # mypy: ignore-errors
-# an old Python is to get as far as its refusal
+# An old Python should get far enough to refuse.
 
 import importlib
 import importlib.util
@@ -14,10 +14,10 @@ from pathlib import Path
 
 
 def main():
-    """Call the function and take its steps."""
+    """Call the function and run its steps."""
     name, steps = sys.argv[1], int(sys.argv[2])
     here = Path(__file__).absolute().parent
-    # Python puts the script's folder in front: its neighbours would hide modules of that name.
+    # Python puts this script's folder first, so the modules next to it would shadow the user's of the same name.
     sys.path[:] = [entry for entry in sys.path if Path(entry).absolute() != here]
     sys.argv[:] = [name]
     module, _, function = name.rpartition(":")
@@ -34,7 +34,7 @@ def _module(name):
     if not name.endswith(".py"):
         return importlib.import_module(name)
     path = Path(name).absolute()
-    # Behind all else: beside a file that is in no commit lies the user's own tree, and not the commit's.
+    # Last: a file that is in no commit lies next to the modules of the working tree, not the commit's.
     sys.path.append(str(path.parent))
     spec = importlib.util.spec_from_file_location("_gpudash_bisected", path)
     module = importlib.util.module_from_spec(spec)

@@ -9,25 +9,25 @@ from difflib import get_close_matches
 from gpudash.session.predicting.bisecting.repository import Hunk
 
 MOST_LINES = 8
-"""Lines that are named, those that grew most."""
+"""How many lines are named: those that grew most."""
 
 ALIKE = 0.7
-"""How much of two lines has to agree (`difflib.SequenceMatcher.ratio`) for the one to be the other, edited."""
+"""Similarity (`difflib.SequenceMatcher.ratio`) from which one line counts as an edit of another."""
 
 LEAST_SHARE = 0.02
-"""Part of the whole change below which a line is not named."""
+"""Share of the whole change below which a line is not named."""
 
 
 @dataclass(frozen=True)
 class ChangedLine:
-    """A line, and what of the peak it had allocated in two commits.
+    """A line, and the bytes of the peak that it had allocated in each of two commits.
 
     Attributes:
-        file, line: where it stands in the later commit; in the earlier one where it is gone.
-        before_bytes, after_bytes: at the peak.
+        file, line: position in the later commit; in the earlier one if it is gone.
+        before_bytes, after_bytes: bytes at the peak.
         is_gone: whether the later commit has no such line.
-        hunk: of the later commit, where that touches the line.
-        text: of it; "" where that is not known.
+        hunk: the hunk of the later commit that touches the line, if any.
+        text: its source; "" if unknown.
     """
 
     file: str
@@ -40,12 +40,12 @@ class ChangedLine:
 
     @property
     def difference(self) -> int:
-        """Bytes more than before."""
+        """Increase, in bytes."""
         return self.after_bytes - self.before_bytes
 
 
 def split_place(place: str) -> tuple[str, int]:
-    """File and line of ``train.py:12``, also where ", in LIBRARY:LINE" follows; line 0 where there is none."""
+    """File and line of ``train.py:12``, also with ", in LIBRARY:LINE" behind it; line 0 if there is none."""
     own = place.partition(", in ")[0]
     file, _, number = own.rpartition(":")
     if not number.isdecimal():
@@ -54,11 +54,11 @@ def split_place(place: str) -> tuple[str, int]:
 
 
 def mapped(file: str, line: int, hunks: Sequence[Hunk]) -> tuple[str, int] | None:
-    """Where a line of the earlier commit stands in the later one; ``None`` where it is gone.
+    """Position in the later commit of a line of the earlier one; ``None`` if it is gone.
 
     Args:
-        file, line: of the earlier commit.
-        hunks: between the two, without unchanged lines around them.
+        file, line: position in the earlier commit.
+        hunks: the hunks between the two, without context lines.
     """
     shift = 0
     name = file
@@ -66,7 +66,7 @@ def mapped(file: str, line: int, hunks: Sequence[Hunk]) -> tuple[str, int] | Non
         if hunk.old_file != file:
             continue
         name = hunk.new_file
-        # Without context, git gives an insertion the line that it follows, which itself stays where it was.
+        # Without context lines, git locates an insertion at the line before it, which itself does not move.
         first = hunk.old_start + (not hunk.old_count)
         if line < first:
             continue
@@ -84,12 +84,12 @@ def mapped(file: str, line: int, hunks: Sequence[Hunk]) -> tuple[str, int] | Non
 def changed_lines(
     before: Mapping[str, int], after: Mapping[str, int], hunks: Sequence[Hunk], shown: Sequence[Hunk]
 ) -> list[ChangedLine]:
-    """Lines that hold another part of the peak than before, those that changed most first.
+    """Lines whose part of the peak changed, the largest change first.
 
     Args:
-        before, after: bytes at the peak by "file:line" of either commit.
-        hunks: between the two, without unchanged lines around them.
-        shown: the same with the lines around them.
+        before, after: bytes at the peak by "file:line" of each commit.
+        hunks: the hunks between the two, without context lines.
+        shown: the same hunks with context lines.
     """
     was = _by_line(before)
     now = _by_line(after)
@@ -111,21 +111,20 @@ def changed_lines(
 
 
 def largest(lines: Sequence[ChangedLine]) -> list[ChangedLine]:
-    """Those of ``lines`` that explain the change, the largest: without what is negligible beside the rest.
+    """The ``lines`` that explain most of the change, without those that are negligible.
 
-    Lines that hold less are among them where others hold more: code that was written anew is gone in one place and
-    there in another.
+    Lines that shrank are included when others grew: rewritten code disappears in one place and appears in another.
     """
     whole = sum(abs(one.difference) for one in lines)
     return [one for one in lines if abs(one.difference) >= LEAST_SHARE * whole][:MOST_LINES]
 
 
 def _in_place_of(hunk: Hunk, place: int) -> int | None:
-    """Which line of a hunk, counted from 0, stands for one that it takes away; ``None`` where none does."""
-    # As many lines as before are most often the same lines, edited.
+    """Which line of a hunk, counted from 0, replaces a removed one; ``None`` if none does."""
+    # Equally many lines before and after are most often the same lines, edited.
     if hunk.old_count == hunk.new_count:
         return place
-    # Else a line that moved, was indented or edited is known by its text, where one alone is like it.
+    # Otherwise a moved, indented or edited line is recognised by its text, if exactly one is similar.
     texts = hunk.text.splitlines()[1:]
     old = [text[1:].strip() for text in texts if text.startswith("-")]
     new = [text[1:].strip() for text in texts if text.startswith("+")]
@@ -146,7 +145,7 @@ def _by_line(sizes: Mapping[str, int]) -> dict[tuple[str, int], int]:
 
 
 def _touching(file: str, line: int, hunks: Sequence[Hunk], shown: Sequence[Hunk]) -> Hunk | None:
-    """The hunk to show for a line that the later commit has written or changed."""
+    """The hunk to show for a line that the later commit added or changed."""
     written = any(hunk.new_file == file and hunk.new_start <= line < hunk.new_start + hunk.new_count for hunk in hunks)
     if not written:
         return None

@@ -1,4 +1,4 @@
-"""The peak of a program at a commit: estimated without a GPU, or measured by its tests; answers are kept."""
+"""The peak of a program at a commit: estimated without a GPU, or measured by its tests. Answers are cached."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from gpudash.system.processes import end_group
 logger = logging.getLogger(__name__)
 
 FORMAT = 1
-"""Of kept answers."""
+"""Version of the cache's format."""
 
 MOST_KEPT = 2000
-"""Answers that are kept, the newest."""
+"""Size of the cache; the newest answers stay."""
 
 MOST_ANSWER_BYTES = 16 * 2**20
 MOST_FILE_BYTES = 64 * 2**20
 
 POLL_S = 0.1
-"""How soon Ctrl+C is noticed."""
+"""Interval of the check for Ctrl+C."""
 
-LATER = frozenset({"no_step", "time_limit"})
-"""Kinds of problems that another time may not have, which are not kept."""
+TRANSIENT = frozenset({"no_step", "time_limit"})
+"""Problems that may not recur; such answers are not cached."""
 
 ASK_VERSIONS = (
     "import sys, importlib.metadata as metadata\n"
@@ -53,12 +53,12 @@ ASK_VERSIONS = (
 
 @dataclass(frozen=True)
 class Peak:
-    """The most that tensors held at a time.
+    """The most memory that tensors held at one time.
 
     Attributes:
-        bytes: how much.
-        lines: of it by "file:line", files as seen from the repository's top where they lie in it.
-        ran_out: whether the card was full, so that the peak would be larger.
+        bytes: its size.
+        lines: bytes by "file:line"; files in the repository are relative to its top folder.
+        ran_out: whether the card was full, so that the peak would have been larger.
     """
 
     bytes: int
@@ -68,34 +68,34 @@ class Peak:
 
 @dataclass(frozen=True)
 class CommitPeaks:
-    """What came of a commit.
+    """The result for one commit.
 
     Attributes:
-        peaks: by test; of a program one, named "".
-        problem: why there are none; "" where there are.
-        kept: whether it was known before.
-        passing: whether the same commit may have an answer another time.
+        peaks: peaks by test; a program has one, named "".
+        problem: why there are no peaks; "" if there are.
+        kept: whether it came from the cache.
+        transient: whether a retry may succeed.
     """
 
     peaks: Mapping[str, Peak] = field(default_factory=dict)
     problem: str = ""
     kept: bool = False
-    passing: bool = False
+    transient: bool = False
 
 
 @dataclass(frozen=True)
 class SearchedProgram:
-    """What is run at each commit.
+    """The program that is run at each commit.
 
     Attributes:
-        command: program and arguments; empty with a callable.
-        callable: "file.py:function" or "package.module:function"; "" with a command.
-        folder: that it is run from, in the user's tree.
-        card: that it is given.
-        target: the same with what is known of it.
-        steps: that are followed.
-        time_limit_s: processor time of one estimate, in seconds.
-        python: for a callable.
+        command: program and arguments; empty for a callable.
+        callable: "file.py:function" or "package.module:function"; "" for a command.
+        folder: working directory, in the user's tree.
+        card: the card that it finds.
+        target: the card as an estimate's target.
+        steps: how many steps are simulated.
+        time_limit_s: processor time for one estimate, in seconds.
+        python: the Python that runs a callable.
     """
 
     command: tuple[str, ...]
@@ -109,12 +109,12 @@ class SearchedProgram:
 
     @property
     def name(self) -> str:
-        """What a person calls it."""
+        """Its name in messages."""
         return self.callable or " ".join(self.command)
 
     @property
     def runs_pytest(self) -> bool:
-        """Whether the command is pytest's."""
+        """Whether the command runs pytest."""
         if not self.command:
             return False
         by_name = Path(self.command[0]).name in ("pytest", "py.test")
@@ -122,29 +122,29 @@ class SearchedProgram:
 
 
 class PeakFinder:
-    """Finds the peak of a subject at one commit after another.
+    """Finds the peak of a program at one commit after another.
 
     Args:
-        repository: of the commits.
-        checkout: where their files are put.
-        subject: what is run.
-        newest: the last commit; a file that it lacks is the user's own and stays the same at every commit.
-        interrupted: whether the user wants no answer any more.
+        repository: the repository of the commits.
+        checkout: the folder that their files are put in.
+        program: the program.
+        newest: the last commit; a file that it lacks is the user's own and the same at every commit.
+        interrupted: whether the user has cancelled.
 
     Attributes:
         counted: how many commits were asked about.
-        kept: how many of them were known before.
-        measures: whether the tests' own peaks are taken, and not a prediction.
+        kept: how many answers came from the cache.
+        measures: whether the peaks are the tests' own measurements, not predictions.
 
     Raises:
-        BisectError: when the program cannot be found, or is a file that no commit has.
+        BisectError: if the program cannot be found, or is a file of the working tree that no commit has.
     """
 
     def __init__(
         self,
         repository: Repository,
         checkout: Checkout,
-        subject: SearchedProgram,
+        program: SearchedProgram,
         newest: Commit,
         interrupted: Callable[[], bool],
     ) -> None:
@@ -155,17 +155,17 @@ class PeakFinder:
         self._answers: dict[str, CommitPeaks] = {}
         self.counted = 0
         self.kept = 0
-        self.measures = subject.runs_pytest
-        self._inside = Path(os.path.relpath(subject.folder.resolve(), repository.root.resolve()))
-        self._subject = replace(subject, command=self._command(subject), callable=self._callable(subject))
+        self.measures = program.runs_pytest
+        self._inside = Path(os.path.relpath(program.folder.resolve(), repository.root.resolve()))
+        self._program = replace(program, command=self._command(program), callable=self._callable(program))
         self._versions = _versions(self._interpreter())
 
     def at(self, commit: Commit) -> CommitPeaks:
-        """The answer of a commit; one that was asked before is not asked again.
+        """The answer for a commit, from the cache if it was asked for before.
 
         Raises:
             BisectError: when it has nothing to do with the commit.
-            KeyboardInterrupt: when interrupted.
+            KeyboardInterrupt: if interrupted.
         """
         known = self._answers.get(commit.hash)
         if known is not None:
@@ -179,7 +179,7 @@ class PeakFinder:
                 answer = self._predicted()
             if self._interrupted():
                 raise KeyboardInterrupt
-            if not answer.passing:
+            if not answer.transient:
                 self._keep(commit, answer)
         self.counted += 1
         self.kept += answer.kept
@@ -187,30 +187,31 @@ class PeakFinder:
         return answer
 
     def predict_instead(self) -> None:
-        """Predict what the tests would take of a GPU: none of them measures its own memory."""
+        """Predict the tests' GPU memory, because none of them measures its own."""
         self.measures = False
         self._answers.clear()
 
-    def _command(self, subject: SearchedProgram) -> tuple[str, ...]:
-        """The command with its program found, so that it is the same from every folder."""
-        if not subject.command:
+    def _command(self, program: SearchedProgram) -> tuple[str, ...]:
+        """The command with the full path of its program, so that it means the same in every folder."""
+        if not program.command:
             return ()
-        first = subject.command[0]
+        first = program.command[0]
         found = None
         if "/" not in first:
             found = shutil.which(first)
-        own = subject.folder / first
+        own = program.folder / first
         if "/" in first and own.exists() and not self._is_in_commits(own):
-            # An environment in the tree, as .venv/bin/python, is in no commit. Its links are part of what it is.
+            # An environment in the tree, such as .venv/bin/python, is in no commit. Its symlinks must stay as they
+            # are.
             found = str(own.absolute())
         if found is None and "/" not in first:
             raise BisectError(f"There is no program {first!r}.", "Write for example: -- python -m pytest tests")
-        for word in subject.command[1:]:
-            self._check_word(word, subject.folder)
-        return (found or first, *subject.command[1:])
+        for word in program.command[1:]:
+            self._check_word(word, program.folder)
+        return (found or first, *program.command[1:])
 
     def _check_word(self, word: str, folder: Path) -> None:
-        """Refuse a file of the tree that no commit has: beside it Python would find the tree's modules."""
+        """Refuse a file that no commit has: running it would import the working tree's modules, not the commit's."""
         path = folder / word.partition("::")[0]
         if not _is_file(path) or not self._is_within(path):
             return
@@ -225,14 +226,14 @@ class PeakFinder:
                 f"{word} is the file of your own tree, which stays the same at every commit.", f"Name it from {folder}."
             )
 
-    def _callable(self, subject: SearchedProgram) -> str:
-        """The callable, with a file that the newest commit lacks by its whole path."""
-        file, _, function = subject.callable.rpartition(":")
+    def _callable(self, program: SearchedProgram) -> str:
+        """The callable; a file that the newest commit lacks gets its full path."""
+        file, _, function = program.callable.rpartition(":")
         if not file.endswith(".py"):
-            return subject.callable
-        path = (subject.folder / file).absolute()
+            return program.callable
+        path = (program.folder / file).absolute()
         if self._is_within(path) and self._is_in_commits(path):
-            return f"{os.path.relpath(path, subject.folder)}:{function}"
+            return f"{os.path.relpath(path, program.folder)}:{function}"
         if not path.is_file():
             raise BisectError(f"There is no file {file}.", "Write --callable folder/file.py:function.")
         return f"{path}:{function}"
@@ -247,13 +248,13 @@ class PeakFinder:
         return self._repository.has_file(self._newest, inside)
 
     def _interpreter(self) -> str:
-        """The Python that runs the subject, as far as that is known; else ""."""
-        if self._subject.callable:
-            return self._subject.python
-        program = Path(self._subject.command[0])
+        """The Python that runs the program, if known; else ""."""
+        if self._program.callable:
+            return self._program.python
+        program = Path(self._program.command[0])
         if program.name.startswith("python"):
             return str(program)
-        # Programs of an environment lie beside its Python.
+        # The programs of an environment are next to its Python.
         python = program.with_name("python")
         if python.exists():
             return str(python)
@@ -261,18 +262,18 @@ class PeakFinder:
 
     def _predicted(self) -> CommitPeaks:
         tree = self._checkout.folder
-        subject = self._subject
-        command = list(subject.command)
-        if subject.callable:
-            command = [subject.python, str(callable_program.__file__), subject.callable, str(subject.steps)]
+        program = self._program
+        command = list(program.command)
+        if program.callable:
+            command = [program.python, str(callable_program.__file__), program.callable, str(program.steps)]
         folder = tree / self._inside
         if not folder.is_dir():
             return CommitPeaks(problem=f"It has no folder {self._inside}.")
         question = ProgramQuestion(
             command=command,
-            target=subject.target,
-            steps=subject.steps,
-            time_limit_s=subject.time_limit_s,
+            target=program.target,
+            steps=program.steps,
+            time_limit_s=program.time_limit_s,
             alternatives=False,
             folder=folder,
             environment=self._environment(tree),
@@ -281,23 +282,23 @@ class PeakFinder:
         try:
             found = predict_program(question, self._interrupted, logger.info)
         except ValueError as error:
-            # Such as a script that an old commit has not got.
+            # For example, an old commit does not have the script.
             return CommitPeaks(problem=str(error).replace(str(tree), "it"))
         if found.estimate is None or found.estimate.peak_allocated_bytes is None:
             problem = found.problem
             if problem is None:
                 return CommitPeaks(problem="Nothing could be predicted.")
             text = f"{problem.message} {problem.remedy}".strip()
-            return CommitPeaks(problem=text.replace(str(tree) + "/", ""), passing=problem.kind in LATER)
+            return CommitPeaks(problem=text.replace(str(tree) + "/", ""), transient=problem.kind in TRANSIENT)
         lines = {self._place(place, folder, tree): size for place, size in found.estimate.by_line.items()}
         return CommitPeaks({"": Peak(found.estimate.peak_allocated_bytes, lines)})
 
     def _measured(self) -> CommitPeaks:
-        """What the plug-in of pytest tells of the tests that have a budget or measure."""
+        """What gpudash's pytest plug-in reports of the tests that have a budget or measure their memory."""
         tree = self._checkout.folder
         report = tree.parent / "gpu-memory.json"
         report.unlink(missing_ok=True)
-        command = [*self._subject.command, f"--gpu-memory-report={report}"]
+        command = [*self._program.command, f"--gpu-memory-report={report}"]
         output = tree.parent / "output"
         code = self._run(command, output)
         printed = read_regular(output, MOST_FILE_BYTES).decode("utf-8", "replace")
@@ -315,12 +316,13 @@ class PeakFinder:
             return CommitPeaks(problem="What its tests took cannot be read.")
         peaks = {}
         for test in tests:
-            # One that failed for another reason may have failed before it came to its peak.
+            # A test that failed for another reason may have failed before its peak.
             if test["outcome"] != "failed":
                 peaks[test["name"]] = Peak(test["peak_bytes"], test["lines"], test["outcome"] == "ran out")
         if tests and not peaks:
             return CommitPeaks(problem=f"{tests[0]['name']} failed: {tests[0]['message'].partition(chr(10))[0]}")
-        # 0, 1 and 5: passed, failed, and nothing collected (`pytest.ExitCode`). Beyond them the run itself went wrong.
+        # 0, 1 and 5: passed, failed, and nothing collected (`pytest.ExitCode`). With any other code pytest itself
+        # failed.
         if not tests and code not in (0, 1, 5):
             return CommitPeaks(problem=f"pytest ended with exit code {code}, and the last that it said is: {last}")
         return CommitPeaks(peaks)
@@ -348,7 +350,7 @@ class PeakFinder:
                 end_group(process)
 
     def _environment(self, tree: Path) -> dict[str, str]:
-        """Modules come from the commit, also where the user's tree is installed."""
+        """Variables that make Python import the commit's modules, even if the user's tree is installed."""
         environment = dict(os.environ)
         root = self._repository.root
         entries = [str(tree / self._inside), str(tree), *(str(one) for one in [tree / "src"] if one.is_dir())]
@@ -357,12 +359,12 @@ class PeakFinder:
                 entry = str(tree / os.path.relpath(Path(entry).resolve(), root.resolve()))
             entries.append(entry)
         environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(entries))
-        # Files of one commit may be as large and as old as those of another: Python would run what it compiled of that.
+        # Files of two commits may have the same size and time: Python would reuse the other commit's .pyc.
         environment["PYTHONDONTWRITEBYTECODE"] = "1"
         return environment
 
     def _place(self, place: str, folder: Path, tree: Path) -> str:
-        """A line as seen from the repository's top; those elsewhere as they are."""
+        """A position with its path relative to the repository's top; outside the repository, unchanged."""
         file, separator, rest = place.partition(":")
         path = Path(os.path.normpath(folder / file))
         if file and path.is_relative_to(tree):
@@ -370,14 +372,14 @@ class PeakFinder:
         return place
 
     def _file(self, commit: Commit) -> Path:
-        subject = self._subject
+        program = self._program
         own = ""
-        file = subject.callable.rpartition(":")[0]
+        file = program.callable.rpartition(":")[0]
         if Path(file).is_absolute():
             own = hashlib.sha256(read_regular(file, MOST_FILE_BYTES)).hexdigest()
         parts = [
-            *(FORMAT, __version__, commit.tree, str(self._inside), subject.command, subject.callable, own),
-            *(card_text(subject.card), repr(subject.target.settings), subject.steps, self.measures, self._versions),
+            *(FORMAT, __version__, commit.tree, str(self._inside), program.command, program.callable, own),
+            *(card_text(program.card), repr(program.target.settings), program.steps, self.measures, self._versions),
         ]
         key = hashlib.sha256(json.dumps(parts).encode("utf-8", "surrogateescape")).hexdigest()
         return data_folder() / "bisected" / f"{key}.json"
@@ -406,7 +408,7 @@ class PeakFinder:
             for old in oldest_first[:-MOST_KEPT]:
                 old.unlink()
         except OSError as error:
-            # A search goes on without: the next one takes longer.
+            # Not fatal: the next search recomputes it.
             logger.warning("an answer was not kept: %s", error)
 
 
@@ -418,7 +420,7 @@ def _is_file(path: Path) -> bool:
 
 
 def _versions(python: str) -> str:
-    """A digest of a Python and of all that is installed in it: another torch may take another amount."""
+    """A digest of a Python and all its packages: another version of torch may need another amount of memory."""
     if not python:
         return ""
     try:

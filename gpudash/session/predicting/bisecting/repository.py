@@ -1,4 +1,4 @@
-"""The repository whose history is searched: what git answers, and commits checked out in a private folder."""
+"""The repository whose history is searched: git's answers, and commits checked out in a private folder."""
 
 from __future__ import annotations
 
@@ -18,26 +18,28 @@ from gpudash.system.folders import data_folder
 logger = logging.getLogger(__name__)
 
 SHORT = 12
-"""Characters of a commit's hash that are shown."""
+"""How many characters of a commit's hash are shown."""
 
 LONGEST_S = 600.0
-"""For so long an answer of git is waited for: checking out a large repository takes a minute."""
+"""Time limit for a git command: checking out a large repository takes a minute."""
 
-# The user's hooks would run for our checkouts too, and LFS would download what a prediction does not read.
-CONFIGURED = ("-c", "core.hooksPath=/dev/null", "-c", "core.quotePath=false", "-c", "advice.detachedHead=false")
+# Otherwise the user's hooks would run for our checkouts, and LFS would download files that a prediction never reads.
+OVERRIDES = ("-c", "core.hooksPath=/dev/null", "-c", "core.quotePath=false", "-c", "advice.detachedHead=false")
 VARIABLES = {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "GIT_LFS_SKIP_SMUDGE": "1"}
 
-# Inside a hook git sets these, and they would lead every command back to the user's own tree and index.
-LEFT_OUT = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR", "GIT_NAMESPACE"})
+# Git sets these inside a hook; they would redirect every command to the user's own tree and index.
+GIT_VARIABLES = frozenset(
+    {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR", "GIT_NAMESPACE"}
+)
 
 _HUNK = re.compile(r"^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@", re.MULTILINE)
 
 
 class BisectError(ValueError):
-    """There is no answer: one sentence, and what to do about it.
+    """There is no answer.
 
     Attributes:
-        remedy: a sentence; "" for none.
+        remedy: one sentence on what to do; "" for none.
     """
 
     def __init__(self, message: str, remedy: str = "") -> None:
@@ -50,9 +52,9 @@ class Commit:
     """A commit.
 
     Attributes:
-        hash, tree: whole hashes.
-        parents: hashes of its parents, the first one first.
-        author_date: as ISO 8601 has it, with the author's time zone.
+        hash, tree: full hashes.
+        parents: hashes of its parents, the first parent first.
+        author_date: ISO 8601, in the author's time zone.
         subject: the first line of its message.
     """
 
@@ -64,17 +66,17 @@ class Commit:
 
     @property
     def short(self) -> str:
-        """The beginning of its hash."""
+        """Its abbreviated hash."""
         return self.hash[:SHORT]
 
 
 @dataclass(frozen=True)
 class Hunk:
-    """A piece of a difference between two commits; lines count from 1.
+    """A hunk of a diff between two commits; lines count from 1.
 
     Attributes:
-        old_file, new_file: paths in the repository; "" of a file that is new or gone.
-        old_start, old_count, new_start, new_count: the lines before and after, those around them included.
+        old_file, new_file: paths in the repository; "" if the file is new or deleted.
+        old_start, old_count, new_start, new_count: line ranges before and after, with context lines.
         text: as git shows it, the ``@@`` line first.
     """
 
@@ -91,7 +93,7 @@ class Checkout:
     """A folder with the files of one commit at a time.
 
     Args:
-        repository: whose commits.
+        repository: the repository of the commits.
         folder: the worktree.
     """
 
@@ -100,10 +102,10 @@ class Checkout:
         self.folder = folder
 
     def move_to(self, commit: Commit) -> None:
-        """Put the files of ``commit`` in place of those there are, whatever was done to them.
+        """Replace the folder's files by those of ``commit``, whatever was done to them.
 
         Raises:
-            BisectError: when git cannot.
+            BisectError: if git fails.
         """
         here = ("-C", str(self.folder))
         self._repository.ask(
@@ -113,7 +115,7 @@ class Checkout:
 
 
 class Repository:
-    """A repository, read by git.
+    """A repository, read through git.
 
     Args:
         root: top folder of its working tree.
@@ -124,10 +126,10 @@ class Repository:
 
     @classmethod
     def around(cls, folder: Path) -> Repository:
-        """The one that a folder lies in.
+        """The repository that contains a folder.
 
         Raises:
-            BisectError: when there is no git, or no repository with files.
+            BisectError: if git is missing, or there is no repository with a working tree.
         """
         if shutil.which("git") is None:
             raise BisectError("There is no git, which a search through commits needs.", "Install git.")
@@ -143,10 +145,10 @@ class Repository:
         return cls(Path(done.stdout.rstrip("\n")))
 
     def commit(self, name: str) -> Commit:
-        """The commit that a name means.
+        """The commit that a name refers to.
 
         Raises:
-            BisectError: when there is none.
+            BisectError: if there is none.
         """
         done = self._run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
         if done.returncode:
@@ -155,38 +157,38 @@ class Repository:
                 remedy = "This clone is shallow; git fetch --unshallow brings the rest."
             raise BisectError(f"There is no commit {name!r} here.", remedy)
         found = done.stdout.strip().splitlines()[-1]
-        # Fields are divided by NUL, which no message can hold.
+        # NUL separates the fields: no commit message can contain it.
         shown = self.ask("show", "--no-patch", "--no-show-signature", "--format=%H%x00%T%x00%P%x00%aI%x00%s", found)
         fields = shown.rstrip("\n").split("\0")
         return Commit(fields[0], fields[1], tuple(fields[2].split()), fields[3], fields[4])
 
     @property
     def is_shallow(self) -> bool:
-        """Whether its history is cut off."""
+        """Whether it is a shallow clone."""
         return self._run("rev-parse", "--is-shallow-repository").stdout.strip() == "true"
 
     @property
     def is_dirty(self) -> bool:
-        """Whether tracked files have changes that are in no commit."""
+        """Whether tracked files have uncommitted changes."""
         return bool(self._run("status", "--porcelain", "--untracked-files=no").stdout.strip())
 
     def is_ancestor(self, earlier: Commit, later: Commit) -> bool:
-        """Whether ``later`` has ``earlier`` in its history, or is it."""
+        """Whether ``earlier`` is ``later`` or in its history."""
         return not self._run("merge-base", "--is-ancestor", earlier.hash, later.hash).returncode
 
     def merge_base(self, one: Commit, other: Commit) -> str:
-        """Hash of the newest commit that both have in their history; "" where there is none."""
+        """Hash of the newest commit in both histories; "" if there is none."""
         return self._run("merge-base", one.hash, other.hash).stdout.strip()
 
     def suspects(self, raised: Commit, others: Sequence[Commit]) -> list[str]:
-        """Commits that may have raised the peak: those in the history of ``raised`` and in that of no other.
+        """Commits that may have raised the peak: those in the history of ``raised`` and of none of ``others``.
 
         Args:
-            raised: a commit with the raised peak; itself a suspect.
-            others: commits without it.
+            raised: a commit with the raised peak; a suspect too.
+            others: commits with the old peak.
 
         Returns:
-            hashes, the one that halves the rest best first, as ``git bisect`` takes them (``git rev-list
+            hashes, the one that best halves the rest first, in the order of ``git bisect`` (``git rev-list
             --bisect-all``).
         """
         excluded = [f"^{one.hash}" for one in others]
@@ -198,18 +200,18 @@ class Repository:
         return not self._run("cat-file", "-e", f"{commit.hash}:{path}").returncode
 
     def text_of(self, commit: Commit, path: str) -> str:
-        """A file as a commit has it; "" where it has none."""
+        """The text of a file at a commit; "" if the commit lacks it."""
         done = self._run("cat-file", "blob", f"{commit.hash}:{path}")
         if done.returncode:
             return ""
         return done.stdout
 
     def hunks(self, before: Commit, after: Commit, *, around: int) -> list[Hunk]:
-        """What changed between two commits.
+        """The changes between two commits.
 
         Args:
             before, after: the commits.
-            around: unchanged lines that are part of a hunk on either side.
+            around: how many context lines a hunk has on either side.
         """
         plain = ("--no-color", "--no-ext-diff", "--no-textconv", "--find-renames", "--src-prefix=a/", "--dst-prefix=b/")
         text = self.ask("diff-tree", "-r", "-p", *plain, f"--unified={around}", before.hash, after.hash)
@@ -217,10 +219,10 @@ class Repository:
 
     @contextmanager
     def checkout(self, first: Commit) -> Iterator[Checkout]:
-        """A worktree in a private folder, removed with the block.
+        """A worktree in a private folder; removed when the block ends.
 
         Raises:
-            BisectError: when git cannot make it.
+            BisectError: if git cannot create it.
         """
         try:
             scratch = PrivateFolder(data_folder(), ".bisect-")
@@ -234,17 +236,17 @@ class Repository:
             self.ask("worktree", "add", "--quiet", "--detach", "--no-checkout", str(folder), first.hash)
             yield Checkout(self, folder)
         finally:
-            # Twice: once for changed files, once for a worktree that somebody has locked.
+            # Twice: one for changed files, one for a worktree that somebody has locked.
             done = self._run("worktree", "remove", "--force", "--force", str(folder))
             if done.returncode:
                 logger.warning("the worktree %s was not removed: %s", folder, done.stderr.strip())
             scratch.remove()
 
     def ask(self, *arguments: str) -> str:
-        """What a git command prints.
+        """The output of a git command.
 
         Raises:
-            BisectError: when it fails.
+            BisectError: if it fails.
         """
         done = self._run(*arguments)
         if done.returncode:
@@ -254,10 +256,10 @@ class Repository:
         return done.stdout
 
     def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        environment = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
+        environment = {name: value for name, value in os.environ.items() if name not in GIT_VARIABLES}
         try:
             return subprocess.run(
-                ["git", *CONFIGURED, *arguments],
+                ["git", *OVERRIDES, *arguments],
                 cwd=self.root,
                 env=environment | VARIABLES,
                 stdin=subprocess.DEVNULL,
@@ -274,13 +276,13 @@ class Repository:
 
 
 def hunks_of(text: str) -> list[Hunk]:
-    """The hunks of a difference as ``git diff`` prints it."""
+    """The hunks in the output of ``git diff``."""
     found = []
     for part in re.split(r"^diff --git .*\n", text, flags=re.MULTILINE)[1:]:
         begin = _HUNK.search(part)
         if begin is None:
             old_file = _name(part, "rename from ")
-            # A file that only moved has a hunk without lines, so that its lines are found under the new name.
+            # A file that only moved gets an empty hunk, so that its lines are found under the new name.
             if old_file:
                 found.append(Hunk(old_file, _name(part, "rename to "), 0, 0, 0, 0))
             continue

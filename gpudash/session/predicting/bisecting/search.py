@@ -14,30 +14,30 @@ from gpudash.telemetry.comparing.baseline import TOLERANCE
 from gpudash.units import format_bytes
 
 HALF = 0.5
-"""Part of the whole change from which a commit counts as changed unless another is asked for: the largest change
-between the two crosses it."""
+"""Share of the whole change from which a commit counts as changed, unless the user sets a threshold: the largest step
+between the two ends crosses it."""
 
 AROUND = 3
-"""Unchanged lines that are shown around changed ones, as git does."""
+"""Context lines around changed ones, as in git."""
 
 MOST_HUNKS = 3
-"""That are shown where the commit touches none of the lines: of their files, else of any of Python."""
+"""How many hunks are shown if the commit touches none of the lines: of the lines' files, else of any Python file."""
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """From which change on a peak counts as another; `HALF` of the change that there is with neither.
+    """From which change on a peak counts as raised; `HALF` of the whole change if neither is given.
 
     Attributes:
-        share: of the peak at the first commit.
-        bytes: how many.
+        share: change as a part of the peak at the first commit.
+        bytes: change in bytes.
     """
 
     share: float | None = None
     bytes: int | None = None
 
     def of(self, first: int) -> int | None:
-        """In bytes, for the peak at the first commit."""
+        """The threshold in bytes, for the given peak at the first commit."""
         if self.bytes is not None:
             return self.bytes
         if self.share is not None:
@@ -55,22 +55,22 @@ class Skipped:
 
 @dataclass(frozen=True)
 class BisectResult:
-    """What a search came to.
+    """The result of a search.
 
     Attributes:
-        commit: that changed the peak; ``None`` where commits without an answer lie in the way.
-        previous: the one before it that `before` is of.
-        before, after: the peaks at `previous` and `commit`; without a commit those at both ends of `suspects`.
-        test: whose peaks they are; "" of a program.
-        other_tests: whose peaks changed between the two ends as well.
-        lines: that account for the change, the largest first.
-        hunks: some of what the commit changes, where it touches none of `lines`: of their files, else of any.
-        suspects: hashes of commits of which one changed the peak, where it cannot be told which.
+        commit: the commit that changed the peak; ``None`` if commits without an answer leave several candidates.
+        previous: the commit that `before` belongs to.
+        before, after: peaks at `previous` and `commit`; without a commit, those at both ends of `suspects`.
+        test: the test whose peaks these are; "" for a program.
+        other_tests: other tests whose peaks changed between the two ends.
+        lines: the lines that account for the change, the largest first.
+        hunks: some hunks of the commit, if it touches none of `lines`: of their files, else of any.
+        suspects: hashes of the candidates, if it cannot be decided which of them changed the peak.
         skipped: commits without an answer.
-        commits: how many were searched.
+        commits: size of the searched range.
         estimates: how many commits were asked about.
-        kept: how many of those answers were known before.
-        measured: whether tests measured the peaks; else they are predicted.
+        kept: how many of the answers came from the cache.
+        measured: whether the peaks were measured by tests; otherwise they are predicted.
     """
 
     commit: Commit | None
@@ -90,14 +90,14 @@ class BisectResult:
 
     @property
     def difference(self) -> int:
-        """Bytes more after than before."""
+        """Increase from before to after, in bytes."""
         return self.after.bytes - self.before.bytes
 
 
 def bisect(
     good: str,
     bad: str,
-    subject: SearchedProgram,
+    program: SearchedProgram,
     threshold: Threshold,
     interrupted: Callable[[], bool],
     notice: Callable[[str], None],
@@ -107,25 +107,25 @@ def bisect(
     """Find the commit that raised the peak.
 
     Args:
-        good, bad: names of commits; the peak is larger at the second, which has the first in its history.
-        subject: what is run at each.
-        threshold: from which change on a peak counts as raised.
-        interrupted: whether the user wants no answer any more.
-        notice: is given sentences on the way.
-        lowered: look for the commit that lowered the peak instead.
+        good, bad: names of two commits; the peak is larger at the second, which has the first in its history.
+        program: the program that is run at each commit.
+        threshold: the change from which a peak counts as raised.
+        interrupted: whether the user has cancelled.
+        notice: callback for progress messages, each a sentence.
+        lowered: whether to look for the commit that lowered the peak instead.
 
     Raises:
-        BisectError: one sentence, when there is no answer.
-        KeyboardInterrupt: when ``interrupted``.
+        BisectError: one sentence, if there is no answer.
+        KeyboardInterrupt: if ``interrupted``.
     """
-    repository = Repository.around(subject.folder)
+    repository = Repository.around(program.folder)
     first = repository.commit(good)
     last = repository.commit(bad)
     _check_order(repository, first, last, good, bad)
     if repository.is_dirty:
         notice("Changes of the working tree that are in no commit are left out: only commits are compared.")
     with repository.checkout(last) as checkout:
-        finder = PeakFinder(repository, checkout, subject, last, interrupted)
+        finder = PeakFinder(repository, checkout, program, last, interrupted)
         return Search(repository, finder, notice, lowered=lowered).run(first, last, threshold)
 
 
@@ -149,26 +149,26 @@ def _check_order(repository: Repository, first: Commit, last: Commit, good: str,
 
 
 class PeaksByCommit(Protocol):
-    """Who knows the peak at a commit; see `PeakFinder`."""
+    """Provides the peak at a commit; see `PeakFinder`."""
 
     counted: int
     kept: int
     measures: bool
 
     def at(self, commit: Commit) -> CommitPeaks:
-        """The answer of a commit."""
+        """The answer for a commit."""
 
     def predict_instead(self) -> None:
-        """Go on without the tests' own peaks."""
+        """Stop using the tests' own peaks."""
 
 
 class Search:
-    """One search; see `bisect`.
+    """A search; see `bisect`.
 
     Args:
-        repository: with the history.
-        finder: knows the peaks.
-        notice, lowered: as of `bisect`.
+        repository: the repository with the history.
+        finder: provides the peaks.
+        notice, lowered: as in `bisect`.
     """
 
     def __init__(
@@ -182,10 +182,10 @@ class Search:
         self._test = ""
 
     def run(self, first: Commit, last: Commit, threshold: Threshold) -> BisectResult:
-        """Search between two commits, of which the second has the first in its history.
+        """Search between two commits, the first of which is in the second's history.
 
         Raises:
-            BisectError: as `bisect`.
+            BisectError: as in `bisect`.
         """
         after_all = self._end(last)
         if self._finder.measures and not after_all.peaks:
@@ -234,7 +234,7 @@ class Search:
         )
 
     def _end(self, commit: Commit) -> CommitPeaks:
-        """The answer at one of the two ends, which has to be."""
+        """The answer at one of the two ends; without one there is no search."""
         answer = self._finder.at(commit)
         if answer.problem:
             raise BisectError(f"At {commit.short} there is no peak. {answer.problem}")
@@ -244,7 +244,7 @@ class Search:
         return answer
 
     def _choose(self, before: CommitPeaks, after: CommitPeaks, first: Commit, last: Commit) -> tuple[str, list[str]]:
-        """The test whose peak changed most, and the others whose peak did."""
+        """The test whose peak changed most, and the other tests whose peak changed."""
         common = [name for name in after.peaks if name in before.peaks]
         if not common:
             raise BisectError(
@@ -261,7 +261,7 @@ class Search:
         return ordered[0], [name for name in ordered[1:] if rise(name) > TOLERANCE]
 
     def _limit(self, lowest: Peak, highest: Peak, threshold: Threshold, first: Commit, last: Commit) -> int:
-        """From how many bytes on the peak counts as changed."""
+        """The size in bytes from which the peak counts as changed."""
         sign = -1 if self._lowered else 1
         change = sign * (highest.bytes - lowest.bytes)
         wanted = threshold.of(lowest.bytes)
@@ -289,7 +289,7 @@ class Search:
         return max(1, int(HALF * change))
 
     def _peak(self, commit: Commit) -> Peak | None:
-        """The peak at a commit; ``None`` where there is none, which skips it."""
+        """The peak at a commit; ``None`` skips the commit."""
         answer = self._finder.at(commit)
         peak = answer.peaks.get(self._test)
         if peak is None:
@@ -299,14 +299,14 @@ class Search:
         return peak
 
     def _next(self, suspects: Sequence[str], raised: Commit) -> str | None:
-        """The commit to ask about; ``None`` when only commits without an answer are left."""
+        """The next commit to try; ``None`` when only commits without an answer are left."""
         left = [one for one in suspects if one not in self._skipped]
         if suspects and suspects[0] in self._skipped and len(left) > 1:
             return away(left, raised.hash)
         return next((one for one in left if one != raised.hash), None)
 
     def _result(self, raised: Commit, others: Sequence[Commit], suspects: Sequence[str]) -> BisectResult:
-        """The answer, once nothing is left to ask."""
+        """The result, once no commit is left to try."""
         after = self._finder.at(raised).peaks[self._test]
         if len(suspects) > 1:
             previous = others[-1]
@@ -323,15 +323,15 @@ class Search:
         if not any(line.hunk for line in lines):
             files = {line.file for line in lines}
             own = [hunk for hunk in shown if hunk.text and {hunk.new_file, hunk.old_file} & files]
-            # What a line is given may come from anywhere.
+            # The allocation's cause may be in any Python file.
             hunks = (own or [hunk for hunk in shown if hunk.text and hunk.new_file.endswith(".py")])[:MOST_HUNKS]
         return BisectResult(commit, previous, before, after, lines=lines, hunks=hunks)
 
     def _before(self, raised: Commit, others: Sequence[Commit]) -> tuple[Commit, Peak]:
-        """The commit before, and its peak: the parent, or where that has none the last that was as before."""
+        """The previous commit and its peak: the parent, or if that has no answer the last commit with the old peak."""
         parents = [self._repository.commit(one) for one in raised.parents]
         known = {one.hash for one in others}
-        # Of a merge, the parent that was asked already.
+        # Of a merge, prefer the parent that has an answer already.
         ordered = sorted(parents, key=lambda one: one.hash not in known)
         if ordered:
             peak = self._peak(ordered[0])
@@ -340,7 +340,7 @@ class Search:
         return others[-1], self._finder.at(others[-1]).peaks[self._test]
 
     def _with_text(self, line: ChangedLine, previous: Commit, commit: Commit) -> ChangedLine:
-        """A line with what stands there."""
+        """The line with its source."""
         if not line.file or line.file.startswith("/"):
             return line
         source = self._repository.text_of(previous if line.is_gone else commit, line.file).splitlines()
@@ -350,13 +350,13 @@ class Search:
 
 
 def away(suspects: Sequence[str], raised: str) -> str:
-    """A commit off the middle, for the one there has no answer, and its neighbours mostly have none either.
+    """A commit away from the middle: that one has no answer, and mostly its neighbours have none either.
 
-    As ``git bisect skip`` does it (bisect.c, ``skip_away``): made up by the count, and so the same each time.
+    Follows ``git bisect skip`` (bisect.c, ``skip_away``): pseudo-random by the count, so the same each time.
 
     Args:
-        suspects: without those that were skipped, the best first; two or more.
-        raised: the last of them, which is known.
+        suspects: two or more candidates without skipped ones, the best first.
+        raised: the last of them, whose peak is known.
     """
     count = len(suspects)
     modulo = 32768

@@ -1,1 +1,1 @@
-"""Watching a program that runs already: from inside where there is a way in, else from outside."""
+"""Attaches to a running program: from inside if it can be entered, else from outside."""

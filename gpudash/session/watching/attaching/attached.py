@@ -1,4 +1,4 @@
-"""Watches a process that runs already: from inside where there is a way in, else as far as the system and NVML tell."""
+"""Watches a running process: from inside if it can be entered, else as far as the system and NVML show it."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 POLL_S = 0.2
-"""How soon the end of the process is noticed."""
+"""Interval of the check for the process's end."""
 
 DETACH_S = 3.0
-"""Longest wait for the program to have undone what was done in it."""
+"""Longest wait for the program to undo the agent's changes."""
 
 UNSEEN = (
     "From outside, the process's memory on this computer, its processor time and, by the driver, its memory on each "
@@ -50,7 +50,7 @@ UNSEEN = (
 )
 
 LOST_S = 1.0
-"""How long a program runs on without a connection before that is said."""
+"""How long a running program may be without a connection before that is reported."""
 
 LOST = (
     "The program has dropped gpudash, as one does that replaces itself (exec) or closes all of its files; it is seen "
@@ -68,7 +68,7 @@ def process_to_attach(pid: int) -> psutil.Process:
     """The process ``pid``.
 
     Raises:
-        ValueError: one sentence, when it is gone, not ours, or this one.
+        ValueError: one sentence, if it has ended, is another user's, or is this one.
     """
     if pid == os.getpid():
         raise ValueError(f"Process {pid} is this gpudash itself; name the process of your program.")
@@ -91,17 +91,17 @@ def process_to_attach(pid: int) -> psutil.Process:
 
 
 MOST_OFFERED = 8
-"""Ranks of a launcher that are named."""
+"""Most ranks of a launcher that are named."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttachRequest:
-    """What is to be watched.
+    """The process to watch.
 
     Attributes:
-        pid: of the process.
-        by_gdb: go inside by a debugger and no other way.
-        memory_history: whether allocations are recorded with their stacks from now on.
+        pid: PID of the process.
+        by_gdb: whether to enter it only by a debugger.
+        memory_history: whether to record allocations with their stacks from now on.
     """
 
     pid: int
@@ -110,15 +110,16 @@ class AttachRequest:
 
 
 class Attached:
-    """A process that runs already. It is never signalled: to stop is to look away, and to undo what was done in it.
+    """A process that was already running. It gets no signals: stopping means detaching, and undoing the agent's
+    changes.
 
     Args:
-        request: what to watch.
+        request: the process to watch.
         run_id: number of the run.
-        wiring: the session.
+        wiring: connections to the session.
 
     Raises:
-        ValueError: one sentence, when it cannot be watched.
+        ValueError: one sentence, if it cannot be watched.
     """
 
     def __init__(self, request: AttachRequest, run_id: int, wiring: Wiring) -> None:
@@ -133,7 +134,7 @@ class Attached:
         self._peak = 0
         self._resident: dict[int, int] = {}
         self._polled_s = 0.0
-        # Infinite while its connection is there; then the moment since when it is not; None once that has been said.
+        # Infinite while connected; then the time of the loss; None once that has been reported.
         self._lost_s: float | None = math.inf
         self._runs()
         try:
@@ -163,26 +164,26 @@ class Attached:
     """It is not run again."""
 
     def stop(self, when: str) -> None:
-        """Look away; the process runs on."""
+        """Detach; the process keeps running."""
         self._stop.set()
 
     @property
     def busy_s(self) -> float:
-        """For how long one message has been taken in, as of `Hearing`."""
+        """How long the current message has been processed, as in `Hearing`."""
         return self._hearing.busy_s
 
     def shut_down(self, when: str) -> None:
-        """Look away; the process runs on."""
+        """Detach; the process keeps running."""
         self._stop.set()
 
     def wait_left(self) -> None:
-        """Nothing of it is ended."""
+        """Nothing to wait for: it is left running."""
 
     def save_snapshot(self) -> None:
-        """Ask it for a memory snapshot.
+        """Request a memory snapshot.
 
         Raises:
-            RuntimeError: one sentence, when it is seen from outside only, or has no memory on a GPU so far.
+            RuntimeError: one sentence, if it is watched from outside, or has no GPU memory yet.
         """
         if not self._entered.way:
             raise RuntimeError(
@@ -191,7 +192,7 @@ class Attached:
         self._hearing.want_snapshot()
 
     def close(self, timeout_s: float) -> bool:
-        """Look away; false when that took longer than ``timeout_s``."""
+        """Detach; false if that took longer than ``timeout_s``."""
         self._stop.set()
         self._hearing.reports.give_up()
         return joined(self._thread, timeout_s)
@@ -205,19 +206,19 @@ class Attached:
                 self._hear()
                 self._notice_arrival()
                 self._notice_loss()
-            # A loop that ended because the process did has no connection to take back anything by.
+            # If the loop ended with the process, there is no connection by which to undo changes.
             ended = not self._stop.is_set()
             if ended:
                 self._hear_the_rest()
             else:
                 release(self._hearing.server, self._hear)
-        except Exception as error:  # whatever it is, the run must end for whoever waits
+        except Exception as error:  # the run must end in any case: others wait for it
             logger.exception("watching an attached process failed")
             ended = False
             self._note(f"Watching the process failed ({type(error).__name__}: {error}); it runs on.")
         ending = ending_of(self._ended_run(stopped=not ended))
         ending = self._hearing.reports.explained(ending)
-        # Before the end is emitted: a waiter for it may start another run, which makes a socket of its own.
+        # Before the end is emitted: a waiter may then start another run, with a socket of its own.
         self._hearing.close()
         self._wiring.emit(ending)
         self._hearing.memory.close()
@@ -240,8 +241,8 @@ class Attached:
             sentences = [f"{INSIDE[way]}.", why_not]
         else:
             sentences = [UNSEEN, why_not, f"{HOW}."]
-        # "any" stands for a reason that closes every way, so that no advice on how to start it helps.
-        if "any" in self._entered.closed:  # however it had been started, it could not be entered now
+        # "any" means a reason that rules out all methods, so that advice on starting it differently would not help.
+        if "any" in self._entered.closed:  # no way of starting it would have helped
             if self._entered.closed["any"] == ENDED:
                 sentences = [why_not]
             else:
@@ -250,7 +251,7 @@ class Attached:
         self._hearing.news.note(Topic.PROGRAM, " ".join(filter(None, sentences)), **details)
 
     def _offer_ranks(self) -> None:
-        """Say at once how the ranks of a launcher can be watched, which are processes of their own."""
+        """Report immediately how to watch a launcher's ranks, which are separate processes."""
         ranks = ranks_of(self._process)
         if not ranks:
             return
@@ -267,7 +268,7 @@ class Attached:
         self._wiring.emit(Warning(time_s=time_s, run_id=self._run_id, level="note", device="session", text=text))
 
     def _notice_arrival(self) -> None:
-        """Say that the program is seen from inside after all: what was handed to it waited for the end of a call."""
+        """Report that the program was entered after all, late because it was inside a long call."""
         if self._entered.awaited and any(
             peer.pid == self._process.pid and peer.hello and not peer.hello.get("refused")
             for peer in self._hearing.server.peers
@@ -276,20 +277,20 @@ class Attached:
             self._report_entered()
 
     def _notice_loss(self) -> None:
-        """Say that the program is seen from outside again: it has replaced itself, or closed our connection."""
+        """Report that the program is watched from outside again: it called exec, or closed our connection."""
         if not self._entered.way or self._lost_s is None or self._hearing.news.said_goodbye:
             return
         if any(peer.pid == self._process.pid for peer in self._hearing.server.peers):
             self._lost_s = math.inf
         elif self._lost_s is math.inf:
-            self._lost_s = time.monotonic()  # where it is killed, its connections end first
+            self._lost_s = time.monotonic()  # if it was killed, its connections end first
         elif time.monotonic() - self._lost_s > LOST_S:
             self._lost_s = None
             self._hearing.news.note(Topic.PROGRAM, LOST)
 
     def _hear(self) -> None:
         if self._hearing.server.peers or not self._entered.way:
-            # Without a connection there is nothing to wait for on the socket, and the end is polled less often.
+            # Without a connection there is nothing to wait for on the socket, and the end is checked less often.
             self._hearing.hear(self._has_ended, TICK_S if self._hearing.server.peers else POLL_S)
         else:
             self._stop.wait(POLL_S)
@@ -307,7 +308,7 @@ class Attached:
     def _ended_run(self, *, stopped: bool) -> EndedRun:
         hearing = self._hearing
         code = 0
-        # The exit code of a process that is not a child cannot be had; an uncaught exception stands for 1.
+        # The exit code of a process that is not our child is unavailable; use 1 after an uncaught exception.
         if any(not one.who for one in hearing.news.raised):
             code = 1
         device = hearing.memory.device or self._wiring.machine.default_device()
@@ -317,7 +318,7 @@ class Attached:
             "peak_resident_bytes": self._peak or None,
             "attached": {"way": self._entered.way or "outside", "closed": self._entered.closed},
         }
-        # Seen from outside only, the agents' part of a result would be zeros that look like readings.
+        # If it was only watched from outside, the agents' part of the result would be zeros that look like readings.
         return replace(ran, result={**result, **ran.result} if self._entered.way else result)
 
     def _facts(self) -> dict[str, Any]:
@@ -338,7 +339,7 @@ class Attached:
             return bool(self._process.is_running()) and self._process.status() != psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
             return False
-        # A refusal is not an end: where the system no longer lets it be read, the process still runs.
+        # A refusal does not mean that it has ended: the system may no longer allow to read it.
         except psutil.Error:
             return True
 
@@ -347,18 +348,18 @@ class Attached:
 
 
 def save_snapshot_of(pid: int, path: Path, *, by_gdb: bool = False) -> Entered:
-    """Go into a running program, have it write a memory snapshot, and leave it as it was.
+    """Enter a running program, let it write a memory snapshot, and undo all changes.
 
     Args:
-        pid: of the process.
-        path: the file, which is replaced.
-        by_gdb: go inside by a debugger and no other way.
+        pid: PID of the process.
+        path: path of the file, which is replaced.
+        by_gdb: whether to enter it only by a debugger.
 
     Returns:
-        how it was entered.
+        How it was entered.
 
     Raises:
-        ValueError: one sentence, when it cannot be entered or has no snapshot to give.
+        ValueError: one sentence, if it cannot be entered or has no snapshot to write.
     """
     process = process_to_attach(pid)
     if by_gdb:
@@ -396,18 +397,18 @@ def save_snapshot_of(pid: int, path: Path, *, by_gdb: bool = False) -> Entered:
 def arrived(
     server: AgentServer, pid: int, seconds: float, hear: Callable[[], None], given_up: Callable[[], bool]
 ) -> bool:
-    """Whether the agent of ``pid`` has called within so many seconds.
+    """Whether the agent of ``pid`` has connected within the given time.
 
     Args:
-        hear: takes in what comes.
-        given_up: tells whether the answer is no longer waited for.
+        hear: processes incoming messages.
+        given_up: returns whether the caller has stopped waiting.
 
     Raises:
-        WayClosedError: when another gpudash is there already.
+        WayClosedError: if another gpudash is watching it already.
     """
     deadline = time.monotonic() + seconds
     while True:
-        # Heard before the deadline is looked at: one that has called in time is let in though reading took long.
+        # Before the deadline is checked: an agent that connected in time counts even if reading took long.
         hear()
         peer = next((peer for peer in server.peers if peer.pid == pid and peer.hello), None)
         if peer is not None and peer.hello.get("refused"):
@@ -419,11 +420,11 @@ def arrived(
 
 
 def release(server: AgentServer, hear: Callable[[], None]) -> None:
-    """Have every process undo what was done in it, and wait for that."""
+    """Ask all processes to undo the agent's changes, and wait for that."""
     deadline = time.monotonic() + DETACH_S
     detaching: list[Peer] = []
     while server.peers and time.monotonic() < deadline:
-        # Also those that connect meanwhile, such as children forked before their agent got the message.
+        # Includes those that connect meanwhile, such as children forked before their agent got the message.
         for peer in server.peers:
             if peer not in detaching:
                 detaching.append(peer)

@@ -1,4 +1,4 @@
-"""Running processes that are worth watching: the user's Python programs, and what holds a GPU's memory."""
+"""Running processes worth watching: the user's Python programs, and processes with GPU memory."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _VERSION = re.compile(r"python(\d+)\.(\d+)")
 KERNEL = "jupyter kernel"
 
 _MODULES = {"ipykernel_launcher": KERNEL, "ipykernel": KERNEL, "jupyterlab": "jupyter"}
-"""Module that Python runs → what people call such a program."""
+"""Module that Python runs → the usual name for such a program."""
 
 _SESSION = "JPY_SESSION_NAME"
-"""Path of the notebook, or the name of a console, in the environment of its kernel (jupyter_server, sessionmanager.py).
-A notebook that is renamed keeps its first name there."""
+"""Environment variable of a kernel with the path of its notebook, or the name of a console (jupyter_server,
+sessionmanager.py). A renamed notebook keeps its first name there."""
 
 _OWN_PROGRAMS = ("gpudash.workloads.running.hosted", "gpudash/simulator/dry_run/own_code_process")
-"""What stands in the commands of processes that are started by a text or a file."""
+"""Strings in the commands of gpudash's own child processes, which are started by code or a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +39,12 @@ class Candidate:
     """A process that could be watched.
 
     Attributes:
-        command: its command line, as it would be typed.
-        memory_bytes: resident.
-        gpu_bytes: held on all GPUs together; ``None`` where it holds none, or the driver does not tell.
-        name: what the program is called; a kernel by its notebook.
-        seconds: how long it has run.
-        inside: whether it lets gpudash in, so that its steps and lines are seen; else it is seen from outside.
+        command: its command line, as typed in a shell.
+        memory_bytes: resident memory.
+        gpu_bytes: memory on all GPUs together; ``None`` if it has none, or the driver does not report it.
+        name: name of the program; of a kernel, its notebook.
+        seconds: time since its start.
+        inside: whether it can be entered, which shows its steps and lines; otherwise it is watched from outside.
     """
 
     pid: int
@@ -57,7 +57,7 @@ class Candidate:
 
 
 def gpu_holders(store: Store) -> dict[int, int | None]:
-    """PID → bytes it holds on all GPUs together, by the newest readings."""
+    """Memory in bytes on all GPUs together by PID, by the newest readings."""
     held: dict[int, int | None] = {}
     with store.lock:
         rows = [row for device in store.process_devices() if device is not None for row in store.processes(device)]
@@ -73,12 +73,12 @@ def gpu_holders(store: Store) -> dict[int, int | None]:
 
 
 def candidates(store: Store) -> list[Candidate]:
-    """Processes that can be watched: those that hold a GPU's memory first, then the newest.
+    """Processes that can be watched: those with GPU memory first, then the newest.
 
-    Takes some tenths of a second where thousands of processes run.
+    Takes some tenths of a second if there are thousands of processes.
     """
     held = gpu_holders(store)
-    # What this gpudash has started, such as runs of its own, is watched already.
+    # Processes started by this gpudash, such as its runs, are watched already.
     own = {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
     found: list[tuple[float, Candidate]] = []
     for process in psutil.process_iter():
@@ -102,13 +102,13 @@ def candidates(store: Store) -> list[Candidate]:
                     )
                     found.append((began, candidate))
         except (psutil.Error, OSError):
-            continue  # it has ended, or is not ours to ask
+            continue  # it has ended, or access is denied
     found.sort(key=lambda entry: (-(entry[1].gpu_bytes or 0), -entry[0]))
     return [candidate for _began, candidate in found]
 
 
 def is_gpudash(arguments: Sequence[str]) -> bool:
-    """Whether a Python runs gpudash, or one of the processes that every gpudash has for itself."""
+    """Whether a Python process runs gpudash, or one of gpudash's child processes."""
     if "-m" in arguments[:-1]:
         return arguments[arguments.index("-m") + 1].partition(".")[0] == "gpudash"
     program = arguments[1:2]
@@ -140,7 +140,7 @@ def _notebook(process: psutil.Process) -> str:
 
 
 def _lets_in(process: psutil.Process) -> bool:
-    """Whether a program was prepared, or its Python has a way in of its own; told by what is cheap to ask."""
+    """Whether a program can be entered: it was prepared, or its Python supports it; uses only cheap checks."""
     from gpudash.session.watching.attaching.entry_methods import REMOTE_EXEC
 
     try:
@@ -153,10 +153,10 @@ def _lets_in(process: psutil.Process) -> bool:
 
 
 class CandidatePoll:
-    """The processes that can be watched, listed on a thread of its own; nobody waits for it.
+    """The processes that can be watched, listed on a thread of its own, so that nobody waits.
 
     Args:
-        find: lists them.
+        find: lists the processes.
     """
 
     def __init__(self, find: Callable[[], Sequence[Candidate]]) -> None:
@@ -166,17 +166,17 @@ class CandidatePoll:
         self.problem = ""
 
     def request(self) -> None:
-        """List them anew, unless that is being done; `newest` has them then, or `problem` says why not."""
+        """Update the list, unless that is in progress; the result is in `newest`, or an error in `problem`."""
         if not self._requests.busy:
             self._requests.submit(object())
 
     def close(self, timeout_s: float) -> bool:
-        """List them no more; false when the thread has not ended in time."""
+        """Stop listing; false if the thread has not ended in time."""
         self._requests.close()
         return self._requests.wait(timeout_s)
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for what was requested; false when the time passed first."""
+        """Wait for the requested update; false on timeout."""
         return self._requests.wait(timeout_s)
 
     def _answer(self, _request: object) -> bool:
@@ -195,19 +195,19 @@ def is_python(command: Sequence[str]) -> bool:
 
 
 def ranks_of(process: psutil.Process) -> dict[int, int]:
-    """Rank → process number of the ranks that a launcher has started; empty of what is no launcher, or is a rank.
+    """PIDs of the ranks that a launcher has started, by rank; empty if it is no launcher, or itself a rank.
 
-    A rank's own children, such as workers of a DataLoader, have its environment; it is older than they are.
+    A rank's own children, such as DataLoader workers, have the same environment; the rank is the oldest.
     """
     found: dict[int, psutil.Process] = {}
     try:
         if "RANK" in process.environ():
             return {}
-        # Newest first, so that a rank itself, which is older than its workers, is what remains under its number.
+        # Newest first, so that the rank itself, which is older than its workers, is kept for its number.
         for child in sorted(process.children(recursive=True), key=lambda child: -child.create_time()):
             rank = child.environ().get("RANK", "")
             if rank.isdecimal():
                 found[int(rank)] = child
     except (psutil.Error, OSError):
-        return {}  # one of them has ended, or is not ours to ask
+        return {}  # one of them has ended, or access is denied
     return {rank: found[rank].pid for rank in sorted(found)}

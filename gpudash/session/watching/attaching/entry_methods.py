@@ -1,4 +1,4 @@
-"""The ways into a Python program that runs already, and why one is closed.
+"""Ways to enter a running Python program, and the reasons why one is unavailable.
 
 * The attach socket: the program has opened it beforehand (`gpudash.agent.attach.attach_socket`).
 * ``sys.remote_exec`` of Python 3.14 (PEP 768), called by the program's own interpreter.
@@ -31,19 +31,19 @@ from gpudash.session.watching.attaching.registers import described_registers
 from gpudash.system.files import runtime_folder
 
 OLDEST = (3, 9)
-"""Python that the agent runs in."""
+"""Oldest Python in which the agent runs."""
 
 REMOTE_EXEC = (3, 14)
-"""The first Python that has ``sys.remote_exec``."""
+"""The first Python with ``sys.remote_exec``."""
 
 ATTACH_SOCKET_S = 5.0
-"""Longest wait for the thread behind the attach socket."""
+"""Longest wait for the attach socket's thread."""
 
 HELPER_S = 30.0
-"""Longest that a helper, or a debugger, may take: reading a large program's symbols takes seconds."""
+"""Time limit for a helper process or a debugger: reading a large program's symbols takes seconds."""
 
 ARRIVAL_S = 10.0
-"""Longest wait for a program to come by: it runs what it is given between two of its own instructions."""
+"""Longest wait for the program to run what it was given, which happens between two of its instructions."""
 
 PREFIX = "gpudash-enter-"
 
@@ -63,7 +63,7 @@ PREPARED = {
     "GPUDASH_AGENT": "1",
     "PYTHONPATH": shlex.quote(str(Path(entering.__file__).parents[1] / "inject")) + "${PYTHONPATH:+:$PYTHONPATH}",
 }
-"""Variables of a shell whose programs are to have a door, as it writes them."""
+"""Environment variables that open the attach socket in a shell's programs, in shell syntax."""
 
 NO_PTRACE = (
     "the system does not let one process look into another (ptrace); allow it by "
@@ -71,27 +71,27 @@ NO_PTRACE = (
 )
 
 _NOWHERE = "/dev/null/none"
-"""Given to gdb for each folder of which it would read something: most of the time it takes is that of its start."""
+"""Passed to gdb for each folder from which it would read: most of its time is spent on starting."""
 
 _QUIETLY = (
     "set confirm off",
     "set debuginfod enabled off",
     "set auto-load off",
-    # no file of the program is read while it stands still: nothing is asked for by its name
+    # Read no file of the program while it is stopped: nothing is looked up by name.
     "set auto-solib-add off",
     f"set sysroot {_NOWHERE}",
     f"set debug-file-directory {_NOWHERE}",
-    # a signal that comes meanwhile is the program's; of those by which a call fails, the call is taken back
+    # Signals that arrive meanwhile are the program's; if one makes a call fail, the call is unwound.
     "handle all nostop noprint pass",
     "handle SIGSEGV SIGILL SIGBUS SIGFPE SIGABRT stop print pass",
     "set unwindonsignal on",
 )
-"""Commands to a debugger before it attaches."""
+"""Commands for the debugger before it attaches."""
 
 _BY_THE_WAY = re.compile(
     r"\s*$|\$|\[|0x|(?:gdb: )?[Ww]arning:|Python Exception |Could not load the Python|Limited Python|Suggest passing"
 )
-"""Lines that gdb prints also where all goes well."""
+"""Lines that gdb also prints on success."""
 
 _PYTHON = re.compile(r"(?:python|pypy)(?:(\d+)(?:\.(\d+))?)?[a-z]*")
 _LIBRARY = re.compile(r"/libpython(\d+)\.(\d+)[a-z]*\.so")
@@ -104,11 +104,11 @@ _READ_WRITE = 3
 
 
 class WayClosedError(Exception):
-    """A way in cannot be taken: the end of a sentence that begins with its name."""
+    """A method is unavailable: the end of a sentence that begins with its name."""
 
 
 class NotYetError(WayClosedError):
-    """What lets the agent in was handed over, and the program has not come to execute it; it may still."""
+    """The code for the agent was passed on, but the program has not run it yet; it still may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +116,9 @@ class Entered:
     """How a program was entered.
 
     Attributes:
-        way: "door", "remote_exec", "gdb", or "" where it was not.
-        closed: the ways that were tried before, and why each could not be taken.
-        awaited: the one by which the agent may come still; "" for none.
+        way: "door", "remote_exec", "gdb", or "" if it was not.
+        closed: methods that were tried before, and why each was unavailable.
+        awaited: the method by which the agent may still arrive; "" for none.
     """
 
     way: str = ""
@@ -126,13 +126,13 @@ class Entered:
     awaited: str = ""
 
     def late(self) -> Entered:
-        """As it is when the agent has come after all."""
+        """The result if the agent has arrived after all."""
         closed = {way: why for way, why in self.closed.items() if way != self.awaited}
         return Entered(self.awaited, closed)
 
     @property
     def why_not(self) -> str:
-        """Why the others were not taken, in sentences; "" without any."""
+        """Why the other methods were not used, in sentences; "" if there are none."""
         return " ".join(f"{NAMES[way]}: {why}." for way, why in self.closed.items())
 
 
@@ -147,19 +147,19 @@ NAMES = {
 def enter(
     process: psutil.Process, path: Path, config: str, has_come: Callable[[float], bool], *, by_gdb: bool = False
 ) -> Entered:
-    """Bring the agent into a program, by the first way that is open.
+    """Start the agent in a program, by the first available method.
 
     Args:
         process: the program.
-        path: of the socket that the agent is to call at.
+        path: path of the socket to which the agent connects.
         config: the agent's settings, as JSON.
-        has_come: waits for so many seconds until it has called; false where it has not.
-        by_gdb: enter by a debugger and no other way.
+        has_come: waits up to the given seconds for the agent; returns whether it has connected.
+        by_gdb: whether to enter it only by a debugger.
     """
     closed: dict[str, str] = {}
     awaited = ""
     try:
-        # What closes every way is asked first, so that one sentence says it in place of one for each.
+        # First check what rules out all methods, so that one sentence replaces one for each.
         _require_same_place(process)
         _require_running(process)
     except WayClosedError as error:
@@ -185,7 +185,7 @@ def enter(
 
 
 def has_ended(process: psutil.Process) -> bool:
-    """Whether it runs no more; another process that was given its number since is not it."""
+    """Whether it has ended; another process that has got its PID is not it."""
     try:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -195,18 +195,18 @@ def has_ended(process: psutil.Process) -> bool:
 
 
 def require_debugger() -> None:
-    """Make sure that there is one.
+    """Check that gdb is installed.
 
     Raises:
-        ValueError: one sentence, when there is none.
+        ValueError: one sentence, if it is not.
     """
     if shutil.which("gdb") is None:
         raise ValueError("There is no gdb on PATH; install it, or leave --with gdb out.")
 
 
 def _require_same_place(process: psutil.Process) -> None:
-    """Raises: WayClosedError: when it sees other files or processes than we, or is not ours."""
-    # By effective user, as the kernel decides about ptrace and about files in /proc.
+    """Raises: WayClosedError: if it sees other files or processes than we do, or is another user's."""
+    # By effective user, as the kernel decides about ptrace and files in /proc.
     if process.uids().effective != os.geteuid():
         raise WayClosedError(f"it belongs to {process.username()}, and only its owner may go inside")
     for namespace in ("pid", "mnt"):
@@ -219,7 +219,7 @@ def _require_same_place(process: psutil.Process) -> None:
 
 
 def _require_running(process: psutil.Process) -> None:
-    """Raises: WayClosedError: when it is stopped, and could not answer, or has ended."""
+    """Raises: WayClosedError: if it is stopped, and could not respond, or has ended."""
     if has_ended(process):
         raise WayClosedError(ENDED)
     if process.status() == psutil.STATUS_STOPPED:
@@ -229,13 +229,13 @@ def _require_running(process: psutil.Process) -> None:
 
 
 def _require_arrival(has_come: Callable[[float], bool]) -> None:
-    """Raises: WayClosedError: when what was given to the program to execute is not."""
+    """Raises: WayClosedError: if the program does not run what it was given."""
     if not has_come(ARRIVAL_S):
         raise NotYetError(f"the program did not come by within {ARRIVAL_S:.0f} s; it is inside a long call")
 
 
 def _script(path: Path, config: str, extra: tuple[str, ...] = ()) -> str:
-    """What a program executes to let the agent in; all but the start of a thread happens on that thread."""
+    """The code that starts the agent in a program; everything but starting a thread happens on that thread."""
     source = Path(entering.__file__)
     lines = (
         "from importlib.machinery import SourceFileLoader as Loader",
@@ -248,22 +248,22 @@ def _script(path: Path, config: str, extra: tuple[str, ...] = ()) -> str:
 
 
 def _guarded(lines: tuple[str, ...]) -> str:
-    """Python that does nothing where one of its lines cannot be executed."""
+    """Python code that does nothing if one of its lines fails."""
     return "".join(("try:\n", *(f" {line}\n" for line in lines), "except Exception:\n pass\n"))
 
 
 def _through_attach_socket(process: psutil.Process, path: Path, config: str, has_come: Callable[[float], bool]) -> None:
-    """Raises: WayClosedError: when it has none."""
+    """Raises: WayClosedError: if it has no attach socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(ATTACH_SOCKET_S)
         try:
             connection.connect(attach_socket.NAME.format(pid=process.pid))
             pid, user = attach_socket.peer_of(connection)
-            # Anyone may bind an abstract socket of this name once the program has gone: the kernel says who answers.
+            # After the program has ended, anyone may bind an abstract socket of this name: ask the kernel who answers.
             if (pid, user) != (process.pid, os.geteuid()):
                 raise WayClosedError("another process has taken the place of the program's")
             _send_as_this_process(connection, _script(path, config).encode())
-            # The door reads to the end of what is sent before it executes any of it.
+            # The receiver reads to the end before it executes anything.
             connection.shutdown(socket.SHUT_WR)
             answer = connection.recv(16)
         except ConnectionRefusedError:
@@ -275,16 +275,16 @@ def _through_attach_socket(process: psutil.Process, path: Path, config: str, has
             raise WayClosedError(f"nobody answers at it ({error.strerror or error})") from None
     if answer == attach_socket.REFUSED:
         raise WayClosedError(REFUSED)
-    # Its thread has answered and nothing came: an exception in there, which the guarded script keeps to itself.
+    # Its thread has answered, but no agent: the guarded code suppressed an exception.
     if answer != attach_socket.ENTERED or not has_come(ARRIVAL_S):
         raise WayClosedError("nothing was heard from behind it")
 
 
 def _send_as_this_process(connection: socket.socket, text: bytes) -> None:
-    """Send text with what a door checks its sender by: its credentials, and its folder in /proc.
+    """Send text with what the receiver checks: our credentials, and our folder in /proc.
 
     Raises:
-        OSError: when it cannot be sent at once.
+        OSError: if it cannot be sent in one call.
     """
     credentials = struct.pack("3i", os.getpid(), os.geteuid(), os.getegid())
     folder = os.open("/proc/self", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -296,19 +296,19 @@ def _send_as_this_process(connection: socket.socket, text: bytes) -> None:
         sent = connection.sendmsg([text], checked)
     finally:
         os.close(folder)
-    # A part of a script must not be executed: `sendmsg` of a stream may take less than all.
+    # Part of a script must not be executed: `sendmsg` on a stream may send less than all.
     if sent < len(text):
         raise OSError(errno.EMSGSIZE, os.strerror(errno.EMSGSIZE))
 
 
 def _by_remote_exec(process: psutil.Process, path: Path, config: str, has_come: Callable[[float], bool]) -> None:
-    """Raises: WayClosedError: when its Python cannot, or may not."""
+    """Raises: WayClosedError: if its Python does not support it, or does not allow it."""
     python, version = _python_of(process)
     if version < REMOTE_EXEC:
         raise WayClosedError(f"its Python is {_written(version)}, and only 3.14 and newer have it")
     if python is None:
         raise WayClosedError("Python is a part of another program there, whose interpreter cannot be called")
-    # The program opens the file by itself, so that it must last until the agent has called.
+    # The program opens the file itself, so it must exist until the agent has connected.
     with _script_file(process.pid, _script(path, config)) as file:
         code = "import sys; sys.remote_exec(int(sys.argv[1]), sys.argv[2])"
         errors = _ran([str(python), "-I", "-S", "-c", code, str(process.pid), str(file)])
@@ -318,14 +318,14 @@ def _by_remote_exec(process: psutil.Process, path: Path, config: str, has_come: 
 
 
 def _by_debugger(process: psutil.Process, path: Path, config: str, has_come: Callable[[float], bool]) -> None:
-    """Raises: WayClosedError: when it may not, or finds nothing."""
-    # The kernel allows one tracer; gdb would say so too, but only after it had stopped for its own start.
+    """Raises: WayClosedError: if it is not allowed, or does not find the functions."""
+    # The kernel allows one tracer; gdb would report that too, but only after its slow start.
     if tracer := _tracer_of(process.pid):
         raise WayClosedError(f"another debugger is at it (process {tracer}), and only one can be")
     _, version = _python_of(process)
     if version < OLDEST:
         raise WayClosedError(f"its Python is {_written(version)}, and the agent runs from {_written(OLDEST)} on")
-    # Before gdb is started: reading the symbols of a large program takes seconds, in which it would stand still.
+    # Before gdb starts: reading a large program's symbols takes seconds, in which it would be stopped.
     calls, place = _calls_of(process.pid)
     unmap = "import ctypes", f"ctypes.CDLL(None).munmap(ctypes.c_void_p({place}), ctypes.c_size_t({_PAGE}))"
     with _script_file(process.pid, _script(path, config, unmap)) as file:
@@ -338,7 +338,7 @@ def _by_debugger(process: psutil.Process, path: Path, config: str, has_come: Cal
 
 @dataclass(frozen=True, slots=True)
 class _Calls:
-    """Addresses of the functions that a debugger has the program call, or hands to one of them."""
+    """Addresses of the functions that a debugger calls in the program, or passes to one of them."""
 
     mmap: int
     add_pending_call: int
@@ -346,13 +346,13 @@ class _Calls:
 
 
 def _calls_of(pid: int) -> tuple[_Calls, int]:
-    """Found while the program runs on, so that it need not stand still for a debugger that looks for them.
+    """Found while the program runs, so that it need not be stopped for the search.
 
     Returns:
-        them, and the address of a page where the program has nothing mapped.
+        The addresses, and that of a page where the program has nothing mapped.
 
     Raises:
-        WayClosedError: when they are not found, or its memory may not be read.
+        WayClosedError: if they are not found, or its memory may not be read.
     """
     try:
         mapped = mappings(pid)
@@ -364,10 +364,10 @@ def _calls_of(pid: int) -> tuple[_Calls, int]:
         (mmap,) = addresses(pid, libc, ("mmap",), Path(libc), mapped)
         wanted = ("Py_AddPendingCall", "PyRun_SimpleString")
         why = NoAddressError("no Py_AddPendingCall is found in it")
-        # The executable first: where it is linked statically it has the functions, and no libpython is mapped.
+        # The executable first: if it is linked statically it has the functions, and no libpython is mapped.
         for file in (executable, *filter(_LIBRARY.search, files)):
             if file == executable:
-                # By /proc, which still opens a file that was replaced or deleted since the program began.
+                # Through /proc, which still opens a file that was replaced or deleted since the program began.
                 opened = Path(f"/proc/{pid}/exe")
             else:
                 opened = Path(file)
@@ -385,20 +385,20 @@ def _calls_of(pid: int) -> tuple[_Calls, int]:
 
 
 def _debugged(pid: int, calls: _Calls, place: int, code: str) -> str:
-    """Have the program map a page, put ``code`` there, and execute it when it next handles signals.
+    """Let the program map a page, put ``code`` there, and run it when it next handles signals.
 
-    Memory is mapped and not allocated, because the program may stand within malloc. It stands still for some
-    milliseconds: gdb is kept from reading the symbols of anything.
+    Memory is mapped, not allocated, because the program may be inside malloc. It is stopped for some milliseconds: gdb
+    must not read any symbols.
     """
     data = code.encode() + b"\0"
-    # The page is written as an array of 64-bit numbers: gdb writes it whole, by one assignment.
+    # Write the page as an array of 64-bit numbers, in a single assignment by gdb.
     data += bytes(-len(data) % 8)
     if len(data) > _PAGE:
         raise WayClosedError("the path of the temporary folder is too long; let TMPDIR name another")
     mapping = f"((unsigned long (*)(unsigned long, unsigned long, int, int, int, long)) {calls.mmap})"
-    # MAP_FIXED_NOREPLACE fails where something is mapped by now, in place of taking its place (mmap(2)).
+    # MAP_FIXED_NOREPLACE fails if something is mapped there by now, instead of replacing it (mmap(2)).
     flags = _MAP_PRIVATE_ANONYMOUS | _MAP_FIXED_NOREPLACE
-    # each command is executed whatever became of those before it, and nothing may happen where no page was mapped
+    # Each command runs whatever the result of the previous ones, and must do nothing if no page was mapped.
     numbers = ", ".join(
         f"(unsigned long) {int.from_bytes(data[at : at + 8], 'little')}" for at in range(0, len(data), 8)
     )
@@ -428,7 +428,7 @@ def _debugged(pid: int, calls: _Calls, place: int, code: str) -> str:
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
             cwd="/",
-            # what is set for the user's Python is not for the one within gdb, and its words are read here
+            # Settings for the user's Python do not apply to the one in gdb, whose messages are read here.
             env={key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
             | {"LC_ALL": "C.UTF-8"},
         )
@@ -440,7 +440,7 @@ def _debugged(pid: int, calls: _Calls, place: int, code: str) -> str:
         try:
             return gdb.communicate(timeout=HELPER_S)[0].decode(errors="replace")
         except subprocess.TimeoutExpired:
-            # it takes back the call that it is in, and lets go; one that is killed would leave the program in that call
+            # On SIGINT it unwinds the call in progress and detaches; killing it would leave the program in that call.
             gdb.send_signal(signal.SIGINT)
             with suppress(subprocess.TimeoutExpired):
                 gdb.communicate(timeout=HELPER_S)
@@ -449,7 +449,7 @@ def _debugged(pid: int, calls: _Calls, place: int, code: str) -> str:
 
 
 def _tracer_of(pid: int) -> int:
-    """The process that debugs it; 0 for none."""
+    """PID of the process that debugs it; 0 for none."""
     with suppress(OSError):
         found = re.search(r"^TracerPid:\s*(\d+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
         if found:
@@ -459,8 +459,8 @@ def _tracer_of(pid: int) -> int:
 
 
 def _debugger_refusal(output: str) -> str | None:
-    """Why gdb could not, by what it printed; ``None`` where it could."""
-    # $1 and $2 are what the two `print` commands gave: the page was mapped, and the call was accepted.
+    """Why gdb failed, by its output; ``None`` if it succeeded."""
+    # $1 and $2 are the results of the two `print` commands: the page was mapped, and the call was accepted.
     if re.search(r"^\$1 = 1$", output, re.MULTILINE) and re.search(r"^\$2 = 0$", output, re.MULTILINE):
         return None
     if "Operation not permitted" in output or "Could not attach" in output:
@@ -470,7 +470,7 @@ def _debugger_refusal(output: str) -> str | None:
 
 
 def _remote_refusal(errors: str) -> str:
-    """Why ``sys.remote_exec`` could not, by the end of its traceback."""
+    """Why ``sys.remote_exec`` failed, by the last line of its traceback."""
     last = next((line.strip() for line in reversed(errors.splitlines()) if line.strip()), "")
     if "PermissionError" in last or "Operation not permitted" in last:
         return NO_PTRACE
@@ -482,7 +482,7 @@ def _remote_refusal(errors: str) -> str:
 
 
 def _ran(command: list[str]) -> str | None:
-    """What a helper wrote to its standard error where it failed; ``None`` where it did not."""
+    """Standard error of a helper if it failed; ``None`` if it succeeded."""
     clean = {"PATH": os.environ.get("PATH", ""), "LANG": "C.UTF-8"}
     try:
         done = subprocess.run(command, capture_output=True, timeout=HELPER_S, check=False, env=clean, cwd="/")
@@ -496,10 +496,10 @@ def _ran(command: list[str]) -> str | None:
 
 
 def _python_of(process: psutil.Process) -> tuple[Path | None, tuple[int, int]]:
-    """Its interpreter and version; ``None`` for one that is a part of another program.
+    """Its interpreter and version; the interpreter is ``None`` if Python is embedded in another program.
 
     Raises:
-        WayClosedError: when it is no Python, or that cannot be told.
+        WayClosedError: if it is not Python, or that is unknown.
     """
     try:
         link = Path(f"/proc/{process.pid}/exe").readlink()
@@ -540,7 +540,7 @@ def _written(version: tuple[int, int]) -> str:
 
 @contextmanager
 def _script_file(pid: int, text: str) -> Iterator[Path]:
-    """A file that the program is to execute: gone afterwards, and where it may come by later still, without a word."""
+    """A file for the program to run: deleted afterwards, or emptied if the program may still run it later."""
     _sweep()
     path = runtime_folder() / f"{PREFIX}{pid}-{os.urandom(6).hex()}.py"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -549,14 +549,14 @@ def _script_file(pid: int, text: str) -> Iterator[Path]:
     try:
         yield path
     except WayClosedError:
-        # It may still be executed, by a program that comes by later: then it has to be there, and to do nothing.
+        # A program may still run it later: then it must exist, and do nothing.
         path.write_text("", encoding="ascii")
         raise
     path.unlink(missing_ok=True)
 
 
 def _sweep() -> None:
-    """Remove what was left for programs that have ended."""
+    """Delete files left for programs that have ended."""
     for path in runtime_folder().glob(f"{PREFIX}*.py"):
         pid = path.name.removeprefix(PREFIX).partition("-")[0]
         with suppress(OSError):
@@ -567,7 +567,7 @@ def _sweep() -> None:
 def _free_page(mapped: list[Mapping]) -> int:
     """An address where the program has nothing mapped, below all of its libraries."""
     taken = [(one.begins, one.ends) for one in mapped]
-    # Below `_KERNEL`: a gap beyond is the hole between the two halves of the address space.
+    # Below `_KERNEL`: the gap beyond it separates the two halves of the address space.
     gaps = [(begins, ends) for (_, begins), (ends, _) in pairwise(taken) if ends < _KERNEL]
     begins, ends = max(gaps, key=lambda gap: gap[1] - gap[0])
     return (begins + (ends - begins) // 2) // _PAGE * _PAGE

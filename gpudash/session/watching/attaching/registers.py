@@ -1,8 +1,8 @@
-"""The registers that a debugger may save and put back around a call in a program.
+"""The registers that a debugger may save and restore around a call in a program.
 
-gdb before 14 takes the registers of AVX-512 to be saved where Intel's processors save them (XSAVE). AMD's save them
-elsewhere: a program that was in the midst of copying lost values, once in a hundred calls or so. What is not described
-to gdb it leaves alone.
+gdb before 14 assumes that AVX-512 registers are saved where Intel's processors save them (XSAVE), but AMD's use
+another place: a program that was copying memory lost values about once in a hundred calls. gdb does not touch
+registers that are not described to it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ _FLOAT = "fctrl fstat ftag fiseg fioff foseg fooff fop"
 
 
 def described_registers() -> str | None:
-    """A target description (gdb's manual, Standard Target Features, i386) without AVX-512; ``None`` but on x86-64."""
+    """A target description (gdb's manual, Standard Target Features, i386) without AVX-512; ``None`` except on
+    x86-64."""
     if platform.machine() != "x86_64":
         return None
     core = [_register(name, 64, _POINTERS.get(name, "int64")) for name in _WHOLE.split()]

@@ -1,1 +1,1 @@
-"""What the processes of a watched program send: heard, turned into records, and joined by rank."""
+"""The messages of a watched program's processes: received, converted to records, and joined by rank."""

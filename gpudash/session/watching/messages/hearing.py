@@ -1,4 +1,4 @@
-"""What the agents inside a program tell, passed on to the session: its news, ranks, memory, out-of-memory errors."""
+"""Passes on to the session what a program's agents report: news, ranks, memory, out-of-memory errors."""
 
 from __future__ import annotations
 
@@ -30,44 +30,44 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 HISTORY_ENTRIES = 100_000
-"""Events of the memory history that a program keeps; older ones go."""
+"""Events that a program keeps in its memory history; older ones are dropped."""
 
 TICK_S = 0.05
-"""How often what is due by time is looked at."""
+"""Interval of the checks on what is due."""
 
 LAST_MESSAGES_S = 1.0
-"""How long processes that are still connected are heard after the program's end."""
+"""How long messages are read after the program's end from processes that are still connected."""
 
 MOST_FAULTS = 50
-"""Most kinds of failed messages; each is reported once."""
+"""Most kinds of invalid messages; each is reported once."""
 
 SHOWN_KIND, SHOWN_FAULT = 40, 200
-"""Characters shown of a message's kind, and of what was wrong with it."""
+"""How many characters of a message's kind, and of the error, are shown."""
 
 NO_GPU_MEMORY = "The program holds no memory of a GPU so far, so that there is nothing to save."
 
 FORGET_S = 0.5
-"""Delay before the memory of an ended process is reported free: often the whole program is ending."""
+"""Delay before an ended process's memory is reported as free: often the whole program is ending."""
 
 
 class Hearing:
-    """Hears the processes of one program. Belongs to the thread that attends to it.
+    """Receives the messages of a program's processes. Belongs to the thread that attends to it.
 
     Args:
         run_id: number of the run.
-        name: of the program.
-        wiring: the session.
-        facts: what is known of the program, for a report.
-        environment: the program's variables.
+        name: name of the program.
+        wiring: connections to the session.
+        facts: facts about the program, for a report.
+        environment: returns the program's environment variables.
 
     Raises:
-        ValueError: one sentence, when no socket can be made.
+        ValueError: one sentence, if no socket can be created.
 
     Attributes:
-        path: of the socket.
-        server: listens there.
-        reports: of its out-of-memory errors.
-        news, ranks, memory: take in the messages about each, from `begin` on.
+        path: path of the socket.
+        server: server on that socket.
+        reports: reports of its out-of-memory errors.
+        news, ranks, memory: process the messages on each subject, from `begin` on.
     """
 
     news: ProgramNews
@@ -98,12 +98,12 @@ class Hearing:
         self._taking_since: float | None = None
 
     def begin(self, pid: int, cards: Sequence[str] = (), others: int = 0, *, as_cuda: bool = False) -> None:
-        """The program runs, and the session knows of its run.
+        """Called when the program runs, and the session knows its run.
 
         Args:
-            pid: of its first process.
-            cards: names of the simulated cards that it is given, its ``sim:0`` first.
-            others: bytes of the first that simulated other processes hold.
+            pid: PID of its first process.
+            cards: names of its simulated cards, its ``sim:0`` first.
+            others: bytes of simulated other processes on the first one.
             as_cuda: whether it calls them ``cuda:0`` and so on.
         """
         run_id, wiring, self._pid = self._run_id, self._wiring, pid
@@ -122,18 +122,18 @@ class Hearing:
         )
 
     def hear(self, has_ended: Callable[[], bool], tick_s: float = TICK_S) -> None:
-        """Take in what has come; waits no longer than ``tick_s`` for it.
+        """Process new messages, waiting for them at most ``tick_s``.
 
         Args:
-            has_ended: tells whether the program's first process has.
+            has_ended: returns whether the program's first process has ended.
         """
-        # Copied before anything is received: the server no longer lists those that leave meanwhile.
+        # Copied before receiving: the server no longer lists those that leave meanwhile.
         peers = list(self.server.peers)
         for peer, message in self.server.receive(tick_s):
             self._taking_since = time.monotonic()
             try:
                 self._take(peer, message)
-            except Exception as error:  # whatever a program sends, it costs that message and not the watching
+            except Exception as error:  # an invalid message is dropped; watching goes on
                 self._left_out(peer, message, error)
             self._taking_since = None
         for peer in peers:
@@ -159,17 +159,17 @@ class Hearing:
         return time.monotonic() - since_s
 
     def want_snapshot(self) -> None:
-        """Have the program asked for a memory snapshot; any thread may call.
+        """Have the program asked for a memory snapshot; any thread may call this.
 
         Raises:
-            RuntimeError: one sentence, when it has no memory on a GPU so far.
+            RuntimeError: one sentence, if it has no GPU memory yet.
         """
         if self._allocating is None:
             raise RuntimeError(NO_GPU_MEMORY)
         self._snapshot_wanted.set()
 
     def config(self, *, history: bool) -> dict[str, Any]:
-        """Settings for an agent; ``history``: whether it records allocations with their stacks."""
+        """Settings for an agent; ``history``: whether to record allocations with their stacks."""
         return {
             "history": history,
             "history_entries": HISTORY_ENTRIES,
@@ -178,11 +178,11 @@ class Hearing:
         }
 
     def peaks(self, device: str) -> dict[str, int | None]:
-        """The highest figures of the program's memory on a device, as its result has them."""
+        """The peaks of the program's memory on a device, as in its result."""
         return {f"peak_{key}": value for key, value in self.memory.peaks.get(device, {}).items()}
 
     def ended(self, code: int, began_s: float, device: str, *, stopped: bool) -> EndedRun:
-        """The agents' part of the result of a run that is over."""
+        """The agents' part of the result of an ended run."""
         now_s, news = self._wiring.clock(), self.news
         report = self.reports.folder
         return EndedRun(
@@ -212,7 +212,7 @@ class Hearing:
         )
 
     def close(self) -> None:
-        """Hear nobody any more."""
+        """Receive no more messages."""
         self.server.close()
         self._folder.remove()
         self.reports.close()
@@ -233,7 +233,7 @@ class Hearing:
             case "hello" if message.get("refused"):
                 pass
             case "allocator":
-                # The first process that allocates is the one that is asked for snapshots, until it ends.
+                # The first process that allocates is the one to ask for snapshots, until it ends.
                 self._allocating = self._allocating or peer
                 self.memory.take_allocator(peer.pid, self._name_of(peer), message)
             case "fault":
@@ -261,7 +261,7 @@ class Hearing:
             self.reports.note_steps(peer.pid, message)
 
     def _left_out(self, peer: Peer, message: Message, error: Exception) -> None:
-        """Say that a message was left out, once for each kind of message and of error."""
+        """Report that a message was dropped, once for each kind of message and error."""
         kind, what = message["type"][:SHOWN_KIND], type(error).__name__
         if (kind, what) in self._faults or len(self._faults) >= MOST_FAULTS:
             return
@@ -271,7 +271,7 @@ class Hearing:
         self.news.note(Topic.PROCESSES, f"A message of pid {peer.pid} ({kind}) was left out ({why}).")
 
     def _forget_gone(self, has_ended: Callable[[], bool]) -> None:
-        """Take back what processes held that have ended a while ago; at the program's end the last figures stay."""
+        """Free the memory of processes that ended a while ago; at the program's end the last figures stay."""
         for pid, gone_s in list(self._gone.items()):
             if pid == self._pid or time.monotonic() - gone_s < FORGET_S:
                 continue
@@ -304,10 +304,10 @@ class Hearing:
 
 
 def listening() -> tuple[PrivateFolder, AgentServer]:
-    """A private folder, and a server at a socket in it.
+    """A private folder, and a server on a socket in it.
 
     Raises:
-        ValueError: one sentence, when there can be none.
+        ValueError: one sentence, if they cannot be created.
     """
     try:
         folder = PrivateFolder(runtime_folder(), "gpudash-watch-")
@@ -324,6 +324,6 @@ def listening() -> tuple[PrivateFolder, AgentServer]:
 
 
 def _log_fault(peer: Peer, text: str) -> None:
-    """Log an exception of the agent in a program, each line of it as one that is not gpudash's own."""
+    """Log an exception of the agent in a program; marks each line as not gpudash's own."""
     lines = text[:LONGEST_FAULT].splitlines()
     logger.error("the agent in pid %d met an error\n%s", peer.pid, "\n".join(f"    {line}" for line in lines))

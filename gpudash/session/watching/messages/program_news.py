@@ -1,4 +1,4 @@
-"""What the processes of a watched program tell, as records: who they are, their torch, steps, exceptions."""
+"""Converts messages of a watched program's processes to records: who they are, their torch, steps, exceptions."""
 
 from __future__ import annotations
 
@@ -24,66 +24,67 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MOST_JOINED = 30
-"""Most processes that get a note each."""
+"""Most processes that get their own note."""
 
 MOST_RAISED = 100
 
 STEPS_PER_SECOND = 1000
-"""Steps that are passed on; of a program that tells more, those between are left out."""
+"""Most steps passed on per second; if a program reports more, some are left out."""
 
 STEPS_AT_ONCE = 4 * STEPS_PER_SECOND
 
 COUNTED = "optimizer"
-"""Source of steps that the program does not tell: its optimizer's are counted."""
+"""Source of steps for a program that does not report them: its optimizer's are counted."""
 
 LOGGED = "logging"
-"""Source of steps with the numbers that the script gives them, often from 0 on."""
+"""Source of steps with the script's own numbers, which often start at 0."""
 
 PRINTED = "output"
-"""Source of steps that are read from what the program prints, where nothing else is known of them."""
+"""Source of steps parsed from a program's output, if there is no other."""
 
 HOLD_S = 0.5
-"""What was printed waits so long for messages from before it: they come a few times a second."""
+"""How long printed metrics wait for earlier messages, which come a few times a second."""
 
 RATE_S = 0.5
-"""Steps are counted over at least so long for their rate."""
+"""Shortest time over which a step rate is measured."""
 
 MOST_EPOCHS = 2**53
-"""Beyond it a number is not an epoch."""
+"""A larger number is not an epoch."""
 
 SINCE_NOW = " from now on: what was allocated before has no line"
 
 MOST_NOTES = 500
-"""Most facts noted about one run: what comes more often says nothing new."""
+"""Most facts noted about a run: beyond that, they say nothing new."""
 
 MOST_ARGUMENTS = 8
-"""Of a process's command line that are noted."""
+"""How many arguments of a process's command line are noted."""
 
 LONGEST_COMMAND = 120
-"""Characters of them in a sentence."""
+"""Longest command in a sentence, in characters."""
 
 
 class ProgramNews:
-    """Turns messages into records. Belongs to one thread.
+    """Converts messages to records. Belongs to one thread.
 
     Args:
         run_id: of the run.
-        pid: of the command's own process.
-        emit: takes the records.
+        pid: PID of the command's own process.
+        emit: callback for the records.
         clock: session time in seconds.
         began_wall_s: seconds since 1970 at session time 0.
 
     Attributes:
         heard: processes that have introduced themselves.
-        torch: version of the first torch that was imported, ``None`` before.
+        torch: version of the first torch imported; ``None`` before that.
         simulation_problem: why no GPU could be simulated, in a sentence.
         raised: uncaught exceptions.
-        steps: how many have been made, by the numbers that were told.
+        steps: number of steps, by the reported numbers.
         stepped_s: session time of the newest step.
-        step_source: who tells of the steps, "" before any.
-        reads_metrics: whether loss or accuracy are read from what the program prints.
-        agent_cpu_s: processor time of the agents, as far as they have told.
-        said_goodbye: whether the program's own agent did, as it does when the program ends or it was asked to leave.
+        step_source: source of the steps; "" before the first.
+        reads_metrics: whether loss or accuracy are parsed from the program's output.
+        agent_cpu_s: processor time of the agents, as reported so far.
+        said_goodbye: whether the program's own agent has said goodbye, as it does when the program ends, or on
+            request.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class ProgramNews:
         return self.reads_metrics or bool(self._tracked_fields)
 
     def take(self, peer: Peer, message: Message) -> None:
-        """Take in a message of the kinds handled here."""
+        """Process a message, if it is of a kind handled here."""
         match message["type"]:
             case "hello":
                 self._hello(peer, message)
@@ -156,12 +157,12 @@ class ProgramNews:
 
     @property
     def lost(self) -> int:
-        """Messages that could not be sent; each process tells how many they were so far."""
+        """Number of messages that could not be sent; each process reports its total."""
         return sum(self._lost.values())
 
     @property
     def steps(self) -> int:
-        """How many have been made."""
+        """Number of steps completed."""
         return self._count.made
 
     def time_of(self, message: Message) -> float:
@@ -169,13 +170,13 @@ class ProgramNews:
         return self.session_time(message.get("time_us"))
 
     def who(self, peer: Peer) -> str:
-        """The process in words where it is not the command's own."""
+        """The process in words, unless it is the command's own."""
         if peer.pid == self._pid and peer.rank is None:
             return ""
         return peer.label
 
     def note(self, topic: str, text: str, **details: Any) -> None:
-        """Tell a fact of the run, unless too many have been told."""
+        """Note a fact about the run, unless there are too many already."""
         self._notes += 1
         if self._notes > MOST_NOTES:
             return
@@ -219,17 +220,18 @@ class ProgramNews:
             self.note(Topic.PROGRAM, problem, pid=peer.pid)
 
     def _said(self, peer: Peer, message: Message) -> None:
-        """What a simulated GPU does not do, once for all processes."""
+        """A limitation of the simulated GPU, reported once for all processes."""
         text = str(message.get("text") or "")
         if text and text not in self._problems and len(self._problems) < MOST_JOINED:
             self._problems.add(text)
             self.note(Topic.PROGRAM, text, pid=peer.pid)
 
     def _steps(self, peer: Peer, message: Message) -> None:
-        """Steps of one process: of several ranks the first's, which all make, and rather told than counted ones."""
+        """Steps of a process: of several ranks the first one's, as all make the same; prefers reported to counted
+        steps."""
         source = str(message.get("source") or LOGGED)
         if source == COUNTED and peer.rank is not None and self.step_source not in ("", COUNTED, PRINTED):
-            return  # of the ranks one tells its steps; when it has ended first, the others' are no others
+            return  # one rank reports the steps; if it ends first, the others' are the same steps
         if not self._is_stepping(peer, source):
             return
         if source != self.step_source:
@@ -243,9 +245,9 @@ class ProgramNews:
             self._metrics_are_reported()
         for row, made in rows:
             step, time_us, loss, accuracy, *more = row
-            # Messages of several processes and lines of output do not come in order; the points of a curve must.
+            # Messages of several processes and lines of output arrive out of order; a curve's points must be in order.
             time_s = max(self.stepped_s, self.session_time(time_us))
-            # What was printed before this step belongs to the one before it.
+            # What was printed before this step belongs to the previous one.
             self._report_printed(time_s)
             self._newest_step = step
             self._emit(
@@ -265,7 +267,7 @@ class ProgramNews:
         self._step_parts(peer, message)
 
     def _step_parts(self, peer: Peer, message: Message) -> None:
-        """Where the time of its steps went, as stages of the run; how its loader is set once for each setting."""
+        """Parts of its steps' time, as stages of the run; the loader's settings once for each change."""
         before = self._parts.loader
         for stage in self._parts.take(peer.pid, message.get("parts"), self.time_of(message), self._run_id):
             self._emit(stage)
@@ -274,11 +276,11 @@ class ProgramNews:
             self.note(Topic.INPUT, f"The program's DataLoader has {loader.text()}.", **asdict(loader))
 
     def printed(self, found: Sequence[Printed], *, last: bool = False) -> None:
-        """Take in what was read from what the program prints; what the program tells by itself goes before.
+        """Process metrics parsed from the program's output; metrics that it reports itself take precedence.
 
         Args:
-            found: in order.
-            last: whether nothing more comes.
+            found: metrics in order.
+            last: whether there will be no more.
         """
         if not self._reports_metrics:
             if self._tracking is None:
@@ -309,7 +311,7 @@ class ProgramNews:
         self.note(Topic.FROM_OUTPUT, text, reads=False)
 
     def _report_printed(self, until_s: float) -> None:
-        """Tell what had been printed by then, at the step that was the newest."""
+        """Report metrics printed by then, at the newest step of that time."""
         while self._printed and self._printed[0].time_s <= until_s:
             found = self._printed.popleft()
             if self._tracking is None:
@@ -342,7 +344,7 @@ class ProgramNews:
             self.stepped_s = time_s
 
     def _report_fields(self, found: Printed) -> None:
-        """Say once what is plotted of the fields in the output, and of each loss that is not, that it is not."""
+        """Report once which printed fields are plotted, and each loss that is not."""
         sentences = []
         if found.fields and not self.reads_metrics:
             self.reads_metrics = True
@@ -357,7 +359,7 @@ class ProgramNews:
             self.note(Topic.FROM_OUTPUT, " ".join(sentences), reads=self.reads_metrics)
 
     def _count_printed(self, found: Printed) -> None:
-        """Steps by the numbers that are printed; by epochs where no step has a number."""
+        """Count steps by printed numbers, or by epochs if no step has a number."""
         if not self.step_source:
             self.step_source, self._count = PRINTED, _StepCount(from_0=True)
         number = found.step
@@ -365,18 +367,18 @@ class ProgramNews:
             if found.epoch is not None and not self._counts_steps:
                 self._newest_step = max(self._newest_step, int(min(found.epoch, MOST_EPOCHS)))
             return
-        # So far epochs were taken for steps; from the first numbered step on they are not.
+        # Epochs counted as steps so far; from the first numbered step on they do not.
         if not self._counts_steps:
             self._counts_steps, self._newest_step = True, 0
-        # A progress bar (it has a total) or another epoch may begin again low; elsewhere a lower number is no new
-        # start.
+        # A progress bar (with a total) or another epoch may start again at a low number; otherwise, a lower number is
+        # no restart.
         again = found.total is not None or found.epoch != self._epoch
         self._count.take(number, begins=again and number < self._newest_number)
         self._newest_number, self._epoch = number, found.epoch
         self._newest_step = self._count.made
 
     def _metrics_are_reported(self) -> None:
-        """The program tells its loss by itself from now on, so that none is read from its output."""
+        """The program now reports its loss itself, so it is no longer parsed from the output."""
         if self.reads_metrics:
             self.reads_metrics = False
             self.note(
@@ -386,7 +388,7 @@ class ProgramNews:
         self._printed.clear()
 
     def _rate(self, time_s: float, made: int) -> float | None:
-        """Steps a second since the newest that was told; ``None`` so soon after it that it would say little."""
+        """Steps per second since the last report; ``None`` if that was too recent to be meaningful."""
         if self._rated is None or made < self._rated[1]:
             self._rated = time_s, made
             return None
@@ -397,7 +399,7 @@ class ProgramNews:
         return steps / seconds
 
     def _is_stepping(self, peer: Peer, source: str) -> bool:
-        """Whether a process is the one whose steps are the program's."""
+        """Whether this process's steps count as the program's."""
         now = self._stepping
         if now is None or _is_better(peer, source, now, self.step_source):
             self._stepping = now = peer
@@ -406,8 +408,8 @@ class ProgramNews:
         return peer.pid == now.pid
 
     def _passed_on(self, found: Any) -> list[tuple[list[Any], int]]:
-        """The steps of a message and how many were made by each, or as many of them as there is room for, the newest
-        among them.
+        """The steps in a message with the number completed at each, thinned to the available room; always includes the
+        newest.
         """
         rows = []
         for row in found if isinstance(found, list) else ():
@@ -416,17 +418,17 @@ class ProgramNews:
             elif not isinstance(row[0], int) or isinstance(row[0], bool):
                 self._leave_out(f"A step was left out: its number is no whole number of 64 bits, but {row[0]!r:.40}.")
             else:
-                # Counted before any is left out, so that the number of steps made stays right.
+                # Count before thinning, so that the number of steps stays correct.
                 self._count.take(row[0])
                 rows.append((row, self._count.made))
         now_s = self._clock()
-        # A token bucket: `STEPS_PER_SECOND` flow in, `STEPS_AT_ONCE` is what it holds.
+        # A token bucket: refilled at `STEPS_PER_SECOND`, with a capacity of `STEPS_AT_ONCE`.
         gained = (now_s - self._allowed_s) * STEPS_PER_SECOND
         self._allowed, self._allowed_s = min(STEPS_AT_ONCE, self._allowed + gained), now_s
         room = int(self._allowed)
         if len(rows) > room:
             if room:
-                # Thinned from the end, so that the newest step is among those kept.
+                # Thin from the end, so that the newest step is kept.
                 rows = rows[:: -math.ceil(len(rows) / room)][::-1]
             else:
                 rows = []
@@ -434,14 +436,14 @@ class ProgramNews:
         return rows
 
     def _leave_out(self, sentence: str) -> None:
-        """Say that a part of a message was left out, once for each kind of fault."""
+        """Report that part of a message was dropped, once for each kind of error."""
         kind = sentence.rpartition(", but ")[0] or sentence
         if kind not in self._problems and len(self._problems) < MOST_JOINED:
             self._problems.add(kind)
             self.note(Topic.PROGRAM, sentence)
 
     def left(self, peer: Peer) -> None:
-        """A process is heard no more."""
+        """A process has disconnected."""
         if self._stepping is peer:
             self._stepping = None
 
@@ -466,7 +468,7 @@ class ProgramNews:
             self.raised.append(raised.at_own_line())
 
     def session_time(self, time_us: Any) -> float:
-        """Session time of a moment since 1970, not before the run nor after now."""
+        """Session time for a time since 1970, limited to between the run's start and now."""
         now_s = self._clock()
         if not isinstance(time_us, int | float) or not math.isfinite(time_us) or isinstance(time_us, bool):
             return now_s
@@ -474,18 +476,18 @@ class ProgramNews:
 
 
 def _is_better(peer: Peer, source: str, now: Peer, its_source: str) -> bool:
-    """Whether ``peer`` is to be heard of steps in place of ``now``."""
+    """Whether to use the steps of ``peer`` instead of those of ``now``."""
     if (peer.rank == 0) != (now.rank == 0):
         return peer.rank == 0
-    # Reported steps replace counted ones, and never the other way round.
+    # Reported steps replace counted ones, never the reverse.
     return its_source == COUNTED != source
 
 
 class _StepCount:
-    """How many steps were made, by their reported numbers.
+    """The number of completed steps, by their reported numbers.
 
     Args:
-        from_0: whether a first step may have the number 0. A trainer that tells 0 has made none.
+        from_0: whether the first step may have the number 0; a trainer that reports 0 has completed none.
     """
 
     def __init__(self, *, from_0: bool = False) -> None:
@@ -502,17 +504,17 @@ class _StepCount:
         return self._before + max(0, self._newest + self._extra)
 
     def turn(self) -> None:
-        """Another rank tells from now on, of the same steps."""
+        """From now on another rank reports, about the same steps."""
         self._turned = True
 
     def take(self, number: int, *, begins: bool = False) -> None:
-        """A step was made; one of a low number after a higher one begins another epoch, or another training.
+        """Record a step; a low number after a higher one starts another epoch, or another training.
 
         Args:
-            begins: whether this one does so in any case.
+            begins: whether this step starts one in any case.
         """
         newest = self._newest
-        # 0 or 1 after a higher number is a new beginning; any other lower number is a line that came late.
+        # 0 or 1 after a higher number is a restart; any other lower number is a late line.
         begins = begins or newest is None or number <= 1 < newest or number < 1 <= newest
         if begins and not self._turned:
             self._before = self.made
@@ -522,11 +524,11 @@ class _StepCount:
 
 
 def command_text(argv: Sequence[str], more: int = 0) -> str:
-    """A command in a sentence, without the folders of what it starts; it shows where it is cut.
+    """A command in a sentence, without the folder of its program; marks where it is cut off.
 
     Args:
-        argv: its first arguments.
-        more: how many there are behind them.
+        argv: first arguments.
+        more: number of further arguments.
     """
     first = Path(argv[0]).name or argv[0]
     text = " ".join([first, *argv[1:]])
@@ -538,7 +540,7 @@ def command_text(argv: Sequence[str], more: int = 0) -> str:
 
 
 def _reports_a_metric(row: list[Any]) -> bool:
-    """Whether a step that came tells a loss, of a training or a validation, or an accuracy."""
+    """Whether a step contains a training or validation loss, or an accuracy."""
     return any(value is not None for value in (*row[2:4], *row[5:6]))
 
 

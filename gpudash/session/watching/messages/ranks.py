@@ -1,4 +1,4 @@
-"""The ranks of a watched program, joined: rows of the table ``rank``, who is slow or full, and a summary at the end."""
+"""Joins the ranks of a watched program: rows of the table ``rank``, slow or full ranks, and a summary at the end."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ if TYPE_CHECKING:
     from gpudash.agent.wire import Message
 
 ROWS_PER_SECOND = 2000
-"""Rows of steps that are passed on; of a program that makes more, whole steps between are left out."""
+"""Most rows of steps passed on per second; if there are more, whole steps are left out."""
 
 MOST_RANKS = 4096
-"""World size beyond which what a program tells of itself is not believed."""
+"""Largest credible world size."""
 
 MOST_FRAMES, LONGEST_NAME = 64, 1000
-"""Frames of a stack that are kept, and characters of a file's or a function's name."""
+"""Most frames of a stack, and longest file or function name in characters."""
 
 STRATEGIES = {"ddp": "DistributedDataParallel", "fsdp": "FSDP"}
 
 
 class WatchedRanks:
-    """The ranks of one run, as far as they run here. Belongs to the thread that hears the program.
+    """The ranks of a run that run on this computer. Belongs to the thread that receives messages.
 
     Args:
         run_id: of the run.
-        emit: takes records.
+        emit: callback for records.
         clock: session time in seconds.
         time_of: session time of a message.
-        host_bytes: memory of this computer, which ranks on the CPU share; ``None`` when it is not known.
+        host_bytes: memory of this computer, which ranks on the CPU share; ``None`` if unknown.
 
     Attributes:
-        restarts: how often the launcher has started all ranks again.
-        places: where ranks stand that have made no step for a while: frames, outermost first, by rank.
+        restarts: how often the launcher has restarted all ranks.
+        places: stacks of ranks without a step for a while: frames, outermost first, by rank.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class WatchedRanks:
         self._findings = RankFindings(clock())
 
     def take(self, peer: Peer, message: Message) -> bool:
-        """Take in a message of a rank; whether it was one."""
+        """Process a message, if it is a rank's; returns whether it was."""
         kind = message["type"]
         if kind == "rank":
             self._introduced(peer, message)
@@ -82,7 +82,7 @@ class WatchedRanks:
         return True
 
     def result(self) -> dict[str, Any]:
-        """What a run with ranks tells at its end; nothing of one without."""
+        """The ranks' part of a run's result; empty for a run without ranks."""
         if self._ranks is None:
             return {}
         for finding in self._findings.at_end(self._ranks):
@@ -91,30 +91,30 @@ class WatchedRanks:
         return {
             "ranks": rows,
             **findings(self._ranks),
-            "parameters_equal": None,  # only the program could tell
+            "parameters_equal": None,  # only the program knows
             "restarts": self.restarts,
             **self._about,
         }
 
     def known(self) -> dict[int, int]:
-        """Processes of the ranks, by rank."""
+        """PIDs of the ranks, by rank."""
         return {number: int(facts["pid"]) for number, facts in self._facts.items()}
 
     def refused(self, peer: Peer, message: Message) -> None:
-        """A process was refused an allocation: what it would have had with it, if it is a rank."""
+        """Record a process's failed allocation, if it is a rank: the memory it would have had."""
         number, requested = self._numbers.get(peer.pid), _size(message.get("requested_bytes"))
         allocated = _size(message.get("allocated_bytes"))
         if number is not None and requested is not None and allocated is not None:
             self._wanted[number] = allocated + requested
 
     def why_full(self, number: int | None) -> str:
-        """Why memory ran out on this rank and not on another, in a sentence; "" where unknown."""
+        """Why memory ran out on this rank, not on another, in a sentence; "" if unknown."""
         if self._ranks is None or number not in self._facts:
             return ""
         found = self._ranks.imbalance()
         if found is not None and found.rank == number:
             return found.text
-        # Without peaks of all ranks there is nothing to compare.
+        # Without peaks of all ranks there is no comparison.
         if self._ranks.compared is None:
             return ""
         capacities = {rank: facts.get("capacity_bytes") for rank, facts in self._facts.items()}
@@ -126,7 +126,7 @@ class WatchedRanks:
             return found.text
         if is_smallest:
             return f"All ranks need about as much, and the device of rank {number} is the smallest."
-        # At their peaks all are alike: perhaps it was the request that failed, which no peak contains.
+        # Their peaks are similar: perhaps the failed request made the difference, which is in no peak.
         request = self._ranks.imbalance({number: self._wanted.get(number, 0)})
         if request is not None:
             return (
@@ -137,7 +137,7 @@ class WatchedRanks:
         return f"All ranks need about as much; rank {number} was the first to ask for more than was free."
 
     def held(self, number: int) -> str:
-        """What a rank had on its device at its peak, in a sentence; "" where unknown."""
+        """What a rank had on its device at its peak, in a sentence; "" if unknown."""
         if self._ranks is None or number not in self._facts:
             return ""
         device = self._facts[number]["device"]
@@ -154,11 +154,11 @@ class WatchedRanks:
         if not isinstance(number, int) or not isinstance(world_size, int) or not 0 <= number < world_size <= MOST_RANKS:
             raise ValueError(f"rank {number} of {world_size}")
         restart = restart if isinstance(restart := peer.hello.get("restart"), int) else 0
-        # A late message of ranks that the launcher has replaced since.
+        # A late message of ranks that the launcher has since replaced.
         if restart < self.restarts:
             return
         heard = _heard_here(peer, number, world_size)
-        # Another world size or other ranks than those heard of: another group, so that nothing joins what was kept.
+        # Another world size or other ranks than known: a different group, which does not join the earlier one.
         if self._ranks is None or (self._ranks.world_size, self._ranks.heard) != (world_size, heard):
             self._ranks = Ranks(world_size, heard)
             self._numbers.clear()
@@ -172,7 +172,7 @@ class WatchedRanks:
             self.places.clear()
             self._wanted.clear()
         self.restarts = restart
-        if peer.rank is None:  # started by the program itself, without the launcher's variables
+        if peer.rank is None:  # started by the program itself, without a launcher's variables
             peer.hello["rank"] = number
         self._numbers[peer.pid] = number
         device = str(message.get("device") or "")
@@ -190,7 +190,7 @@ class WatchedRanks:
             "backend": str(message.get("backend") or ""),
             "run": str(peer.hello.get("run") or ""),
         }
-        # Once all ranks that run here have come: a note for each would tell of a group that is not complete.
+        # Once all ranks on this computer are there: earlier notes would be about an incomplete group.
         if len(self._facts) == len(heard):
             self._report_ranks()
 
@@ -218,7 +218,7 @@ class WatchedRanks:
             )
             if joined is None:
                 continue
-            # Whole steps are let through or left out: a step of some ranks only could not be compared.
+            # Pass on or drop whole steps: an incomplete one could not be compared.
             if self._passes(len(joined.samples)):
                 for sample in joined.samples:
                     self._emit(sample)
@@ -233,11 +233,11 @@ class WatchedRanks:
             self._emit(sample)
 
     def _passes(self, rows: int) -> bool:
-        """Whether there is room for as many rows now."""
+        """Whether there is room for this many rows now."""
         now_s = self._clock()
         self._rows = min(ROWS_PER_SECOND, self._rows + (now_s - self._rows_s) * ROWS_PER_SECOND)
         self._rows_s = now_s
-        # A step of more rows than the bucket holds passes once it is full: else none would ever.
+        # A step with more rows than the bucket's capacity passes when it is full; otherwise it never could.
         if self._rows < min(rows, ROWS_PER_SECOND):
             return False
         self._rows -= rows
@@ -251,11 +251,11 @@ class WatchedRanks:
 
 
 def ranks_text(about: Mapping[str, Any], where: str) -> str:
-    """How many ranks train where and by what, in a sentence.
+    """The number of ranks, their place and backend, in a sentence.
 
     Args:
         about: details of the note about them.
-        where: follows "ranks".
+        where: text after "ranks".
     """
     strategy = STRATEGIES.get(str(about.get("strategy")), "torch.distributed")
     again = ""
@@ -268,7 +268,7 @@ _SIZES = ("used_bytes", "allocated_bytes", "reserved_bytes", "peak_allocated_byt
 
 
 def _heard_here(peer: Peer, number: int, world_size: int) -> tuple[int, ...]:
-    """The ranks of this computer: torchrun numbers those of a node in a row."""
+    """The ranks on this computer: torchrun numbers those of a node consecutively."""
     local_rank, count = peer.hello.get("local_rank"), peer.hello.get("local_world_size")
     if isinstance(local_rank, int) and isinstance(count, int) and 0 <= local_rank <= number and 0 < count < world_size:
         first = number - local_rank
@@ -277,7 +277,7 @@ def _heard_here(peer: Peer, number: int, world_size: int) -> tuple[int, ...]:
 
 
 def _frames(stack: Any) -> list[dict[str, Any]]:
-    """Those frames of a stack that a program tells which can be frames."""
+    """The valid frames of a stack reported by a program."""
     found = []
     for frame in stack[-MOST_FRAMES:] if isinstance(stack, list) else ():
         if isinstance(frame, list) and len(frame) == 3:

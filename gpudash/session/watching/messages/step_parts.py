@@ -1,4 +1,4 @@
-"""The parts of a watched program's steps, as its agent adds them up: stages of its run, and how its loader is set."""
+"""The parts of a watched program's steps, summed by its agent: stages of its run, and its loader's settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpudash.telemetry.records import StageFinished
 from gpudash.telemetry.results.step_parts import FIRST_BATCH, Loader
 
 NAMES = {"first_batch": FIRST_BATCH}
-"""Stages that are called otherwise than the agent's parts."""
+"""Stages with other names than the agent's parts."""
 
 LOADED_REMARKS = {
     "input": "the program waits for its DataLoader",
@@ -24,14 +24,14 @@ REMARKS = {
     "forward": "from the end of the step before to the backward pass, with what makes the batch",
     "other": LOADED_REMARKS["other"],
 }
-"""What a part holds; of a program without a loader nobody knows where its batch begins."""
+"""Contents of a part; without a loader, it is unknown where its batch begins."""
 
 
 class HeardParts:
-    """What each process has told so far.
+    """The totals that each process has reported so far.
 
     Attributes:
-        loader: how the loader is set for which the program waits longest; ``None`` before it is known.
+        loader: settings of the loader that the program waits for longest; ``None`` before that is known.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class HeardParts:
         self._sums: dict[int, dict[str, float]] = {}
 
     def take(self, pid: int, found: Any, time_s: float, run_id: int) -> list[StageFinished]:
-        """What has been added since the process told of its steps before; empty where nothing or nonsense has come."""
+        """The increase since the process's previous report; empty if there is none, or it is invalid."""
         if not isinstance(found, Mapping):
             return []
         sums = {name: number_in(found.get(name)) for name in ("steps", "passes", *PARTS)}
@@ -47,7 +47,7 @@ class HeardParts:
         if len(now) < len(sums):
             return []
         before = self._sums.get(pid, {})
-        # one that has begun anew, as after a fork, has told nothing
+        # After a restart, as by a fork, nothing has been reported yet.
         if now["steps"] < before.get("steps", 0.0):
             before = {}
         self._sums[pid] = now

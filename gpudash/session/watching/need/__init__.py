@@ -1,1 +1,1 @@
-"""What a program needs that ran out of memory, found by running it again."""
+"""The memory that a program needs that ran out of it, found by running it again."""

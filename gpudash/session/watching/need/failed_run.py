@@ -1,4 +1,4 @@
-"""What is known of a run that ran out of memory, how long it may be run again, and why that finds nothing."""
+"""Facts about a run that ran out of memory, the time limit for its rerun, and why a rerun finds nothing."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from gpudash.session.watching.request import WatchRequest
 from gpudash.telemetry.explanation import Need, Remedy
 
 LEAST_S = 20.0
-"""A rerun may take so long however soon the run had failed: most of it is the import of torch."""
+"""Least time limit of a rerun, however soon the run failed: most of it is for importing torch."""
 
 MOST_TIMES = 2.0
-"""And this many times as long as the failed run."""
+"""Time limit of a rerun as a multiple of the failed run's time."""
 
 REQUESTED_S = 600.0
-"""Longest that it may take where it was asked for, if it did not come to its end before."""
+"""Time limit of a rerun that the user asked for."""
 
 STEADY_STEPS = 3
-"""Steps after the one that failed with which the peak of training is taken to be known."""
+"""Steps after the failed one with which the peak of training counts as known."""
 
 
 class NeedUnknownError(Exception):
-    """What the whole run needs was not found; its text is a sentence."""
+    """The need of the whole run was not found; the text is a sentence."""
 
 
 class RemedyFailsError(NeedUnknownError):
-    """With the remedy that was tried the program runs out of memory, or fails in another way.
+    """With the tried remedy, the program runs out of memory, or fails in another way.
 
     Args:
-        remedy: that was tried.
-        need: what the run with it needs, where that is known.
+        remedy: the remedy.
+        need: need of the run with it, if known.
     """
 
     def __init__(self, remedy: Remedy, need: Need | None = None) -> None:
@@ -43,12 +43,12 @@ class RemedyFailsError(NeedUnknownError):
 
 @dataclass(frozen=True, slots=True)
 class FailedRun:
-    """What is known of a run that ran out of memory.
+    """Facts about a run that ran out of memory.
 
     Attributes:
-        seconds: that it took.
-        step: that was going on.
-        torch: its torch's version.
+        seconds: its duration.
+        step: step in progress.
+        torch: version of its torch.
     """
 
     seconds: float
@@ -57,7 +57,7 @@ class FailedRun:
 
 
 def unknown(why: str) -> str:
-    """That the need is not known, in a sentence."""
+    """The sentence that the need is unknown."""
     return f"What the whole run needs is not known: {why.rstrip('.')}."
 
 
@@ -65,18 +65,18 @@ LEFT = unknown("finding out was left")
 
 
 class ProgramRerun(ABC):
-    """The program once more. `find` belongs to one thread; any may call `leave` and read `seconds`.
+    """A rerun of the program. `find` belongs to one thread; any may call `leave` and read `seconds`.
 
     Args:
-        request: of the run that failed.
-        environment: its variables.
-        failed: what is known of it.
-        requested: whether the user has asked for the rerun, so that it may take longer, and write where that cannot be
-            held back.
-        remedy: which is tried, by its diff or its variable, on a card as it was; ``None`` for the program as it is.
+        request: request of the failed run.
+        environment: its environment variables.
+        failed: facts about it.
+        requested: whether the user asked for the rerun: it may then take longer, and write files if that cannot be
+            prevented.
+        remedy: remedy to try, by its diff or variable, on the original card; ``None`` for the unchanged program.
 
     Attributes:
-        is_requested: whether the user has asked for it.
+        is_requested: whether the user asked for it.
     """
 
     def __init__(
@@ -98,28 +98,28 @@ class ProgramRerun(ABC):
 
     @property
     def seconds(self) -> float:
-        """How long it has taken so far."""
+        """Time since its start."""
         return time.monotonic() - self._began_s
 
     @property
     @abstractmethod
     def limit_s(self) -> float:
-        """How long it may take, in seconds of which it did not wait for a processor."""
+        """Time limit in seconds, not counting time spent waiting for a processor."""
 
     @property
     @abstractmethod
     def waited_s(self) -> float:
-        """For how many of its seconds others had the processors."""
+        """Seconds for which it has waited for a processor."""
 
     def leave(self) -> None:
-        """End it; nothing is found then."""
+        """End it; it then finds nothing."""
         self._left.set()
 
     @abstractmethod
     def find(self) -> Need:
-        """Run the program again, and work out what it needs.
+        """Run the program again, and determine its need.
 
         Raises:
-            RemedyFailsError: where it runs out of memory, or fails, with the remedy.
-            NeedUnknownError: why nothing was found.
+            RemedyFailsError: if it runs out of memory, or fails, with the remedy.
+            NeedUnknownError: why it found nothing.
         """

@@ -1,7 +1,7 @@
-"""Finds out what a program needs that ran out of memory, and which of its remedies do, by running it again.
+"""Finds the memory that a program needs that ran out of it, and the remedies that work, by running it again.
 
-First it runs without numbers, which is quick and takes no GPU. On a simulated GPU it runs with numbers where that finds
-nothing, as where the program decides by them.
+The first rerun has no numbers, which is fast and needs no GPU. If it finds nothing, for example because the program
+branches on numbers, and the GPU is simulated, a second rerun computes them.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ processors that others have.
 
 
 class NeedSearch:
-    """One such search. `explained` belongs to one thread; any may call `leave` and read `seconds`.
+    """A search for a program's need. `explained` belongs to one thread; any may call `leave` and read `seconds`.
 
     Args:
-        request: of the run that failed.
-        environment: its variables.
-        watched: those that it had as a watched program.
-        failed: what is known of it.
-        card: whose memory ran out.
-        note: is given, in a sentence, what the user should know while it goes on.
+        request: request of the failed run.
+        environment: its environment variables.
+        watched: the variables that it had as a watched program.
+        failed: facts about it.
+        card: card whose memory ran out.
+        note: callback for progress messages, each a sentence.
     """
 
     def __init__(
@@ -72,21 +72,21 @@ class NeedSearch:
 
     @property
     def seconds(self) -> float:
-        """For how long the present rerun has gone on."""
+        """Duration of the current rerun so far."""
         running = self._running
         if running is None:
             return 0.0
         return running.seconds
 
     def leave(self) -> None:
-        """End it; what was found by then stays."""
+        """End the search; its results so far stay."""
         self._is_left = True
         if self._running is not None:
             self._running.leave()
 
     def explained(self, found: Explanation) -> Explanation:
-        """``found`` with what the whole run needs, or why that is not known, and with what came of its remedies."""
-        # A rerun costs minutes: only where nothing is known to fit, or a remedy is there that only a run can try.
+        """``found`` with the need of the whole run, or why that is unknown, and with the results for its remedies."""
+        # A rerun costs minutes: only if nothing is known to fit, or only a run can verify a remedy.
         is_open = self._requested or not any(remedy.fits for remedy in found.remedies)
         if self._is_left or not (is_open or any(to_be_tried(found))):
             return found
@@ -94,17 +94,16 @@ class NeedSearch:
         try:
             need = self._ran(run, "Finding out what the whole run needs")
         except NeedUnknownError as error:
-            # Numbers need a larger card: one that is simulated can be had, a real one cannot.
+            # Numbers need a larger card: a simulated one is available, a real one is not.
             if not found.simulated:
                 if is_open:
                     return without_need(found, str(error))
                 return found
-            # The time without numbers counts: both together stay within what the failed run took, twice.
+            # The time without numbers counts: together they stay within twice the failed run's time.
             if is_open:
                 found = self._with_numbers(found, run.seconds)
             return self._with_tried(found, self._numbered)
-        # The need of a run cut short is a lower bound; where a remedy fits already, it is noted and changes no
-        # verdict.
+        # The need of an incomplete run is a lower bound; if a remedy fits already, it is noted and changes no verdict.
         if is_open or need.is_whole:
             found = with_need(found, need)
         else:
@@ -113,7 +112,7 @@ class NeedSearch:
         return self._with_tried(found, lambda remedy: self._numberless(found, remedy))
 
     def _with_numbers(self, found: Explanation, spent_s: float) -> Explanation:
-        """``found`` with what a run with numbers needs, or why that is not known."""
+        """``found`` with the need of a run with numbers, or why that is unknown."""
         run = WholeRun(self._request, self._watched, self._failed, requested=self._requested, spent_s=spent_s)
         try:
             return with_need(found, self._ran(run, "It is run again with numbers, on a larger simulated GPU"))
@@ -121,10 +120,10 @@ class NeedSearch:
             return without_need(found, str(error))
 
     def _with_tried(self, found: Explanation, trial: Callable[[Remedy], ProgramRerun]) -> Explanation:
-        """``found``, whose first change of the program or its environment was tried on a card as it was, and then the
-        first pairs of such changes, until one does.
+        """``found`` after trying its changes of the program or its environment on the original card, and then pairs of
+        them, until one works.
 
-        Where that comes to no end, takes longer than `TRIALS_S`, or the user leaves it, it stays what it was.
+        If the search fails, exceeds `TRIALS_S`, or is ended by the user, the explanation stays as it was.
         """
         failed: list[tuple[float, Remedy]] = []
         try:
@@ -132,8 +131,8 @@ class NeedSearch:
                 try:
                     return with_tried(found, remedy, self._tried(trial(remedy), f"Trying a remedy, {remedy.change}"))
                 except RemedyFailsError as error:
-                    # By what each still needs, so that pairs begin with those that came closest; `inf` sorts unknown
-                    # ones last.
+                    # Sorted by the remaining need, so that pairs begin with those that came closest; `inf` puts
+                    # unknown ones last.
                     failed.append((math.inf if error.need is None else error.need.pytorch_bytes, remedy))
                     found = with_tried(found, remedy, None)
             return self._with_pair(found, [remedy for _bytes, remedy in sorted(failed, key=itemgetter(0))], trial)
@@ -143,20 +142,20 @@ class NeedSearch:
     def _with_pair(
         self, found: Explanation, failed: Sequence[Remedy], trial: Callable[[Remedy], ProgramRerun]
     ) -> Explanation:
-        """``found`` with the first two changes that do together, where none does alone.
+        """``found`` with the first pair of changes that works, if none does alone.
 
         Args:
             found: why memory ran out.
-            failed: changes that do not do, the one that needs the least first.
-            trial: as of `_with_tried`.
+            failed: changes that do not work, the one with the smallest need first.
+            trial: as in `_with_tried`.
 
         Raises:
-            NeedUnknownError: where that comes to no end, or the user leaves it.
+            NeedUnknownError: if the search fails, or the user ends it.
         """
-        # A change that does by itself makes pairs pointless.
+        # If a single change works, pairs are unnecessary.
         if any(remedy.fits and changes_the_run(remedy) for remedy in found.remedies):
             return found
-        # By what a remedy does and not by its words, which differ between a saving and a remedy.
+        # By effect, not by text, which differs between a saving and a remedy.
         known = {(remedy.flags, remedy.patch, remedy.command) for remedy in failed}
         more = [one for one in found.savings if (one.flags, one.patch, one.command) not in known]
         for remedy in pairs([*failed, *more], self._source):
@@ -172,11 +171,11 @@ class NeedSearch:
         return read_regular(Path(self._request.folder or Path.cwd(), name), MOST_SOURCE_BYTES)
 
     def _tried(self, run: ProgramRerun, what: str) -> Need:
-        """What the program needs with a remedy.
+        """The program's need with a remedy.
 
         Raises:
-            RemedyFailsError: where it does not do.
-            NeedUnknownError: why nothing was found, as when remedies have been tried for long enough.
+            RemedyFailsError: if it does not work.
+            NeedUnknownError: why nothing was found, such as the time limit for trying remedies.
         """
         if self._tried_s - min(self._waited_s, TRIALS_S) >= TRIALS_S and not self._requested:
             self._note(f"Remedies were tried for {format_duration(self._tried_s)}; --find-need tries the others, too.")
@@ -191,7 +190,7 @@ class NeedSearch:
         """Raises: NeedUnknownError: why nothing was found."""
         self._running = run
         try:
-            # `leave` may have come before `_running` was set, when it found nothing to end.
+            # `leave` may have been called before `_running` was set, with nothing to end.
             if self._is_left:
                 raise NeedUnknownError(LEFT)
             if run.is_requested:

@@ -1,7 +1,7 @@
-"""Runs a program that ran out of memory once more without numbers, on a card that is not there, to learn what it needs.
+"""Reruns a program that ran out of memory without numbers, on a card that does not exist, to find its need.
 
-It is predicted as ``gpudash estimate -- COMMAND`` does it, beside the user's work: what it writes does not stay, it has
-no network and no output, and the lowest priority.
+It is predicted as by ``gpudash estimate -- COMMAND``, in the background: nothing it writes is kept, and it has no
+network, no output, and the lowest priority.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LONGEST_S = 300.0
 """Most processor time of a search that the user did not ask for, however long the run took to fail."""
 
 WHOLE_SHARE = 0.5
-"""Of its time, in which the program may come to its own end; then its data loaders are ended early."""
+"""Part of its time in which the program may end by itself; after that its data loaders are stopped early."""
 
 FEWEST_STEPS = 3
 
@@ -43,9 +43,9 @@ class FullCard:
     """The card whose memory ran out.
 
     Attributes:
-        target: it, as the program finds it again.
-        index: by which the program knows it.
-        count: of the program's cards.
+        target: the card, as an estimate's target.
+        index: index by which the program knows it.
+        count: number of the program's cards.
     """
 
     target: Target
@@ -54,15 +54,15 @@ class FullCard:
 
 
 class NumberlessRun(ProgramRerun):
-    """Without numbers, on a card that is not there.
+    """A rerun without numbers, on a card that does not exist.
 
     Args:
-        request, environment, failed, requested, remedy: as of `ProgramRerun`; the variables without gpudash's own.
+        request, environment, failed, requested, remedy: as in `ProgramRerun`; without gpudash's own variables.
         found: why its memory ran out.
-        card: whose it was.
+        card: card whose memory ran out.
 
     Attributes:
-        cards: what it asked of each, once it was followed.
+        cards: requests to each card, after the run.
     """
 
     def __init__(
@@ -84,10 +84,10 @@ class NumberlessRun(ProgramRerun):
 
     @property
     def limit_s(self) -> float:
-        """Processor time that it may take, in seconds."""
+        """Limit on its processor time, in seconds."""
         if self.is_requested:
             return REQUESTED_S
-        # there is a rerun with numbers behind it
+        # A rerun with numbers may follow.
         times = MOST_TIMES
         if self._found.simulated:
             times = MOST_TIMES / 2
@@ -95,18 +95,18 @@ class NumberlessRun(ProgramRerun):
 
     @property
     def waited_s(self) -> float:
-        """For how many of its seconds others had the processors."""
+        """Seconds for which it has waited for a processor."""
         return sum(attempt.waited_s for attempt in self._attempts)
 
     def find(self) -> Need:
-        """Run the program again, and work out what it needs.
+        """Run the program again, and determine its need.
 
         Raises:
-            RemedyFailsError: where it runs out of memory, or fails, with the remedy.
-            NeedUnknownError: why nothing was found.
+            RemedyFailsError: if it runs out of memory, or fails, with the remedy.
+            NeedUnknownError: why it found nothing.
         """
         remedy = self._remedy
-        # The user has agreed to a rerun of the program, not to one of an edited program: that needs the sandbox.
+        # The user agreed to a rerun of the program, not of an edited one: that needs the sandbox.
         may_write = self.is_requested and remedy is None
         if not may_write and not sandbox.can_hold_back():
             raise NeedUnknownError(
@@ -120,12 +120,11 @@ class NumberlessRun(ProgramRerun):
             if remedy is not None and followed.problem.kind == "raised":
                 raise RemedyFailsError(remedy)
             raise NeedUnknownError(unknown(_why(followed, requested=self.is_requested)))
-        # All cards have to hold with a remedy; without one the failed card alone is compared.
+        # With a remedy, every card must be large enough; without one, only the failed card is compared.
         cards = self._cards(followed)
         if remedy is not None and not all(card.fits(self._found) for card in cards):
             raise RemedyFailsError(remedy, self._need(followed, cards))
-        # A rerun that asks for other memory than the failed run took another path: its need would be of another
-        # program.
+        # A rerun with different requests than the failed run took another path: its need would be another program's.
         if remedy is None and not any(
             card.index == self._card.index and card.agrees_with(self._found) for card in cards
         ):
@@ -152,7 +151,7 @@ class NumberlessRun(ProgramRerun):
         return Launch(
             command,
             [self._card.target] * self._card.count,
-            # Past the step that failed: an optimizer's state and gradients are complete only after some steps.
+            # Past the failed step: optimizer state and gradients are complete only after some steps.
             steps=max(FEWEST_STEPS, self._failed.step + STEADY_STEPS),
             time_limit_s=limit_s,
             folder=self._request.folder,
@@ -163,12 +162,12 @@ class NumberlessRun(ProgramRerun):
         )
 
     def _followed(self, launch: Launch) -> FollowedRun | NotFollowed:
-        """Raises: NeedUnknownError: when it cannot be started, or was left."""
+        """Raises: NeedUnknownError: if it cannot be started, or was ended."""
         try:
             check_options(launch.command)
             followed = self._attempted(launch, "unknown")
-            # With numbers where the program decides by them: slower, and refused where a simulated card can run it
-            # whole.
+            # With numbers if the program branches on them: slower, and not needed if a simulated card can run the
+            # whole program.
             if isinstance(followed, NotFollowed) and followed.because_of_numbers and self._asks_for_numbers:
                 return self._attempted(launch, "computed")
         except KeyboardInterrupt:
@@ -184,31 +183,31 @@ class NumberlessRun(ProgramRerun):
 
     @property
     def _asks_for_numbers(self) -> bool:
-        """Whether a program that decides by numbers is run with them here: a simulated card has another way for it."""
+        """Whether to rerun a program that branches on numbers with them: for a simulated card there is another way."""
         return self.is_requested and not self._found.simulated
 
     def _cards(self, followed: FollowedRun) -> Sequence[CardRequests]:
-        """Raises: NeedUnknownError: when that is not known."""
+        """Raises: NeedUnknownError: if its requests are unknown."""
         others = self._found.part_bytes("process", "unattributed")
         context = self._found.part_bytes("context")
         cards = []
         try:
             for answer in followed.answers:
                 for card in answer["cards"]:
-                    # What other processes hold is known of the card that was full, and of no other.
+                    # Other processes' memory is known only for the card that was full.
                     held = others if int(card["index"]) == self._card.index else 0
                     allocator = str(answer["allocator"])
                     cards.append(CardRequests.of_answer(card, allocator, context_bytes=context, others_bytes=held))
         except (ValueError, KeyError, TypeError) as error:
             raise NeedUnknownError(unknown(f"what it asked for could not be read ({error})")) from None
-        # Each process was followed by itself: their requests cannot be laid into one order in time.
+        # Each process was followed separately: their requests have no common order.
         if len({card.index for card in cards}) < len(cards):
             raise NeedUnknownError(unknown("several of its processes share a card"))
         return cards
 
 
 def _why(failure: NotFollowed, *, requested: bool) -> str:
-    """Why the program was not followed to its peak, in words that follow a colon."""
+    """Why the program was not followed to its peak, in words after a colon."""
     why = f"run again without numbers: {failure.problem.message}"
     if requested or not failure.because_of_numbers:
         return why

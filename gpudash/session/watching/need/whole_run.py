@@ -1,7 +1,7 @@
-"""Runs a program that ran out of memory on a simulated GPU once more, on a larger one, to learn what it needs.
+"""Reruns a program that ran out of memory on a simulated GPU, on a larger one, to find its need.
 
-The program writes nothing that stays meanwhile (`gpudash.system.sandbox`), has no network, the lowest priority and no
-output. It is ended as soon as enough is known, and on request.
+Nothing that the program writes is kept (`gpudash.system.sandbox`), and it has no network, the lowest priority and no
+output. It is ended as soon as enough is known, or on request.
 """
 
 from __future__ import annotations
@@ -55,25 +55,25 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MOST_WAITING = 3.0
-"""So many times that, while others use the processors: what it waits for them, as it has to, is not counted."""
+"""Time limit by the clock, as a multiple: waiting for processors that others use does not count up to this."""
 
 LONGEST_FAILED_S = 300.0
-"""A run that took longer to fail is run again on request only: so long would its user wait for what failed it."""
+"""A run that took longer to fail is only rerun on request: its user would have to wait as long again."""
 
 ANSWER_S = 20.0
-"""Longest wait for the program to write its requests: it may be in one long operation."""
+"""Longest wait for the program to write its requests: it may be inside a long operation."""
 
 MOST_TRACE_BYTES = 256 * 2**20
 
 
 @dataclass(slots=True)
 class _Heard:
-    """What the processes of the rerun have said.
+    """The messages of the rerun's processes.
 
     Attributes:
-        step: the highest number of a step that goes on.
-        files: the requests of each process.
-        refused: a message of a refused allocation.
+        step: highest number of a step in progress.
+        files: request files of the processes.
+        refused: report of a failed allocation.
         raised: the last uncaught exception, in words.
         problem: why requests could not be written.
     """
@@ -86,11 +86,11 @@ class _Heard:
 
 
 class WholeRun(ProgramRerun):
-    """With numbers, on a larger simulated card, or with a remedy on one as large as it was.
+    """A rerun with numbers, on a larger simulated card, or with a remedy on one of the original size.
 
     Args:
-        request, environment, failed, requested, remedy: as of `ProgramRerun`.
-        spent_s: of its time, by what was tried before it.
+        request, environment, failed, requested, remedy: as in `ProgramRerun`.
+        spent_s: part of its time used by earlier attempts.
     """
 
     def __init__(
@@ -110,21 +110,21 @@ class WholeRun(ProgramRerun):
 
     @property
     def limit_s(self) -> float:
-        """Time limit of a search that the user did not ask for, without the seconds spent waiting for a processor."""
+        """Time limit of a search that the user did not ask for, not counting time spent waiting for a processor."""
         return max(LEAST_S, MOST_TIMES * self._failed.seconds - self._spent_s)
 
     @property
     def waited_s(self) -> float:
-        """For how many of its seconds others had the processors."""
+        """Seconds for which it has waited for a processor."""
         return self._waited_s
 
     def find(self) -> Need:
-        """Run the program again, and work out what it needs.
+        """Run the program again, and determine its need.
 
         Raises:
-            NeedUnknownError: why that was not found.
+            NeedUnknownError: why it found nothing.
         """
-        # The user waited so long for the failure once, and did not ask to wait again.
+        # The user waited that long for the failure, and did not ask to wait again.
         if not self.is_requested and self._failed.seconds > LONGEST_FAILED_S:
             after = format_duration(self._failed.seconds)
             raise NeedUnknownError(
@@ -146,7 +146,7 @@ class WholeRun(ProgramRerun):
             raise NeedUnknownError(unknown(f"it could not be run again ({error.strerror or error})")) from None
 
     def _measured(self, *, held_back: bool) -> Need:
-        """Raises: NeedUnknownError: why nothing was found; OSError: when the program cannot be run again."""
+        """Raises: NeedUnknownError: why nothing was found; OSError: if the program cannot be run again."""
         scratch = PrivateFolder(_scratch_parent(), ".rerun-")
         try:
             folder, server = listening()
@@ -155,7 +155,7 @@ class WholeRun(ProgramRerun):
             raise NeedUnknownError(unknown(str(error))) from None
         process: subprocess.Popen[bytes] | None = None
         try:
-            # The socket's folder is made before: its path goes into the program's environment.
+            # Create the socket's folder first: its path is in the program's environment.
             process = self._start(scratch.path, folder.path, held_back=held_back)
             code = self._attend(server, process)
             return self._need(code)
@@ -164,7 +164,7 @@ class WholeRun(ProgramRerun):
                 _kill(process)
             server.close()
             folder.remove()
-            # overlayfs, and the program, leave folders without permissions until `clear` has opened them.
+            # overlayfs and the program may leave folders without permissions until `clear` has opened them.
             for name in os.listdir(scratch.path):  # noqa: PTH208 - names
                 sandbox.clear(str(scratch.path / name))
             scratch.remove()
@@ -185,7 +185,7 @@ class WholeRun(ProgramRerun):
             "GPUDASH_SOCKET": str(heard / "agent"),
             "GPUDASH_AGENT": json.dumps(config),
         }
-        # A rerun has its cards for itself: the table of the run that failed is that run's.
+        # A rerun has its own cards: do not use the failed run's table.
         environment.pop(VARIABLE, None)
         command = self._request.command
         remedy = self._remedy
@@ -215,13 +215,14 @@ class WholeRun(ProgramRerun):
         return size
 
     def _attend(self, server: AgentServer, process: subprocess.Popen[bytes]) -> int | None:
-        """Hear the rerun until enough is known; its exit code, ``None`` where it was still going on."""
+        """Process the rerun's messages until enough is known; returns its exit code, ``None`` if it is still
+        running."""
         logger.info("process %d began: the program once more, to learn what it needs", process.pid)
         while (code := process.poll()) is None:
             self._hear(server)
             if self._left.is_set():
                 raise NeedUnknownError(LEFT)
-            # With a remedy the card is as it was, and a program may catch the refusal and go on with less.
+            # With a remedy the card has its original size, and a program may catch the failure and continue with less.
             if self._heard.refused is not None and self._remedy is None:
                 break
             if not self._is_over(process.pid):
@@ -230,7 +231,7 @@ class WholeRun(ProgramRerun):
                 self._collect(server, process)
                 return None
             raise NeedUnknownError(self._too_slow())
-        # The process is gone or ended: what it sent last is still in the socket.
+        # The process has ended: its last messages are still in the socket.
         deadline = time.monotonic() + 1.0
         while server.peers and time.monotonic() < deadline and (self._heard.refused is None or self._remedy):
             self._hear(server)
@@ -238,11 +239,10 @@ class WholeRun(ProgramRerun):
         return code
 
     def _is_over(self, pid: int) -> bool:
-        """Whether it has had its time."""
+        """Whether its time has run out."""
         if self.is_requested:
             return self.seconds > max(REQUESTED_S, self.limit_s)
-        # Time in which the machine was busy with others is the user's work, and not held against the rerun, up to a
-        # bound.
+        # Waiting for processors does not count against the rerun, up to a limit: the user's own work has priority.
         self._waited_s = waited_seconds(pid)
         return self.seconds - self._waited_s > self.limit_s or self.seconds > MOST_WAITING * self.limit_s
 
@@ -251,9 +251,9 @@ class WholeRun(ProgramRerun):
         return self._heard.step > self._failed.step + STEADY_STEPS
 
     def _collect(self, server: AgentServer, process: subprocess.Popen[bytes]) -> None:
-        """Ask every process for what it has asked for so far, and wait for it."""
+        """Ask every process for its requests so far, and wait for them."""
         waiting = [peer for peer in server.peers if server.send(peer, {"type": "trace"})]
-        # Files of an earlier answer hold fewer requests: each process is asked anew.
+        # Files of an earlier answer have fewer requests: ask each process again.
         self._heard.files.clear()
         deadline = time.monotonic() + ANSWER_S
         pids = {peer.pid for peer in waiting}
@@ -297,8 +297,7 @@ class WholeRun(ProgramRerun):
     def _need(self, code: int | None) -> Need:
         """Raises: NeedUnknownError: why nothing was found."""
         heard = self._heard
-        # a program may go on after a refused request by itself
-        # Ended badly, or still going after a refusal: both mean that the remedy does not do.
+        # A failure, or still running after a failed request (which a program may handle): the remedy does not work.
         if self._remedy is not None and code != 0 and (code is not None or heard.refused is not None):
             raise RemedyFailsError(self._remedy)
         if heard.refused is not None and self._remedy is None:
@@ -321,7 +320,7 @@ class WholeRun(ProgramRerun):
             raise NeedUnknownError(unknown("run again, the program asked for nothing"))
         if len({card.index for card in cards}) < len(cards):
             raise NeedUnknownError(unknown("several of its processes share a card"))
-        # Without an end the step that goes on is not complete.
+        # If the program has not ended, the current step is incomplete.
         if code == 0:
             steps = heard.step
         else:
@@ -332,7 +331,7 @@ class WholeRun(ProgramRerun):
     def _read(self, path: str) -> list[CardRequests]:
         falls = addresses_fall(self._failed.torch)
         try:
-            # torch's version decides which of two free blocks of one size the allocator takes (`addresses_fall`).
+            # torch's version decides which of two free blocks of a size the allocator uses (`addresses_fall`).
             data = json.loads(read_regular(Path(path), MOST_TRACE_BYTES))
             return [CardRequests.from_json(card, addresses_fall=falls) for card in data]
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -350,7 +349,7 @@ class WholeRun(ProgramRerun):
 
 
 def larger_capacity(size: int) -> int:
-    """Bytes of the larger card: twice as many, and what fits in half of the memory that this computer has free."""
+    """Bytes of the larger card: twice as many, plus what fits in half of this computer's free memory."""
     free = int(psutil.virtual_memory().available)
     return max(2 * size, size + free // 2)
 
@@ -362,10 +361,10 @@ def _scratch_parent() -> Path:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End a rerun with all that it has started: it has nothing to save."""
+    """End a rerun and all its children: it has nothing to save."""
     found: list[psutil.Process] = []
     with suppress(psutil.Error):
-        # Listed before the kill: the children of a process that is gone cannot be found.
+        # List them before the kill: the children of an ended process cannot be found.
         found = psutil.Process(process.pid).children(recursive=True)
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)

@@ -1,1 +1,1 @@
-"""What a watched program prints: relayed, kept, and read for metrics."""
+"""The output of a watched program: relayed, stored, and searched for metrics."""

@@ -20,22 +20,22 @@ from gpudash.telemetry.records import Output
 Stream = Literal["stdout", "stderr"]
 
 MOST_LINES = 20_000
-"""Lines that are kept; the oldest go."""
+"""Most lines kept; the oldest are dropped."""
 
 MOST_BYTES = 16 * 2**20
-"""Of the lines kept, together."""
+"""Largest total size of the lines kept."""
 
 LONGEST_LINE = 4096
-"""Bytes of a line that are kept; the rest of it is left out."""
+"""Bytes kept of a line; the rest is dropped."""
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])")
-"""Control sequences of terminals (ECMA-48): colours, cursor movements, titles."""
+"""Terminal control sequences (ECMA-48): colours, cursor movements, titles."""
 
 _UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 class OutputLine(NamedTuple):
-    """One line that was printed, without its end."""
+    """A printed line, without its end."""
 
     stream: Stream
     text: str
@@ -53,15 +53,16 @@ class OutputLog:
         self._unread = 0
 
     def begin(self) -> None:
-        """Another program begins: the lines of the one before go."""
+        """Another program starts: drop the previous one's lines."""
         with self._lock:
-            # Numbers go on over programs: a view that asks for lines since the one before gets those of this one.
+            # Numbers continue across programs: a view that asks for lines since the previous one gets those of this
+            # program.
             self._first += len(self._lines)
             self._begin, self._unread, self._bytes = self._first, 0, 0
             self._lines.clear()
 
     def add(self, lines: Sequence[OutputLine]) -> None:
-        """Take in lines that were printed."""
+        """Add printed lines."""
         with self._lock:
             self._lines.extend(lines)
             self._bytes += sum(len(line.text) for line in lines)
@@ -70,7 +71,7 @@ class OutputLog:
                 self._first += 1
 
     def leave_out(self, count: int) -> None:
-        """Lines were printed faster than they could be read."""
+        """Count lines that were printed faster than they could be read."""
         with self._lock:
             self._unread += count
 
@@ -78,11 +79,11 @@ class OutputLog:
         """Lines from ``number`` on.
 
         Returns:
-            The lines that are still kept, the number to ask for next, and how many are missing before the first of
-            them: those that had to go since ``number``.
+            The lines that are still kept, the number to ask for next, and how many lines since ``number`` were
+            dropped.
         """
         with self._lock:
-            # Numbers below `_first` are gone; below `_begin` they were another program's.
+            # Numbers below `_first` have been dropped; below `_begin` they were another program's.
             start = max(number, self._first)
             kept = tuple(self._lines[place] for place in range(start - self._first, len(self._lines)))
             return kept, self._first + len(self._lines), max(0, self._first - max(number, self._begin))
@@ -95,26 +96,26 @@ class OutputLog:
 
     @property
     def left_out(self) -> int:
-        """Lines of this program that are not kept any more, or never were."""
+        """Number of this program's lines that were dropped, or never kept."""
         with self._lock:
             return self._first - self._begin + self._unread
 
 
 class LineCutter:
-    """Cuts what one stream brings into lines as a terminal shows them: what a carriage return overwrites goes."""
+    """Splits a stream into lines as a terminal shows them: text overwritten after a carriage return is dropped."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
         self._begun = b""
 
     def feed(self, data: bytes) -> list[OutputLine]:
-        """The lines that are whole now."""
+        """The lines that are now complete."""
         *whole, begun = (self._begun + data).split(b"\n")
-        # What a carriage return overwrites is dropped as it comes: a progress bar may print for hours without a line
-        # end.
+        # Drop overwritten text immediately: a progress bar may print for hours without a line end.
         if b"\r" in begun:
             last = begun.rstrip(b"\r").rpartition(b"\r")[2]
-            # One at the very end may be half of "\r\n".
+            # A carriage return at the very end may be half of "\r
+            # ".
             if begun.endswith(b"\r"):
                 begun = last + b"\r"
             else:
@@ -123,7 +124,7 @@ class LineCutter:
         return [OutputLine(self._stream, shown(line)) for line in whole]
 
     def end(self) -> list[OutputLine]:
-        """What was begun when the stream ended."""
+        """The incomplete line at the end of the stream."""
         begun, self._begun = self._begun, b""
         if begun.strip(b"\r"):
             return [OutputLine(self._stream, shown(begun))]
@@ -131,8 +132,8 @@ class LineCutter:
 
 
 def shown(line: bytes) -> str:
-    """A line as people read it: no control sequences, no control characters, of a bounded length."""
-    # Cut before it is decoded, so that the length of one line bounds the work.
+    """A line for display: without control sequences and characters, limited in length."""
+    # Cut before decoding, so that a line's length limits the work.
     text = line.rstrip(b"\r").rpartition(b"\r")[2][:LONGEST_LINE].decode("utf-8", "replace")
     if text.isprintable():
         return text
@@ -140,37 +141,37 @@ def shown(line: bytes) -> str:
 
 
 MOST_AT_ONCE = 2000
-"""Lines that wait to be recorded; of more, the oldest are left out."""
+"""Most lines waiting to be recorded; beyond that, the oldest are dropped."""
 
 PIECE_LINES = 200
-"""Lines of one record at most."""
+"""Most lines of one record."""
 
 LINES_PER_SECOND = 200
-"""That are recorded of a program that prints on and on; `MOST_AT_ONCE` may come at once."""
+"""Most lines recorded per second for a program that prints continuously; `MOST_AT_ONCE` may come together."""
 
 LINE_BYTES = 128
 """A longer line counts as several."""
 
 JOIN_S = 0.05
-"""Between two looks at whether everything has been read."""
+"""Interval of the checks whether everything has been read."""
 
 HURRIED_S = 0.5
-"""Longest that the rest of the output is waited for when the dashboard is being closed."""
+"""Longest wait for the rest of the output while the dashboard is closing."""
 
 LAST_LINES = 200
-"""Recorded at the end in any case: why a program ended is written there."""
+"""Number of last lines that are always recorded: they say why a program ended."""
 
 
 class OutputReader:
     """Reads packets of `relay` on a thread of its own until there are no more.
 
     Args:
-        connection: brings them.
-        log: keeps the lines.
+        connection: socket with the packets.
+        log: stores the lines.
         clock: session time in seconds.
         run_id: of the run.
-        heard: called on that thread with each piece: its stream, what it brought and when, ``None`` where lines are
-            missing.
+        heard: callback on that thread for each piece: its stream, its data (``None`` if lines are missing) and the
+            time.
     """
 
     def __init__(
@@ -197,19 +198,19 @@ class OutputReader:
         self._thread.start()
 
     def take(self, *, last: bool = False) -> list[Output]:
-        """What has been printed since, as records; a program that prints much has lines left out.
+        """Output since the last call, as records; some lines are dropped if there are too many.
 
         Args:
-            last: whether the program has ended: its last lines are passed on in any case.
+            last: whether the program has ended: its last lines are always included.
         """
         now_s = self._clock()
         with self._lock:
-            # A token bucket of lines, as long as `MOST_AT_ONCE` takes to fill.
+            # A token bucket of lines, with a capacity of `MOST_AT_ONCE`.
             gained = (now_s - self._taken_s) * LINES_PER_SECOND
             self._allowed, self._taken_s = min(MOST_AT_ONCE, self._allowed + gained), now_s
             taken: deque[OutputLine] = deque()
             while self._fresh and (self._allowed >= 1 or (last and len(taken) < LAST_LINES)):
-                # From the newest: what is left out is older, and the last lines say why a program ended.
+                # Newest first: dropped lines are older, and the last lines say why a program ended.
                 line = self._fresh.pop()
                 self._allowed -= 1 + len(line.text) // LINE_BYTES
                 taken.appendleft(line)
@@ -217,20 +218,20 @@ class OutputReader:
             if taken:
                 self._lost = 0
             else:
-                # The loss is reported with the next record, since there is none now.
+                # There is no record now: report the loss with the next one.
                 self._lost, lost = lost, 0
             self._fresh.clear()
         return list(self._records(taken, lost, now_s))
 
     def end(self, quiet_s: float, at_most_s: float, hurried: Callable[[], bool]) -> bool:
-        """Wait until everything has been read; whether it was.
+        """Wait until everything has been read; returns whether it was.
 
-        Time during which a reader holds the output up, as a pager does, does not count: what is given up is lost.
+        Time in which a reader blocks the output, such as a pager, does not count: dropped output would be lost.
 
         Args:
-            quiet_s: time without anything new after which the rest is given up: something holds the output open.
-            at_most_s: time after which it is given up though more comes.
-            hurried: whether there is no time to wait, `HURRIED_S` at most; asked again and again.
+            quiet_s: time without new output after which the rest is dropped: some process keeps the stream open.
+            at_most_s: time limit even if more arrives.
+            hurried: returns whether to wait no longer than `HURRIED_S`; called repeatedly.
         """
         began_s = heard_s = time.monotonic()
         seen, held_up = self._pieces, self._held_up
@@ -241,7 +242,7 @@ class OutputReader:
             if self._pieces != seen:
                 seen, heard_s = self._pieces, now_s
             if self._held_up != held_up:
-                # The reader holds the stream up, such as a pager: the time for the rest begins anew.
+                # A reader blocks the stream, such as a pager: restart the time limit.
                 held_up, began_s = self._held_up, now_s
             if hurry_s is None and hurried():
                 hurry_s = now_s
@@ -251,7 +252,7 @@ class OutputReader:
                 break
         whole = not self._thread.is_alive()
         with suppress(OSError):
-            # Wakes the thread from `recv`, which closing alone does not.
+            # This wakes the thread in `recv`; closing alone does not.
             self._connection.shutdown(socket.SHUT_RDWR)
         self._thread.join()
         self._connection.close()
@@ -276,12 +277,12 @@ class OutputReader:
             if len(packet) < HEADER.size:
                 break
             self._pieces += 1
-            # A header without data is sent while a reader holds the stream up (`Copies._send`).
+            # A header without data means that a reader blocks the stream (`Copies._send`).
             self._held_up += len(packet) == HEADER.size
             stream, left_out = HEADER.unpack_from(packet)
             cutter = self._cutters[stream]
             if left_out:
-                # Its line goes on with what is missing: neither half is a line that was printed.
+                # The missing part belongs to its line: neither half is a printed line.
                 cutter.end()
                 self._leave_out(left_out)
                 self._heard(stream, None, self._clock())

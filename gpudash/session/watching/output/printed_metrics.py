@@ -1,11 +1,10 @@
-"""Losses, accuracies and step numbers in what a watched program prints, found by the names of their fields.
+"""Finds losses, accuracies and step numbers in a program's output by the names of their fields.
 
-A number is taken for a loss only where its field is named so: ``step 20 loss 2.32``, ``| epoch 1 | 200/2983 batches |
-loss 7.63``, ``iter 10: loss 3.2``, JSON lines, dictionaries as Python prints them, the postfix of a progress bar. Parts
-of a loss ("kl_loss", "best loss") are not the loss; where there is no other, as of a GAN (``Loss_D: 1.3 Loss_G: 0.7``),
-each is a loss of its own. What an evaluation says of the training data is no step's loss. A pattern of one's own takes
-the place of all this; it is matched in a process of its own, because nothing else can end a regular expression that
-backtracks without end.
+A number counts as a loss only if its field has that name: ``step 20 loss 2.32``, ``| epoch 1 | 200/2983 batches | loss
+7.63``, ``iter 10: loss 3.2``, JSON lines, dictionaries in Python syntax, the postfix of a progress bar. Variants of a
+loss ("kl_loss", "best loss") do not count; if there are no others, as in a GAN (``Loss_D: 1.3 Loss_G: 0.7``), each is
+a loss of its own. An evaluation's loss on the training data is not a step's loss. A custom pattern replaces all this.
+It is matched in a child process, because nothing else can stop a regular expression that backtracks endlessly.
 """
 
 from __future__ import annotations
@@ -31,21 +30,21 @@ from gpudash.telemetry.runs import MOST_LOSSES
 
 LINES_AT_ONCE = 2000
 LINES_PER_SECOND = 500
-"""Lines in which fields are looked for; of a program that prints more of them the newest are."""
+"""Most lines searched per second; of more, the newest."""
 
 LINE_BYTES = 256
 """A longer line counts as several."""
 
 MOST_WAITING = 10_000
-"""Readings between two times that they are taken."""
+"""Most results between two calls of `take`."""
 
 PATTERN_S = 1.0
-"""Longest that a pattern of one's own may take for what was printed at once."""
+"""Time limit for a custom pattern on one batch of output."""
 
 LONGEST_PATTERN = 1000
 
 GROUPS = ("step", "epoch", "loss", "val_loss", "accuracy")
-"""Names of groups that a pattern of one's own may have."""
+"""Group names allowed in a custom pattern."""
 
 Kind = Literal["loss", "accuracy", "step", "epoch"]
 
@@ -64,27 +63,27 @@ _METRIC_COMPANIONS = frozenset(
     | {"step", "iter", "batch", "minibatch", "epoch", "the", "with", "and"}
     | {"info", "debug", "warning", "rank", "gpu", "worker", "node"}
 )
-"""Words before "loss" that leave it the loss; any other names a part of it, or something else."""
+"""Words before "loss" that do not change its meaning; other words make it a part, or something else."""
 
 _NO_LOSS = frozenset(
     {"best", "min", "lowest", "max", "last", "previous", "prev", "old", "packet", "stop", "weight", "target", "delta"}
     | {"scale", "scaler", "weights", "coef", "coeff", "factor", "lambda", "ratio", "fn", "function", "type", "time"}
     | {"threshold", "history", "id", "count", "num", "number", "hearing", "data"}
 )
-"""Words beside "loss" that make something else of it."""
+"""Words next to "loss" that change its meaning."""
 
 MOST_SKIPPED = 8
-"""Fields that are said not to be taken."""
+"""Most ignored fields that are reported."""
 
 HELD_S = 10.0
-"""Longest that an evaluation's figure of the training data waits for a step's loss, which would be the run's."""
+"""Longest time that an evaluation's loss on the training data waits for a step's loss, which would be the run's."""
 
 _COUNT_COMPANIONS = frozenset(
     {"global", "optimizer", "the", "end", "of", "at", "info", "debug", "rank", "gpu", "worker", "node"}
 )
-"""Words before "step" or "epoch" that leave it the one that is going on."""
+"""Words before "step" or "epoch" that do not change its meaning."""
 
-# Possessive quantifiers (Python 3.11) throughout: nothing is given back, so that no line takes long.
+# Possessive quantifiers (Python 3.11) throughout: without backtracking, no line takes long.
 _NUMBER = r"[-+]?+(?:(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][-+]?[0-9]++)?+|nan|inf(?:inity)?+)"
 _FIELD = re.compile(
     r"(?<![\w@])(?P<name>[a-z][\w@]*+(?:[ /.\-](?!nan\b|inf(?:inity)?\b)[a-z][\w@]*+){0,2}+)"
@@ -93,7 +92,7 @@ _FIELD = re.compile(
     re.IGNORECASE,
 )
 _COUNTS = tuple(
-    # From the most telling to the barest: an epoch's fraction in brackets stands before that of its batches.
+    # From the most specific to the least: an epoch's fraction in brackets precedes that of its batches.
     re.compile(text)
     for text in (
         r"(?<![\w.])([0-9]{1,15}) ?/ *+([0-9]{1,15}) ++(?:batches|steps|iterations|iters|it)\b",
@@ -107,32 +106,32 @@ of an epoch."""
 
 _SPLIT = re.compile(rf"(?<![\w/.@-])({'|'.join(sorted(_TRAINING | _VALIDATION))})(?![\w/.])", re.IGNORECASE)
 _OF_NETWORKS = re.compile(r"\(epoch: [0-9]{1,15}, iters: [0-9]{1,15}, [^)]{0,200}\)")
-"""Before the losses of pix2pix and CycleGAN, which are named by their networks alone: ``G_GAN: 1.2 D_real: 0.6``."""
+"""Prefix of the losses in pix2pix and CycleGAN, which are named only after networks: ``G_GAN: 1.2 D_real: 0.6``."""
 
 _TIMES = frozenset({"time", "data"})
-"""Fields of such a line that are no losses."""
+"""Fields of such a line that are not losses."""
 
 _OF_WHOLE_RUN = "train_runtime"
-"""Beside it the Trainer of Hugging Face tells the mean of all steps' losses, under the name of a step's."""
+"""Next to this field, Hugging Face's Trainer reports the mean of all steps' losses, under the name of a step's."""
 
 _WHOLE = re.compile(r"[0-9]{1,15}")
 _VALUE = re.compile(_NUMBER, re.IGNORECASE)
 
 
 class Printed(NamedTuple):
-    """What one line tells.
+    """The content of a line.
 
     Attributes:
         time_s: session time at which it was printed.
-        step: number of the step; ``None`` where it is not told.
-        total: how many of them make an epoch or the run; ``None`` where it is not told.
-        epoch: as it is printed.
-        loss: of a training; NaN and infinities as they are.
+        step: number of the step; ``None`` if missing.
+        total: number of steps in an epoch or the run; ``None`` if missing.
+        epoch: the epoch as printed.
+        loss: training loss, possibly NaN or infinite.
         accuracy: a ratio.
-        fields: what losses and accuracy are called, such as "train loss".
-        val_loss: of a validation, as ``loss``.
-        losses: of a program that has several, by their names.
-        skipped: fields that are called a loss and were not taken for one, such as "kl_loss" beside "loss".
+        fields: names of the losses and accuracy, such as "train loss".
+        val_loss: validation loss, like ``loss``.
+        losses: losses of a program with several, by name.
+        skipped: ignored fields that are called a loss, such as "kl_loss" next to "loss".
     """
 
     time_s: float
@@ -148,13 +147,13 @@ class Printed(NamedTuple):
 
 
 class PrintedMetrics:
-    """Reads both streams of one program. `feed` and `end` belong to the thread that reads them, `take` to any.
+    """Reads both streams of a program. `feed` and `end` belong to the reading thread; any may call `take`.
 
-    Training and validation are not mixed: a validation's loss has a place of its own, and its accuracy is told as long
-    as there is none of a training.
+    Training and validation are kept apart: a validation loss has its own field, and a validation accuracy is only used
+    as long as there is none from training.
 
     Args:
-        pattern: of one's own, which `check_pattern` has passed; "" for none.
+        pattern: custom pattern, checked by `check_pattern`; "" for none.
     """
 
     def __init__(self, pattern: str = "") -> None:
@@ -169,7 +168,7 @@ class PrintedMetrics:
         self._held: tuple[Printed, str] | None = None
         self._in_percent = False
         self._val_loss: float | None = None
-        # a bucket of lines that may be read, which fills with time
+        # A token bucket of lines that may be read.
         self._allowed = float(LINES_AT_ONCE)
         self._allowed_s = 0.0
         self._lock = threading.Lock()
@@ -177,22 +176,22 @@ class PrintedMetrics:
         self._problem = ""
 
     def feed(self, stream: int, data: bytes | None, time_s: float) -> None:
-        """Take in what a stream brought at a time, or ``None`` where something of it is missing.
+        """Process a stream's data at a time; ``None`` if some of it is missing.
 
-        A line is read once it is whole. One that is too long, or of which something is missing, is left out.
+        Lines are read when they are complete; a line that is too long, or has a missing part, is dropped.
         """
         if data is None:
-            # too long by itself: whatever the line goes on with, it is left out
+            # Too long by itself, so the line is dropped however it continues.
             self._begun[stream] = (b"x" * (LONGEST_LINE + 1), time_s)
             return
         begun, begun_s = self._begun.pop(stream, (b"", time_s))
         *whole, rest = re.split(rb"[\r\n]", data)
         if not whole:
-            # no longer than is needed to see that it is too long
+            # No longer than needed to see that it is too long.
             self._begun[stream] = ((begun + rest)[: LONGEST_LINE + 1], time_s)
             return
         self._begun[stream] = (rest[: LONGEST_LINE + 1], time_s)
-        # a line whose end alone has come now was printed when its beginning came
+        # If only its line end has arrived now, the line was printed when its beginning arrived.
         first_s = begun_s
         if whole[0]:
             first_s = time_s
@@ -204,7 +203,7 @@ class PrintedMetrics:
         self._allowed += max(0.0, time_s - self._allowed_s) * LINES_PER_SECOND
         self._allowed = min(LINES_AT_ONCE, self._allowed)
         self._allowed_s = time_s
-        # from the newest back, as many as may be read
+        # From the newest back, as many as are allowed.
         taken: deque[tuple[str, float]] = deque()
         while promising and self._allowed >= 1:
             taken.appendleft(promising.pop())
@@ -213,10 +212,10 @@ class PrintedMetrics:
             self._read(taken)
 
     def take(self, now_s: float = 0.0) -> tuple[list[Printed], str]:
-        """What has been read since, in order, and why no more is read, once; "" where nothing is wrong.
+        """New results in order, and why reading has stopped, once; "" if it has not.
 
         Args:
-            now_s: session time; what has waited for `HELD_S` is passed on.
+            now_s: session time; results that have waited for `HELD_S` are released.
         """
         with self._lock:
             if self._held is not None and now_s - self._held[0].time_s > HELD_S:
@@ -228,7 +227,7 @@ class PrintedMetrics:
         return found, problem
 
     def end(self) -> None:
-        """No more comes."""
+        """There is no more output."""
         with self._lock:
             self._release(of_steps=True)
         if self._own is not None:
@@ -237,7 +236,7 @@ class PrintedMetrics:
     def _may_hold_metrics(self, line: bytes) -> bool:
         if self._own is not None:
             return bool(line)
-        # a test of bytes first: the expressions take much longer, and most lines have none of these words
+        # Test the bytes first: the expressions are much slower, and most lines have none of these words.
         lower = line.lower()
         return b"loss" in lower or b"acc" in lower or b"prec@" in lower or b"iters: " in lower
 
@@ -258,7 +257,7 @@ class PrintedMetrics:
                 )
 
     def _keep(self, fields: _Fields, time_s: float) -> None:
-        # the first of each: what stands further behind on a line is mostly a mean or a best
+        # The first of each: later ones on a line are mostly a mean or a best value.
         training = next((metric for metric in fields.loss if not metric.of_validation), None)
         validation = next((metric for metric in fields.loss if metric.of_validation), None)
         accuracy = self._chosen(fields.accuracy)
@@ -269,10 +268,10 @@ class PrintedMetrics:
         self._skipped |= skipped
         if not metrics and not losses and not skipped:
             return
-        # The number stays where a training's loss or one of several stands beside it.
+        # The number is valid if a training loss or one of several is on the same line.
         step = fields.step
         total = fields.total
-        # a validation's batches are no steps
+        # A validation's batches are not steps.
         if training is None and not losses and validation is not None:
             step = None
             total = None
@@ -283,7 +282,7 @@ class PrintedMetrics:
         if accuracy is not None:
             ratio = self._ratio(accuracy)
         val_loss = None
-        # a progress bar repeats the newest evaluation at every step
+        # A progress bar repeats the newest evaluation at every step.
         if validation is not None and (training is None or validation.value != self._val_loss):
             val_loss = self._val_loss = validation.value
         found = Printed(
@@ -302,7 +301,7 @@ class PrintedMetrics:
             self._publish(found, training, is_evaluation=validation is not None and fields.step is not None)
 
     def _losses_of_their_own(self, fields: _Fields, training: _Metric | None) -> dict[str, float]:
-        """Losses that a program has in place of one; none of a program that has told the one."""
+        """Losses of a program that has several instead of one; empty if it has reported a single one."""
         if training is not None or self._of_steps:
             return {}
         losses: dict[str, float] = {}
@@ -315,18 +314,18 @@ class PrintedMetrics:
         return losses
 
     def _publish(self, found: Printed, training: _Metric | None, *, is_evaluation: bool) -> None:
-        """Put what was found where `take` finds it.
+        """Add a result for `take`.
 
-        A line that tells both losses at a step may be an evaluation's, whose loss of the training data is an estimate.
-        It is once some line tells a step's loss, by another name and alone: until one does, or none has for a while,
-        the first such line waits. An evaluation's figure is a loss of its own.
+        A line with both losses at a step may be from an evaluation, whose training loss is an estimate. It is if
+        another line has a step's loss, under another name and alone: the first such line waits until one appears, or
+        none has for a while. An evaluation's figure is a loss of its own.
         """
         name = ""
         if training is not None:
             name = training.name.casefold()
         if training is not None and not is_evaluation:
             self._of_steps.add(name)
-            # a line alone with its loss has settled it: what waits is of a step if it has the same name
+            # A line with only a loss decides: what waits is a step's if it has the same name.
             self._release(of_steps=self._held is not None and self._held[1] in self._of_steps)
         elif is_evaluation and name and name not in self._of_steps:
             if self._of_steps:
@@ -339,7 +338,7 @@ class PrintedMetrics:
         self._found.append(found)
 
     def _release(self, *, of_steps: bool) -> None:
-        """Publish the line that has waited, as one of a step or of an evaluation."""
+        """Release the waiting line, as a step's or an evaluation's."""
         if self._held is None:
             return
         found, name = self._held
@@ -351,7 +350,7 @@ class PrintedMetrics:
         self._found.append(found)
 
     def _ratio(self, accuracy: _Metric) -> float | None:
-        """An accuracy as a ratio; once one was above 1 those without a unit are taken for per cent."""
+        """An accuracy as a ratio; after a value above 1, those without a unit count as per cent."""
         value = accuracy.value
         if not accuracy.is_ratio:
             self._in_percent = self._in_percent or value > 1
@@ -362,7 +361,7 @@ class PrintedMetrics:
         return None
 
     def _chosen(self, metrics: Sequence[_Metric]) -> _Metric | None:
-        """The first of a training, or of a validation where no training tells any."""
+        """The first training value, or a validation value if there is none."""
         training = next((metric for metric in metrics if not metric.of_validation), None)
         if training is not None:
             self._of_training.add(training.kind)
@@ -371,11 +370,11 @@ class PrintedMetrics:
 
 
 class _Metric(NamedTuple):
-    """A loss or an accuracy, by the name that its field has.
+    """A loss or an accuracy, with the name of its field.
 
     Attributes:
-        is_ratio: whether an accuracy is one for certain, and not perhaps in per cent.
-        is_assigned: whether a sign of equality or a colon stands between name and value, as in no prose.
+        is_ratio: whether an accuracy is certainly a ratio, not possibly in per cent.
+        is_assigned: whether an equals sign or colon separates name and value, unlike in prose.
     """
 
     kind: Kind
@@ -387,7 +386,7 @@ class _Metric(NamedTuple):
 
 
 def _as_evaluation(found: Printed) -> Printed:
-    """What an evaluation has told: its loss of the training data is one of its own."""
+    """The result of an evaluation: its training loss becomes a loss of its own."""
     assert found.loss is not None
     return found._replace(loss=None, losses={**found.losses, found.fields[0]: found.loss})
 
@@ -404,7 +403,7 @@ class _Fields(NamedTuple):
 
 
 class _Pair(NamedTuple):
-    """A name and the number behind it, as written; and what the text before them is about, training or validation."""
+    """A name and the number after it, as written; and whether the text before them is about training or validation."""
 
     name: str
     value: str
@@ -455,7 +454,7 @@ def _named_fields(line: str) -> _Fields:
             several.append(_Metric("loss", pair.name, float(pair.value), of_validation, is_assigned=pair.is_assigned))
         elif kind == "epoch" and epoch is None and math.isfinite(float(pair.value)):
             epoch = float(pair.value)
-    # a step with a name counts more than one that is only a fraction, or the width of a bar
+    # A named step counts more than a mere fraction, or the width of a bar.
     if step is None:
         matches = (count.search(line) for count in _COUNTS)
         counted = next(filter(None, matches), None)
@@ -466,7 +465,7 @@ def _named_fields(line: str) -> _Fields:
 
 
 def _pairs(line: str) -> Iterator[_Pair]:
-    """Names with the numbers behind them."""
+    """Names followed by numbers."""
     text = line.strip()
     if text.startswith("{") and text.endswith("}"):
         document = None
@@ -478,7 +477,7 @@ def _pairs(line: str) -> Iterator[_Pair]:
     marks = deque(_SPLIT.finditer(line))
     split = ""
     for match in _FIELD.finditer(line):
-        # the newest word for a side before the name: "train: loss 1.2, val: loss 1.4"
+        # The last word for a side before the name: "train: loss 1.2, val: loss 1.4"
         while marks and marks[0].start() < match.start():
             split = _side(marks.popleft()[0].lower())
         is_assigned = bool({":", "="} & set(line[match.end("name") : match.start("value")]))
@@ -502,14 +501,13 @@ def _of_document(document: Mapping[str, Any]) -> Iterator[_Pair]:
 
 @lru_cache(4096)
 def _kind(name: str) -> tuple[Kind | None, str]:
-    """What a field of this name holds, and "training", "validation" or "" where the name does not say."""
+    """The kind of a field by its name, and "training", "validation" or "" if the name does not say."""
     parts = _name_parts(name) or [""]
     split = next((_side(part) for part in parts if _side(part)), "")
-    # "loss/train" is the loss as "train/loss" is
-    # Sides at the end are dropped, so that what counts is the subject: the last word before them.
+    # "loss/train" is the same as "train/loss": drop sides at the end, to find the subject, the last word before them.
     while len(parts) > 1 and _side(parts[-1]):
         parts.pop()
-    # Lightning's names of one value: each step's, and the mean of an epoch, which a validation alone goes by
+    # Lightning has two names for a value: each step's, and an epoch's mean, the only one for a validation.
     logged = "epoch" if split == "validation" else "step"
     if parts[-2:] == ["loss", logged] and split:
         parts.pop()
@@ -527,7 +525,7 @@ def _kind(name: str) -> tuple[Kind | None, str]:
 
 @lru_cache(4096)
 def _is_one_of_several(name: str) -> bool:
-    """Whether a field of this name holds one of several losses, such as "D loss", "Loss_G" or "kl_loss"."""
+    """Whether a field of this name is one of several losses, such as "D loss", "Loss_G" or "kl_loss"."""
     parts = _name_parts(name)
     at_an_end = bool(parts) and "loss" in (parts[0], parts[-1])
     joined = bool(parts) and (parts[-1] == "loss" or " " not in name)
@@ -553,10 +551,10 @@ def _count(text: str) -> int | None:
 
 
 def check_pattern(text: str) -> None:
-    """Make sure that a pattern of one's own can be used.
+    """Check that a custom pattern can be used.
 
     Raises:
-        ValueError: one sentence, when it cannot.
+        ValueError: one sentence, if it cannot.
     """
     if len(text) > LONGEST_PATTERN:
         raise ValueError(f"A pattern for losses has at most {LONGEST_PATTERN} characters.")
@@ -569,7 +567,7 @@ def check_pattern(text: str) -> None:
 
 
 def _grouped(groups: Mapping[str, str]) -> _Fields:
-    """What the groups of a pattern of one's own hold; what is no number is left out."""
+    """The values of a custom pattern's groups; those that are not numbers are dropped."""
     numbers = {name: text for name, text in groups.items() if _VALUE.fullmatch(text)}
     loss: list[_Metric] = []
     accuracy: list[_Metric] = []
@@ -597,10 +595,10 @@ for batch in sys.stdin:
 
 
 class _OwnPattern:
-    """A pattern of one's own, in a process that is ended when it takes too long.
+    """A custom pattern, in a child process that is killed if it takes too long.
 
     Attributes:
-        ended: whether it was.
+        ended: whether that has happened.
     """
 
     def __init__(self, pattern: str) -> None:
@@ -614,7 +612,8 @@ class _OwnPattern:
         )
 
     def read(self, lines: Sequence[str]) -> list[dict[str, str]]:
-        """What the groups hold in each line; nothing, and the end, when that takes longer than `PATTERN_S`."""
+        """The groups' values in each line; if that takes longer than `PATTERN_S`, nothing, and the process is
+        killed."""
         questions = self._process.stdin
         answers = self._process.stdout
         assert questions is not None and answers is not None

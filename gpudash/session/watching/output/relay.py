@@ -1,7 +1,7 @@
-"""Passes on what a watched program prints, from its pipes to where it would have gone, with a copy for the dashboard.
+"""Passes a watched program's output from its pipes to its destination, with a copy for the dashboard.
 
-A process of its own, run as a file by an interpreter without site-packages: the program's output goes on when the
-dashboard is killed, and only whoever reads it can hold it up, never the dashboard.
+It is a separate process, run as a file by an interpreter without site-packages: the program's output continues if the
+dashboard is killed, and only the reader of the output can block it, never the dashboard.
 
 Arguments: descriptors of the program's output and error pipes, and of a socket to the dashboard; and "lines" where both
 streams go to one place, so that their lines are kept whole there, or the descriptor of a socket that brings a status
@@ -27,29 +27,30 @@ HEADER = struct.Struct(">BQ")
 CHUNK = 65_536
 
 WAITING_BYTES = 1_048_576
-"""Of each stream that wait for the dashboard to read them; beyond, the oldest are left out."""
+"""Bytes of each stream that may wait for the dashboard; beyond that, the oldest are dropped."""
 
 UNFINISHED_S = 0.2
-"""Longest wait for the end of a line before its beginning is written, where lines are kept whole."""
+"""Longest wait for the rest of a line before its beginning is written, if lines are kept whole."""
 
 STATUS, NOTICE = b"S", b"N"
-"""What a packet for the terminal begins with: the status line, empty for none; or a line that stays, above it."""
+"""First byte of a packet for the terminal: a status line (empty for none), or a line that stays, above it."""
 
 PAUSE_S = 0.1
-"""The status line is drawn no sooner after the time before, so that a flood of output is not held up by it."""
+"""Shortest interval between two updates of the status line, so that it does not slow down the output."""
 
 ERASE = b"\r\x1b[2K"
-"""The cursor's line becomes empty, with the cursor at its beginning."""
+"""Clears the cursor's line and moves the cursor to its start."""
 
 HELD_UP_S = 0.25
-"""How often the dashboard hears that somebody reads on later, as a pager does."""
+"""Interval at which the dashboard is told that a reader, such as a pager, blocks the output."""
 
 LAST_OUTPUT_S = 60.0
-"""How long the dashboard has, after the program's end, to read what waits; of one that is gone it is known at once."""
+"""Time for the dashboard to read the rest after the program's end; a dashboard that has ended is noticed
+immediately."""
 
 
 class Copies:
-    """What is on its way to the dashboard, sent by a thread of its own."""
+    """Data for the dashboard, sent by a thread of its own."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -63,9 +64,9 @@ class Copies:
         self._thread.start()
 
     def put(self, stream: int, data: bytes) -> None:
-        """Send a copy when the dashboard reads; never waits for it. It is about to be written, until `written`."""
+        """Send a copy when the dashboard reads; never blocks. The data are about to be written, until `written`."""
         with self._wake:
-            # The dashboard is gone: the program's output goes on without copies.
+            # The dashboard has ended: the program's output continues without copies.
             if self._gone:
                 return
             self._written = stream
@@ -76,19 +77,19 @@ class Copies:
             self._wake.notify()
 
     def written(self) -> None:
-        """What was put last has been read where the program's output goes."""
+        """The last data have been accepted by the output's destination."""
         with self._wake:
             self._written = 0
 
     def close(self) -> None:
-        """No more comes; what waits has time to be read."""
+        """There are no more data; allow time to read what waits."""
         with self._wake:
             self._ended = True
             self._wake.notify()
         self._thread.join(LAST_OUTPUT_S)
 
     def _drop_oldest(self, stream: int) -> None:
-        # Of the stream that is too full: the other's lines are not paid for by it.
+        # Of the stream that is too large: the other one must not lose lines for it.
         place = next(place for place, (of, _data) in enumerate(self._waiting) if of == stream)
         data = self._waiting[place][1]
         del self._waiting[place]
@@ -99,8 +100,8 @@ class Copies:
         while True:
             with self._wake:
                 while not self._waiting and not self._ended:
-                    # Woken without news after `HELD_UP_S`: the reader holds the stream up, which the dashboard learns
-                    # by an empty packet.
+                    # Woken by the timeout `HELD_UP_S`: a reader blocks the stream; an empty packet tells the
+                    # dashboard.
                     if not self._wake.wait(HELD_UP_S if self._written else None) and self._written:
                         break
                 if self._waiting:
@@ -109,7 +110,7 @@ class Copies:
                     return
                 else:
                     stream, data = self._written, b""
-                # Taken under the lock and sent outside of it: `put` never waits for the dashboard.
+                # Taken under the lock but sent outside of it: `put` never waits for the dashboard.
                 self._bytes[stream] -= len(data)
                 left_out, self._left_out[stream] = self._left_out[stream], 0
             try:
@@ -122,10 +123,10 @@ class Copies:
 
 
 class WholeLines:
-    """Lets what a stream brings pass in whole lines, where the other stream goes to the same place.
+    """Passes a stream on in complete lines, if the other stream has the same destination.
 
-    What no line's end follows within `UNFINISHED_S`, such as a prompt or a progress bar, passes as it is. The other
-    stream then goes on in a line of its own.
+    Text without a line end within `UNFINISHED_S`, such as a prompt or a progress bar, passes as it is; the other
+    stream then continues on a new line.
     """
 
     def __init__(self) -> None:
@@ -135,29 +136,29 @@ class WholeLines:
 
     @property
     def timeout_ms(self) -> float | None:
-        """Longest that the next piece of a line may be waited for; ``None`` where none is begun."""
+        """Longest wait for the rest of a line; ``None`` if none is incomplete."""
         if any(self._begun.values()):
             return UNFINISHED_S * 1000
         return None
 
     def passed(self, stream: int, data: bytes) -> bytes:
-        """What is to be written now that a stream has brought ``data``: its lines that are whole."""
+        """The data to write after a stream has received ``data``: its complete lines."""
         whole, end, begun = (self._begun[stream] + data).rpartition(b"\n")
-        # A line without end must not be held for ever.
+        # A line without an end must not be held forever.
         if len(begun) > CHUNK:
             whole, end, begun = whole + end + begun, b"", b""
         self._begun[stream] = begun
         return self._after_newest(stream, whole + end)
 
     def unfinished(self, stream: int) -> bytes:
-        """What is to be written of a line that a stream has begun, and not ended."""
+        """The data to write for a stream's incomplete line."""
         begun, self._begun[stream] = self._begun[stream], b""
         return self._after_newest(stream, begun)
 
     def _after_newest(self, stream: int, data: bytes) -> bytes:
         if not data:
             return b""
-        # The other stream has begun a line and not ended it: this one goes on below.
+        # The other stream has an incomplete line: this one continues below.
         cut = stream != self._newest and self._newest_byte != b"\n"
         self._newest, self._newest_byte = stream, data[-1:]
         if cut:
@@ -166,13 +167,13 @@ class WholeLines:
 
 
 class TerminalStatus:
-    """A line at the bottom of a terminal, below what the program prints; it is gone before more of that is written.
+    """A line at the bottom of a terminal, below the program's output; it is erased before more output is written.
 
-    It is shown only where the program has ended its own line, so that a prompt or a progress bar is left alone, and
-    never again once the program has moved the cursor to other lines: then it has the screen for itself.
+    It is only shown when the program's own line is complete, to leave prompts and progress bars alone, and never again
+    once the program has moved the cursor to other lines: it then has the screen for itself.
 
     Args:
-        connection: brings packets; what they hold fits in one line of the terminal.
+        connection: socket with the packets, whose texts fit in one line of the terminal.
 
     Attributes:
         ended: whether no more will be sent.
@@ -189,11 +190,11 @@ class TerminalStatus:
 
     @property
     def descriptor(self) -> int:
-        """Is ready when a packet has come."""
+        """File descriptor that is readable when a packet has arrived."""
         return self._connection.fileno()
 
     def receive(self) -> None:
-        """Take in a packet."""
+        """Read a packet."""
         try:
             packet = self._connection.recv(CHUNK)
         except OSError:
@@ -212,33 +213,33 @@ class TerminalStatus:
             self.erase()
 
     def passed(self, data: bytes) -> None:
-        """The program's output goes on with this, and the line is erased."""
+        """The program's output continues with these data; the line has been erased."""
         self.erase()
         self._moves_cursor = self._moves_cursor or _MOVES.search(self._newest + data) is not None
         self._newest = (self._newest + data)[-_LONGEST_SEQUENCE:]
 
     def refresh(self) -> float | None:
-        """Show the newest text, where there is room for it; milliseconds after which that is to be asked again."""
-        # In the middle of the program's own line there is no room for another.
+        """Show the newest text, if possible; returns the milliseconds until the next attempt."""
+        # Not in the middle of the program's own line.
         if self._text == self._shown or self._moves_cursor or not self._newest.endswith(b"\n"):
             return None
         wait_s = self._drawn_s + PAUSE_S - time.monotonic()
         if wait_s > 0:
             return wait_s * 1000
-        # The cursor goes back to the line's beginning, where the program's next output takes its place.
+        # Back to the start of the line, where the program's next output replaces it.
         _written(2, ERASE + self._text + (b"\r" if self._text else b""))
         self._shown, self._drawn_s = self._text, time.monotonic()
         return None
 
     def erase(self) -> None:
-        """Show nothing."""
+        """Erase the line."""
         if self._shown:
             _written(2, ERASE)
             self._shown = b""
 
 
 _MOVES = re.compile(rb"\x1b(?:\[[0-9;]*[ABEFHJSTdfr]|\[\?1049h|[78M]|\[[su])")
-"""Sequences with which a program draws on other lines than the one it prints (ECMA-48, DEC's save and restore)."""
+"""Sequences with which a program writes to other lines than the current one (ECMA-48, DEC's save and restore)."""
 
 _LONGEST_SEQUENCE = 16
 
@@ -249,9 +250,9 @@ def relay(
     """Copy until the program has closed both streams, or its output is no longer read.
 
     Args:
-        sources: descriptor that is read → stream, which is the descriptor that is written as well.
-        lines: keeps lines whole; ``None`` where each stream has a place of its own, or a terminal shows them.
-        status: is shown below on the terminal; ``None``: nothing is.
+        sources: descriptor to read → stream, which is also the descriptor to write.
+        lines: keeps lines whole; ``None`` if each stream has its own destination, or is on a terminal.
+        status: status line below the output on a terminal; ``None`` for none.
     """
     poll = select.poll()
     for source in (*sources, *([] if status is None else [status.descriptor])):
@@ -259,7 +260,7 @@ def relay(
     timeout_ms: float | None = None
     while sources:
         events = [source for source, _event in poll.poll(timeout_ms if lines is None else lines.timeout_ms)]
-        # errors first: they are written at once, and what stands before them in the other stream mostly is not
+        # Errors first: they are written immediately, while what precedes them in the other stream is mostly delayed.
         ready = sorted((source for source in events if source in sources), key=lambda source: -sources[source])
         if status is not None and status.descriptor in events:
             status.receive()
@@ -267,7 +268,7 @@ def relay(
                 poll.unregister(status.descriptor)
                 status = None
         if lines is not None and not ready:
-            # Nothing has come for `UNFINISHED_S`: what was begun is a prompt or a bar, and is shown as it is.
+            # Nothing arrived for `UNFINISHED_S`: an incomplete line is a prompt or a bar, and is shown as it is.
             for stream in (2, 1):
                 _written(stream, lines.unfinished(stream))
         for source in ready:
@@ -287,11 +288,11 @@ def relay(
                 status.passed(passed)
             whole = _written(stream, passed) and bool(data)
             copies.written()
-            # Its pipe ended, or has no reader: closed at once, so that the program gets SIGPIPE as it would without
-            # us.
+            # Its pipe has ended, or has no reader: close it immediately, so that the program gets SIGPIPE as it would
+            # without us.
             if not whole:
                 poll.unregister(source)
-                os.close(source)  # where the reader went away the program learns that from its own pipe
+                os.close(source)  # if the reader has gone, the program notices on its own pipe
                 del sources[source]
         timeout_ms = None
         if status is not None:
@@ -299,12 +300,12 @@ def relay(
 
 
 def _written(target: int, data: bytes) -> bool:
-    """Write all of ``data``; false when the reader is gone."""
+    """Write all of ``data``; false if the reader has gone."""
     left = memoryview(data)
     while left:
         try:
             left = left[os.write(target, left) :]
-        except BlockingIOError:  # a terminal that somebody has made non-blocking
+        except BlockingIOError:  # a terminal in non-blocking mode
             select.select([], [target], [])
         except OSError:
             return False
@@ -312,7 +313,7 @@ def _written(target: int, data: bytes) -> bool:
 
 
 def main(output: int, error: int, connection: int, mode: str = "") -> None:
-    """Relay both streams to their ends."""
+    """Relay both streams to their end."""
     copies = Copies(socket.socket(fileno=connection))
     status = None
     if mode.isdecimal():
@@ -321,7 +322,7 @@ def main(output: int, error: int, connection: int, mode: str = "") -> None:
     if status is not None:
         status.erase()
     copies.close()
-    # Without the interpreter's end: a thread of `copies` may still be in `send`.
+    # Skip the interpreter's shutdown: a thread of `copies` may still be in `send`.
     os._exit(0)
 
 

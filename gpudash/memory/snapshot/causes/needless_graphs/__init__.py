@@ -1,1 +1,1 @@
-"""Graphs that are kept though nothing is differentiated by them, or longer than that takes."""
+"""Graphs that are kept although nothing is differentiated through them, or longer than necessary."""

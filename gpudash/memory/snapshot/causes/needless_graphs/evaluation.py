@@ -1,4 +1,4 @@
-"""Forward passes that keep their graph although no backward pass ever uses it: an evaluation without ``no_grad``."""
+"""Forward passes whose graph is kept although no backward pass uses it: an evaluation without ``no_grad``."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ SHARE_OF_LIVE = 0.3
 FEWEST_PASSES = 3
 
 DIFFERENTIATES = frozenset({"backward", "grad", "manual_backward", "vjp", "jvp", "functional_call"})
-"""Methods in whose neighbourhood a forward pass is one of a training."""
+"""Methods that mark a nearby forward pass as part of training."""
 
 _WITHOUT_GRAPH = ("no_grad", "inference_mode")
 
 
 def evaluation_with_graph(case: Case) -> ProgramCause | None:
-    """Passes of a model at one line of the program, none of which is followed by a backward pass there."""
+    """Passes of a model at one line of the program, none of which is followed by a backward pass."""
     held = case.of_category(ACTIVATIONS, TEMPORARY, OTHER_TENSORS)
     held = held[case.through("torch/nn/modules/module.py", "_call_impl")[held]]
     if case.bytes_of(held) < SHARE_OF_LIVE * case.live_bytes:
@@ -51,7 +51,7 @@ def evaluation_with_graph(case: Case) -> ProgramCause | None:
     if size < SHARE_OF_LIVE * case.live_bytes or _trains(case, lives[0], line):
         return None
     passes = case.rounds(lives)
-    # a single pass may be too much without its graph too
+    # A single pass may be too large without its graph as well.
     batches = []
     if len(passes) < FEWEST_PASSES:
         batches = batch_sizes(case, evaluates=True)
@@ -61,9 +61,9 @@ def evaluation_with_graph(case: Case) -> ProgramCause | None:
 
 
 def _call_of_model(case: Case, life: int) -> Frame | None:
-    """The program's line that called a model, unless a library that it uses did."""
+    """The program's line that called a model, unless a library used by the program did."""
     stack = case.history.device.stacks[int(case.lives.stack[life])]
-    # from the outside in: the last of the program's own lines before the first module is called
+    # From the outside in: the program's last own line before the first module's call.
     outermost = None
     for frame in (Frame(*one) for one in reversed(stack)):
         if frame.name == "_call_impl" and "torch/nn/modules/module.py" in frame.file.replace("\\", "/"):
@@ -76,16 +76,16 @@ def _call_of_model(case: Case, life: int) -> Frame | None:
 
 
 def _trains(case: Case, life: int, line: Frame) -> bool:
-    """Whether what a pass gives comes to a backward pass, as far as the lines show that led to it; or it keeps no graph
-    anyway.
+    """Whether the result of a pass reaches a backward pass, as far as the lines that led to it show; or it has no
+    graph anyway.
     """
     frames = case.frames(life)
     outer = frames[frames.index(line) :]
     flow = Flow(DIFFERENTIATES | _differentiating(case))
-    # outwards from the call: a caller may differentiate what the function that evaluates gives back
+    # Outwards from the call: a caller may differentiate what the evaluating function returns.
     for frame in outer:
         path = case.file(frame.file).path(frame.line)
-        # without a graph its tensors were kept for another reason, and no_grad would not help
+        # Without a graph, its tensors were kept for another reason, and no_grad would not help.
         if any(word in text for text in _contexts(path) for word in _WITHOUT_GRAPH):
             return True
         if path and flow.differentiates(path):
@@ -94,10 +94,10 @@ def _trains(case: Case, life: int, line: Frame) -> bool:
 
 
 class Flow:
-    """Where the values of a statement go, by the names that hold them, in the order in which statements run.
+    """Data flow of a statement's values, by the names that hold them, in the order of execution.
 
     Args:
-        differentiates: functions and methods that run a backward pass on what they are given.
+        differentiates: functions and methods that run a backward pass on their arguments.
     """
 
     def __init__(self, differentiates: frozenset[str] = DIFFERENTIATES) -> None:
@@ -106,13 +106,13 @@ class Flow:
         self._given: set[str] = set()
 
     def differentiates(self, path: Sequence[ast.AST]) -> bool:
-        """Whether a value of the last statement of a path comes to a backward pass within its function.
+        """Whether a value of a path's last statement reaches a backward pass within its function.
 
-        Attributes that hold such a value do so also for the next path, which is that of the function's caller.
+        Attributes that hold such a value keep it for the next path, the one in the function's caller.
         """
         statement = path[-1]
         assert isinstance(statement, ast.stmt)
-        # local names end with their function; an attribute of an object outlives it
+        # Local names end with their function; an attribute of an object outlives it.
         self._names = {name for name in self._names if "." in name} | _bound(statement)
         scope = max(place for place, node in enumerate(path[:-1]) if isinstance(node, Function | ast.Module))
         inner = path[scope]
@@ -122,8 +122,7 @@ class Flow:
             self._given = set()
         if _calls_one(statement, DIFFERENTIATES):
             return True
-        # from the innermost loop out to the function: each time the statements that may run after the one
-        # inside
+        # From the innermost loop out to the function: each time, the statements that may run after the inner ones.
         for place in range(len(path) - 2, scope - 1, -1):
             around, inside = path[place], path[place + 1]
             if not isinstance(around, Loop) and place > scope:
@@ -133,7 +132,7 @@ class Flow:
             simple.sort(key=lambda node: (node.lineno, node.col_offset))
             begin = int(getattr(inside, "lineno", 0))
             behind = [node for node in simple if node.lineno > begin]
-            # a loop comes back to what stands before
+            # A loop returns to the statements before.
             before = []
             if isinstance(around, Loop):
                 before = [node for node in simple if node.lineno <= begin]
@@ -142,18 +141,18 @@ class Flow:
         return False
 
     def _passes_on(self, node: ast.stmt) -> bool:
-        """Whether a statement differentiates a value; if not, what it makes of it is followed."""
+        """Whether a statement differentiates a value; if not, its results are followed."""
         if any(_is_call_of(inner, self._by) and _read(inner) & self._names for inner in ast.walk(node)):
             return True
         if isinstance(node, ast.Expr) and _read(node) & self._names and _bound(node) & self._given:
-            return True  # a list of the caller's takes it in, and what becomes of that is not followed
+            return True  # it is added to the caller's list, which is not followed
         if isinstance(node, Loop):
             if not isinstance(node, ast.While):
                 reassigned = _read(node.target)
             else:
                 reassigned = set()
             self._names -= reassigned
-        # what is made of a value is followed on; a name that is given something else is followed no more
+        # Follow what is computed from a value; a name that is reassigned is no longer followed.
         elif _read(node.value if isinstance(node, ast.Assign) else node) & self._names:
             self._names |= _bound(node)
         elif isinstance(node, ast.Assign):
@@ -162,7 +161,7 @@ class Flow:
 
 
 def _is_simple(node: ast.AST) -> TypeGuard[ast.stmt]:
-    """Whether a node is a statement without others in it, or the head of a loop."""
+    """Whether a node is a statement that contains no others, or the head of a loop."""
     return isinstance(node, ast.stmt) and (not hasattr(node, "body") or isinstance(node, Loop))
 
 
@@ -178,7 +177,7 @@ def _is_in_function(around: ast.AST, node: ast.stmt) -> bool:
 
 
 def _bound(node: ast.AST) -> set[str]:
-    """Names that a statement gives a value, or collects one under."""
+    """Names to which a statement assigns a value, or that collect one."""
     targets: list[ast.expr] = []
     match node:
         case ast.Assign(targets=found):
@@ -195,7 +194,7 @@ def _bound(node: ast.AST) -> set[str]:
             parts.append(target)
     names = set()
     for part in parts:
-        # an entry of a list, or what a star takes in, counts for the whole of it
+        # An element of a list, or a starred target, counts as all of it.
         if isinstance(part, ast.Subscript | ast.Starred):
             part = part.value
         names.add(ast.unparse(part))
@@ -203,7 +202,7 @@ def _bound(node: ast.AST) -> set[str]:
 
 
 def _read(node: ast.AST) -> set[str]:
-    """Names that stand in a node, and attributes as they are written."""
+    """Names in a node, and attributes as they are written."""
     return {ast.unparse(inner) for inner in ast.walk(node) if isinstance(inner, ast.Name | ast.Attribute)}
 
 
@@ -216,7 +215,7 @@ def _differentiating(case: Case) -> frozenset[str]:
     found = set()
     for file in (*case.program_files, *case.imported_files):
         for node in file.nodes():
-            # whatever is called forward would make every call of a module a backward pass
+            # A function called forward would make every module call a backward pass.
             if isinstance(node, Function) and node.name != "forward" and _calls_one(node, DIFFERENTIATES):
                 found.add(node.name)
     return frozenset(found)
@@ -254,7 +253,7 @@ def _remedies(case: Case, line: Frame, lives: Ints, passes: list[Ints]) -> list[
     if len(passes) < FEWEST_PASSES:
         text = f"{place}: {write}: up to {needed(case.bytes_of(lives))} less at this moment"
         return [Remedy(text, patch=patch)]
-    # without a graph all but the last block of a pass, which is its result, would be gone when the next begins
+    # Without a graph, all of a pass but its last block, the result, would be freed before the next one begins.
     ends = {}
     for now, then in pairwise(passes):
         begin = int(case.lives.born[then[0]])
@@ -268,7 +267,7 @@ def _remedies(case: Case, line: Frame, lives: Ints, passes: list[Ints]) -> list[
 
 
 def _edit(case: Case, line: Frame) -> tuple[str, str]:
-    """What to write, and the diff for it: over the function that evaluates, else around the loop or the statement."""
+    """The text to write, and its diff: around the evaluating function, else the loop or the statement."""
     file = case.file(line.file)
     text = "no_grad() of torch"
     if file.imports("torch"):
@@ -282,7 +281,7 @@ def _edit(case: Case, line: Frame) -> tuple[str, str]:
         if file.imports("torch"):
             patch = file.patch({first: added})
         return f"evaluate under {text}: put @torch.no_grad() above def {scope.name}", patch
-    # the outermost loop that trains nothing
+    # The outermost loop that does not train.
     what = "line"
     around = path[-1]
     for node in path:

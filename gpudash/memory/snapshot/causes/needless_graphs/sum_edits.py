@@ -1,7 +1,7 @@
-"""What a program's source shows of losses that are added up for one backward pass, and the diff that makes it several.
+"""Finds losses that are added up for a single backward pass in a program's source, and a diff that uses several.
 
-Nothing is known here of memory. The diff puts the backward pass where a loss is added, on that loss as the sum was
-scaled, and the gradients begin rebound where the sum does. Whatever may make that another training gives no diff.
+Works on source alone. The diff moves the backward pass to where a loss is added, with the sum's scaling applied to
+that loss, and clears gradients where the sum is reset. If the training could change in any way, there is no diff.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from gpudash.memory.snapshot.leak_edits import COLLECTS, is_plain
 from gpudash.memory.snapshot.source_edits import Function, Loop, SourceFile, method_of
 
 MOST_NAMES = 3
-"""Variables through which a sum is followed to its backward pass."""
+"""Most variables through which a sum is traced to its backward pass."""
 
 PART = "micro_loss"
-"""What the loss of one round is called where the program has no name for it."""
+"""Name for the loss of one iteration if the program has none."""
 
 _BACKWARD = frozenset({"backward", "manual_backward"})
 
 _READS = frozenset({"item", "detach", "tolist"})
-"""Methods by which a sum is read without its graph."""
+"""Methods that read a sum without its graph."""
 
 _SHOWS = frozenset({"float", "print"})
-"""Functions of which the same is true."""
+"""Functions that do the same."""
 
 _UPDATES = frozenset({"step", "zero_grad"})
 
@@ -39,12 +39,12 @@ class LossSum:
     """Losses that a loop adds up.
 
     Attributes:
-        file: of the program.
-        function: in which; "<module>" outside of any.
-        line: that adds.
-        backward_line: of the backward pass over the sum.
-        loop: whose rounds each add their loss.
-        patch: the diff with a backward pass in each round; "" where that may be another training.
+        file: file of the program.
+        function: name of the function; "<module>" outside of functions.
+        line: line that adds a loss.
+        backward_line: line of the backward pass over the sum.
+        loop: loop whose iterations each add a loss.
+        patch: the diff with a backward pass in each iteration; "" if the training could change.
     """
 
     file: str
@@ -56,11 +56,11 @@ class LossSum:
 
 
 def loss_sums(file: SourceFile, files: Sequence[SourceFile]) -> Iterator[LossSum]:
-    """The sums of a file that are differentiated after several rounds of their loop.
+    """The sums in a file that are differentiated after several iterations of their loop.
 
     Args:
-        file: in which they are.
-        files: of the program, for what the functions do that a loop calls.
+        file: file to search.
+        files: files of the program, for functions that a loop calls.
     """
     for node in file.nodes():
         added = _added(node)
@@ -68,7 +68,7 @@ def loss_sums(file: SourceFile, files: Sequence[SourceFile]) -> Iterator[LossSum
             continue
         assert isinstance(node, ast.Assign | ast.AugAssign)
         found = _Accumulation.of(file, node, *added)
-        # steps of a recurrent network are no micro-batches: their loss needs all of the graph
+        # Steps of a recurrent network are not micro-batches: their loss needs the whole graph.
         if found is not None and not found.carries_on():
             function = getattr(found.scope, "name", "<module>")
             patch = found.patch(files)
@@ -76,7 +76,7 @@ def loss_sums(file: SourceFile, files: Sequence[SourceFile]) -> Iterator[LossSum
 
 
 def _added(node: ast.AST) -> tuple[str, list[ast.expr]] | None:
-    """The variable to which a statement adds something, and what it adds."""
+    """The variable to which a statement adds something, and the terms."""
     if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
         return ast.unparse(node.target), [node.value]
     if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not isinstance(node.value, ast.BinOp):
@@ -99,18 +99,19 @@ def _terms(node: ast.expr) -> Iterator[ast.expr]:
 
 @dataclass(frozen=True)
 class _Accumulation:
-    """A statement that adds a loss, with all that has to do with it.
+    """A statement that adds a loss, with its context.
 
     Attributes:
-        file: in which it is.
-        name: of the sum.
-        terms: that are added.
+        file: its file.
+        name: name of the sum.
+        terms: the added terms.
         adds: the statement.
-        path: to it, from the module on.
+        path: path to it, from the module on.
         scope: its function, or the module.
-        backward: the statement that differentiates the sum.
-        backward_path: to that.
-        loop: the outermost that the backward pass is behind; else the innermost, at some of whose rounds it runs.
+        backward: statement that differentiates the sum.
+        backward_path: path to that statement.
+        loop: outermost loop that ends before the backward pass; else the innermost one, in some of whose iterations it
+            runs.
     """
 
     file: SourceFile
@@ -127,7 +128,7 @@ class _Accumulation:
     def of(
         cls, file: SourceFile, adds: ast.Assign | ast.AugAssign, name: str, terms: Sequence[ast.expr]
     ) -> _Accumulation | None:
-        """``None`` where the sum is differentiated in every round, or nowhere that is seen."""
+        """``None`` if the sum is differentiated in every iteration, or nowhere visible."""
         path = file.path(adds.lineno)
         if not path or path[-1] is not adds:
             return None
@@ -141,7 +142,7 @@ class _Accumulation:
             names = _derived(scope, name)
         for node in passes:
             behind = file.path(node.lineno)
-            # one of several statements on a line is no path's last
+            # If a line has several statements, only the last one ends a path.
             if not _reads(node, names) or behind[-1:] != [node]:
                 continue
             apart = [loop for loop in loops if loop not in behind]
@@ -152,7 +153,7 @@ class _Accumulation:
         return None
 
     def patch(self, files: Sequence[SourceFile]) -> str:
-        """The diff; "" where it may be another training."""
+        """The diff; "" if the training could change."""
         if not self.name.isidentifier():
             return ""
         differentiated = self._differentiated()
@@ -170,12 +171,12 @@ class _Accumulation:
 
     @property
     def _is_within(self) -> bool:
-        """Whether the backward pass is one of the loop's own, at some of its rounds."""
+        """Whether the backward pass is inside the loop, in some of its iterations."""
         return self.loop in self.backward_path
 
     @cached_property
     def _rescales(self) -> ast.Assign | ast.AugAssign | None:
-        """The statement before the backward pass that divides or multiplies the sum as a whole."""
+        """The statement before the backward pass that divides or multiplies the whole sum."""
         for statement in self._block[: self._block.index(self.backward)]:
             if statement is self.adds or not isinstance(statement, ast.Assign | ast.AugAssign):
                 continue
@@ -185,7 +186,7 @@ class _Accumulation:
         return None
 
     def _is_read(self, node: ast.AST) -> bool:
-        """Whether all that a node has of the sum is read without its graph."""
+        """Whether a node only reads the sum without its graph."""
         names = [one for one in ast.walk(node) if isinstance(one, ast.Name) and one.id == self.name]
         return all(self._is_plain_read(one) for one in names)
 
@@ -198,7 +199,7 @@ class _Accumulation:
         return isinstance(parent, ast.FormattedValue)
 
     def _differentiated(self) -> ast.expr | None:
-        """The call of the backward pass, by the sum itself; ``None`` where it is not that times something."""
+        """The call of the backward pass on the sum itself; ``None`` if it is anything but the sum times a factor."""
         call = self.backward.value
         assert isinstance(call, ast.Call)
         if call.keywords or not isinstance(call.func, ast.Attribute):
@@ -226,7 +227,7 @@ class _Accumulation:
         return copied
 
     def _is_scaled(self, node: ast.expr, name: str) -> bool:
-        """Whether an expression is a variable times what is the same in every round."""
+        """Whether an expression is a variable times something that is the same in every iteration."""
         match node:
             case ast.Name(id=found):
                 return found == name
@@ -240,7 +241,7 @@ class _Accumulation:
         return False
 
     def _is_fixed(self, node: ast.expr) -> bool:
-        """Whether an expression has one value from the loop's beginning until the backward pass."""
+        """Whether an expression keeps its value from the loop's beginning until the backward pass."""
         if any(isinstance(inner, ast.Call) and method_of(inner) != "len" for inner in ast.walk(node)):
             return False
         given = set()
@@ -252,7 +253,7 @@ class _Accumulation:
         return not _reads(node, given)
 
     def _is_sum_alone(self) -> bool:
-        """Whether the sum is differentiated once, and else only read as a number on which no backward pass hangs."""
+        """Whether the sum is differentiated once, and otherwise only read as a number that does not affect that."""
         names = {self.name}
         known: list[ast.AST] = [self.adds, self.backward]
         if self._rescales is not None:
@@ -272,7 +273,7 @@ class _Accumulation:
                 numbers.update(ast.unparse(target) for target in node.targets)
             if isinstance(node, ast.Global | ast.Nonlocal | ast.Yield | ast.YieldFrom):
                 return False
-        # what an `if` makes of the sum may spare the backward pass, which then has already run
+        # An `if` on the sum may skip the backward pass, which would already have run.
         for node in ast.walk(self.scope):
             if not isinstance(node, ast.If | ast.While) or not _reads(node.test, names | numbers):
                 continue
@@ -282,7 +283,7 @@ class _Accumulation:
 
     @cached_property
     def _resets(self) -> list[ast.Assign]:
-        """Statements with which the sum begins anew."""
+        """Statements that reset the sum."""
         found = []
         for node in ast.walk(self.scope):
             if not isinstance(node, ast.Assign) or [ast.unparse(one) for one in node.targets] != [self.name]:
@@ -293,12 +294,12 @@ class _Accumulation:
         return found
 
     def _changes_more(self, files: Sequence[SourceFile]) -> bool:
-        """Whether a round changes what the next one differentiates, or may keep a part of its graph somewhere."""
+        """Whether an iteration changes what the next one differentiates, or may keep part of its graph."""
         functions = [node for file in files for node in file.nodes() if isinstance(node, Function)]
         updating = {one.name for one in functions if one is not self.scope and _calls(one, DIFFERENTIATES | _UPDATES)}
         if any(method_of(node) in updating - {"forward"} for node in ast.walk(self.loop)):
             return True
-        # a module that keeps a tensor of its own from one call to the next
+        # A module that keeps a tensor of its own between calls.
         for node in (node for file in files for node in file.nodes() if isinstance(node, ast.ClassDef)):
             methods = [one for one in node.body if isinstance(one, Function)]
             if any(one.name == "forward" for one in methods) and any(map(_keeps_in_self, methods)):
@@ -306,7 +307,7 @@ class _Accumulation:
         return any(self._collected())
 
     def _collected(self) -> Iterator[str]:
-        """Collections from before a round that take in what may have a graph."""
+        """Collections from before an iteration that receive something that may have a graph."""
         rebound = self._rebound()
         for node in ast.walk(self.loop):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
@@ -318,7 +319,7 @@ class _Accumulation:
                 yield name
 
     def carries_on(self) -> bool:
-        """Whether a round takes over what may have the graph of the one before, in a variable or a collection."""
+        """Whether an iteration uses a variable or collection that may have the graph of the previous one."""
         inside = list(ast.walk(self.loop))
         rebound = self._rebound()
         for node in inside:
@@ -331,7 +332,7 @@ class _Accumulation:
                     continue
                 if part.id in rebound and part.id not in _names_read(inside, rebound[part.id]):
                     continue
-                # of a variable that is never read in the loop nothing is carried on
+                # A variable that is never read in the loop carries nothing on.
                 if not isinstance(part.ctx, ast.Store) or part.id in _names_read(inside):
                     return True
         collected = set(self._collected())
@@ -344,7 +345,7 @@ class _Accumulation:
         return any(ast.unparse(value) in collected for value in read)
 
     def _rebound(self) -> dict[str, int]:
-        """Variables that every round gives a value, and the line until which they have that of the round before."""
+        """Variables assigned in every iteration, and the line until which they have the previous one's value."""
         found: dict[str, int] = {}
         statements: list[ast.stmt] = [self.loop]
         while statements:
@@ -354,7 +355,7 @@ class _Accumulation:
                 given = [node.target]
             elif isinstance(node, ast.Assign):
                 given = node.targets
-            # what a loop goes over is new before any of its lines is reached
+            # A loop variable has its new value before any line of the loop.
             until = 0
             if node is not self.loop:
                 until = node.end_lineno or node.lineno
@@ -366,14 +367,14 @@ class _Accumulation:
         return found
 
     def _written(self, differentiated: ast.expr) -> str | None:
-        """The diff, where statements stand on lines of their own, and the gradients begin rebound with the sum."""
+        """The diff, if each statement is on its own line and gradients are cleared together with the sum."""
         gradients = self._gradients()
         if gradients is None:
             return None
         moved, inserted = gradients
         between = list(self.path[self.path.index(self.loop) + 1 : -1])
         contexts = [node for node in between if isinstance(node, ast.With)]
-        # with autocast around the sum the backward pass comes behind it, as torch advises
+        # With autocast around the sum, the backward pass follows it, as torch recommends.
         if any(not isinstance(node, ast.If | ast.For | ast.With) for node in between):
             return None
         if between[len(between) - len(contexts) :] != contexts:
@@ -408,8 +409,8 @@ class _Accumulation:
         return lines.patch()
 
     def _gradients(self) -> tuple[list[ast.Expr], dict[ast.Assign, list[str]]] | None:
-        """Statements that clear gradients between the sum and its backward pass, which have to go, and for places where
-        the sum begins anew what has to clear them there; ``None`` where that is not seen.
+        """Statements between the sum and its backward pass that clear gradients, to be removed, and for each place
+        that resets the sum the statements that must clear them there; ``None`` if that cannot be determined.
         """
         first = self.loop.lineno
         last = self.loop.end_lineno or first
@@ -447,7 +448,7 @@ class _Accumulation:
             is_below = reset in below
             if not is_below and (first <= reset.lineno <= last or reset.lineno > last):
                 return None
-            # rounds that are left over at the end of an epoch leave gradients behind, as they left a sum
+            # Iterations left over at the end of an epoch leave gradients behind, as they left a sum.
             if kept and (is_below or not self._is_within):
                 continue
             behind: Sequence[ast.stmt] = ()
@@ -463,7 +464,7 @@ class _Accumulation:
         return bool(between) and all(isinstance(node, ast.If) for node in between)
 
     def _knows(self, texts: Sequence[str], place: ast.stmt) -> bool:
-        """Whether the variables that some statements read have a value at a place."""
+        """Whether variables read by some statements have a value at a place."""
         read = {node.id for text in texts for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
         given: dict[str, int] = {}
         for node in ast.walk(self.scope):
@@ -472,14 +473,14 @@ class _Accumulation:
         return all(given.get(name, 0) < place.lineno for name in read)
 
     def _is_by_itself(self, node: ast.stmt) -> bool:
-        """Whether no other statement stands on its lines."""
+        """Whether no other statement is on its lines."""
         before = self.file.lines[node.lineno - 1].encode()[: node.col_offset].strip()
         after = self.file.lines[(node.end_lineno or node.lineno) - 1].encode()[node.end_col_offset or 0 :].strip()
         return not before and (not after or after.startswith(b"#"))
 
 
 class _Substitution(ast.NodeTransformer):
-    """Puts an expression in place of a variable."""
+    """Replaces a variable by an expression."""
 
     def __init__(self, name: str, value: ast.expr) -> None:
         self._name = name
@@ -492,7 +493,7 @@ class _Substitution(ast.NodeTransformer):
 
 
 class _Lines:
-    """Statements of a file that are replaced, and what is written around them."""
+    """Replaced statements of a file, and the text written around them."""
 
     def __init__(self, file: SourceFile) -> None:
         self._file = file
@@ -521,7 +522,7 @@ class _Lines:
 
 
 def _derived(scope: ast.AST, name: str) -> set[str]:
-    """The sum, and variables that are worked out of it."""
+    """The sum, and variables computed from it."""
     names = {name}
     for _ in range(MOST_NAMES):
         for node in ast.walk(scope):
@@ -531,7 +532,7 @@ def _derived(scope: ast.AST, name: str) -> set[str]:
 
 
 def _is_at_times(loop: ast.AST, adds: ast.stmt, backward_path: Sequence[ast.AST]) -> bool:
-    """Whether the backward pass of a loop comes at some of its rounds alone."""
+    """Whether a loop's backward pass runs only in some of its iterations."""
     between = backward_path[backward_path.index(loop) + 1 : -1]
     if any(isinstance(node, ast.If) and adds not in ast.walk(node) for node in between):
         return True
@@ -540,7 +541,7 @@ def _is_at_times(loop: ast.AST, adds: ast.stmt, backward_path: Sequence[ast.AST]
 
 
 def _block_of(path: Sequence[ast.AST]) -> Sequence[ast.stmt]:
-    """The statements among which the last of a path stands."""
+    """The block of statements that contains the last one of a path."""
     blocks: Iterator[Sequence[ast.stmt]] = (getattr(path[-2], name, []) for name in ("body", "orelse", "finalbody"))
     return next((block for block in blocks if path[-1] in block), [])
 
@@ -559,7 +560,7 @@ def _is_in(node: ast.AST, statements: Sequence[ast.stmt]) -> bool:
 
 
 def _keeps_in_self(method: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether a method keeps in its object what may be a tensor."""
+    """Whether a method stores something in its object that may be a tensor."""
     if method.name == "__init__":
         return False
     for node in ast.walk(method):
@@ -577,6 +578,6 @@ def _targets(node: ast.Assign | ast.AugAssign | ast.AnnAssign) -> Sequence[ast.e
 
 
 def _names_read(nodes: Sequence[ast.AST], until: int | None = None) -> set[str]:
-    """Variables that some nodes read, or read up to a line."""
+    """Variables that some nodes read, or read before a line."""
     read = (node for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
     return {node.id for node in read if until is None or node.lineno <= until}

@@ -1,4 +1,4 @@
-"""Losses of micro-batches that are added up, so that the graphs of all of them are kept until one backward pass."""
+"""Losses of micro-batches are added up, so that all their graphs are kept until one backward pass."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ SHARE_OF_LIVE = 0.3
 """Part of the live bytes that the graphs must hold."""
 
 FEWEST_ROUNDS = 2
-"""Micro-batches whose graphs must be there."""
+"""Fewest micro-batches whose graphs must be alive."""
 
 
 def summed_losses(case: Case) -> ProgramCause | None:
-    """A loop whose rounds each leave a graph behind, for the backward pass over the sum of their losses."""
+    """A loop whose iterations each leave a graph, for the backward pass over the sum of their losses."""
     held = case.of_category(ACTIVATIONS, TEMPORARY, OTHER_TENSORS)
     files = [*case.program_files, *case.imported_files]
     for found in (found for file in case.program_files for found in loss_sums(file, files)):
@@ -48,17 +48,17 @@ def _lines(found: LossSum) -> range:
 
 
 def _begins(case: Case, lives: Ints) -> list[int]:
-    """The event at which each round asked for the first of what it keeps; a layer's line may run many times in one."""
+    """The event at which each iteration requested the first block it keeps; a layer's line may run often in one."""
     counts = Counter(case.lives.stack[lives].tolist())
     rounds = min((count for count in counts.values() if count >= FEWEST_ROUNDS), default=0)
-    # the round that was refused has come past some of the lines and not past others
+    # The iteration that failed has run some of the lines, and others not.
     once = {stack for stack, count in counts.items() if rounds <= count <= rounds + 1}
     first = next((stack for stack in case.lives.stack[lives].tolist() if stack in once), None)
     return [int(case.lives.born[life]) for life in lives.tolist() if int(case.lives.stack[life]) == first]
 
 
 def _remedy(case: Case, found: LossSum, lives: Ints, begins: list[int]) -> tuple[Remedy, ...]:
-    """A backward pass in each round, replayed: a round's graph is gone when the next one begins."""
+    """A backward pass in each iteration, replayed: its graph is freed before the next one begins."""
     if not found.patch:
         return ()
     places = np.searchsorted(begins, case.lives.born[lives], side="right").tolist()
@@ -71,14 +71,14 @@ def _remedy(case: Case, found: LossSum, lives: Ints, begins: list[int]) -> tuple
         "moment"
     )
     ran = case.freed_sooner(ends)
-    # the first of these passes makes gradients that the trace does not have yet
+    # The first of these passes creates gradients that the trace does not have yet.
     if not ran.fits or ran.peak_reserved + still_to_come(case) > case.capacity:
         return (Remedy(text, patch=found.patch),)
     return (Remedy(text, predicted_peak_bytes=ran.peak_reserved, verified_by=BY_REPLAY, patch=found.patch),)
 
 
 def _shares_a_graph(case: Case, found: LossSum) -> bool:
-    """Whether something with a graph was made before the loop, which the first backward pass would let go of."""
+    """Whether something with a graph was created before the loop, which the first backward pass would free."""
     lines = _lines(found)
     in_module = case.through("torch/nn/modules/module.py", "_call_impl")
     of_modules = case.of_category(TEMPORARY, OTHER_TENSORS)

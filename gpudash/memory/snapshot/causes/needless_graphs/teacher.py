@@ -1,4 +1,4 @@
-"""The forward pass of a network that nobody trains, as a teacher's, which keeps its graph for the loss of another."""
+"""The forward pass of a network that is not trained, such as a teacher, keeps its graph for another network's loss."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ SHARE_OF_LIVE = 0.2
 """Part of the live bytes that the pass must hold."""
 
 SHARE_OF_MISSING = 0.1
-"""The same where it is as much as was missing."""
+"""The same if it is as much as was missing."""
 
 MOST_ROUNDS = 5
-"""So often the program is read for what comes from what is trained: from a function to those that it calls."""
+"""How often the program is scanned for values derived from what is trained: from a function to those it calls."""
 
 _READS_PARAMETERS = frozenset({"sum", "zip", "any", "all", "next", "len", "max", "min", "print", "info"})
-"""Functions that are given parameters and do not train them."""
+"""Functions that receive parameters but do not train them."""
 
 _PLACES = frozenset({"device", "dtype", "config"})
-"""Attributes of a network through which nothing is differentiated."""
+"""Attributes of a network that are not differentiable."""
 
 _COPIES = frozenset({"deepcopy", "clone", "detach"})
-"""What these make is not trained with what it was made of."""
+"""Functions whose result is not trained along with their argument."""
 
 
 def teacher_with_graph(case: Case) -> ProgramCause | None:
-    """A pass of a network that is given to no optimizer, on inputs that come of nothing that is trained."""
+    """A pass of a network whose parameters no optimizer has, on inputs that do not depend on trained ones."""
     held = case.of_category(ACTIVATIONS, TEMPORARY, OTHER_TENSORS)
     lines: dict[Frame, list[int]] = {}
     for life in held.tolist():
@@ -52,7 +52,7 @@ def teacher_with_graph(case: Case) -> ProgramCause | None:
             share = SHARE_OF_MISSING
         if size < share * case.live_bytes:
             continue
-        # read only now: most out-of-memories have no such line
+        # Read only now: most out-of-memory cases have no such line.
         trained = trained or _Trained([*case.program_files, *case.imported_files])
         call = trained.untrained_call(case.file(line.file), line.line)
         if call is None:
@@ -67,7 +67,7 @@ def teacher_with_graph(case: Case) -> ProgramCause | None:
 
 
 def _line_that_calls(case: Case, life: int) -> Frame | None:
-    """The program's line that called the outermost module itself; ``None`` where a library did."""
+    """The program's line that itself called the outermost module; ``None`` if a library did."""
     number = int(case.lives.stack[life])
     if number < 0:
         return None
@@ -82,12 +82,12 @@ def _line_that_calls(case: Case, life: int) -> Frame | None:
 
 
 class _Trained:
-    """What of a program is trained, or made by what is, by the names that hold it.
+    """The names in a program that hold something trained, or something computed from it.
 
-    A name counts in all of the program: one too many hides a cause, one too few would break a training.
+    A name counts in the whole program: one too many hides a cause, one too few would break a training.
 
     Args:
-        files: of the program.
+        files: files of the program.
     """
 
     def __init__(self, files: list[SourceFile]) -> None:
@@ -107,24 +107,24 @@ class _Trained:
                 break
 
     def reads(self, node: ast.AST, *, but: ast.AST | None = None) -> bool:
-        """Whether an expression or a statement reads anything that is trained, ``but`` of a part of it."""
+        """Whether an expression or a statement reads anything trained, except in the part ``but``."""
         return any(self._is_trained(chain) for chain in _chains(node, but))
 
     def untrained_call(self, file: SourceFile, line: int) -> ast.Call | None:
-        """The outermost call of a line's statement by which nothing of what is trained is differentiated."""
+        """The outermost call in a line's statement through which nothing trained is differentiated."""
         path = file.path(line)
         statement = file.statement(line)
         if statement is None or hasattr(statement, "body") or not self._names:
             return None
         texts = [ast.unparse(item.context_expr) for node in path if isinstance(node, ast.With) for item in node.items]
         texts += [ast.unparse(mark) for node in path if isinstance(node, Function) for mark in node.decorator_list]
-        # without a graph its tensors are kept for another reason
+        # Without a graph, its tensors are kept for another reason.
         if any(word in text for text in texts for word in ("no_grad", "inference_mode")):
             return None
         for call in ast.walk(statement):
             if not isinstance(call, ast.Call) or method_of(call) in self._functions or not _chain(call.func):
                 continue
-            # a function of torch's, as of random numbers, is no network
+            # A function of torch, as for random numbers, is not a network.
             if _chain(call.func).partition(".")[0] in self._modules:
                 continue
             inputs = [*call.args, *(keyword.value for keyword in call.keywords)]
@@ -135,8 +135,8 @@ class _Trained:
         return None
 
     def _meets_trained(self, statement: ast.stmt, call: ast.Call) -> bool:
-        """Whether what a call gives comes together with what is trained: else it is that which is differentiated, and
-        what the optimizer has of it goes by a name that nobody sees.
+        """Whether a call's result is combined with something trained: otherwise the result itself is differentiated,
+        and the optimizer has its parameters under another name.
         """
         if self.reads(statement, but=call):
             return True
@@ -154,10 +154,10 @@ class _Trained:
         return False
 
     def _follow(self, node: ast.AST) -> None:
-        """Count what a node makes of what is trained."""
+        """Record the names that receive something trained."""
         if isinstance(node, ast.Assign) and _chain(node.value):
             given = {name for target in node.targets for name in _targets(target)}
-            # of a network whose part is trained under a name of its own
+            # For a network of which a part is trained under a name of its own.
             if given & self._names:
                 self._names.add(_chain(node.value))
         if isinstance(node, ast.Assign) and not _makes_another(node.value) and self.reads(node.value):
@@ -179,7 +179,7 @@ class _Trained:
         return bool(starts & self._names) or any(name.startswith(f"{chain}.") for name in self._names)
 
     def _is_differentiated(self, value: ast.expr) -> bool:
-        """Whether gradients are wanted of an input itself, as of an image that is to mislead a network."""
+        """Whether gradients of an input itself are needed, as for an adversarial image."""
         names = set(_chains(value))
         for node in self._nodes:
             target: ast.AST | None = None
@@ -199,7 +199,7 @@ class _Trained:
 
 
 def _imported(node: ast.AST) -> Iterator[str]:
-    """Names of modules that a statement imports, and of what it takes of torch's."""
+    """Names of modules that a statement imports, and of what it imports from torch."""
     if isinstance(node, ast.ImportFrom) and not (node.module or "").startswith("torch"):
         return
     if isinstance(node, ast.Import | ast.ImportFrom):
@@ -208,7 +208,7 @@ def _imported(node: ast.AST) -> Iterator[str]:
 
 
 def _given_parameters(call: ast.Call) -> Iterator[str]:
-    """The networks whose parameters a call is given, and other variables of a call that is an optimizer's."""
+    """The networks whose parameters a call receives, and other variables passed to an optimizer."""
     if method_of(call) in _READS_PARAMETERS:
         return
     is_trainer = method_of(call).endswith("Trainer")
@@ -218,27 +218,27 @@ def _given_parameters(call: ast.Call) -> Iterator[str]:
                 assert isinstance(node, ast.Call)
                 yield _chain(node.func).rpartition(".")[0]
     if is_trainer:
-        # a trainer of a library passes the network on under this name
+        # A library's trainer passes the network on under this name.
         yield "model"
         for model in filter(None, [*call.args[:1], keyword_of(call, "model")]):
             yield from _chains(model)
-    # torch's optimizers are in a module of this name, and take lists of tensors too
+    # torch's optimizers are in a module of this name, and accept lists of tensors too.
     if "optim" in ast.unparse(call.func) and call.args:
         yield from _chains(call.args[0])
 
 
 def _makes_another(value: ast.expr) -> bool:
-    """Whether an expression makes of what is trained something else: a copy, or an optimizer of its parameters."""
+    """Whether an expression turns something trained into something else: a copy, or an optimizer of its parameters."""
     return method_of(value) in _COPIES or (isinstance(value, ast.Call) and any(_given_parameters(value)))
 
 
 def _reads_of(node: ast.AST, names: set[str]) -> bool:
-    """Whether a node reads any of some names, or an attribute of one."""
+    """Whether a node reads any of some names, or their attributes."""
     return any(chain in names or chain.partition(".")[0] in names for chain in _chains(node))
 
 
 def _chains(node: ast.AST, but: ast.AST | None = None) -> Iterator[str]:
-    """Names and dotted names in a node, each as long as it is written, without those of ``but``."""
+    """Names and dotted names in a node, each in full, without those in ``but``."""
     if node is but:
         return
     chain = _chain(node)
@@ -251,7 +251,7 @@ def _chains(node: ast.AST, but: ast.AST | None = None) -> Iterator[str]:
 
 
 def _chain(node: ast.AST) -> str:
-    """A dotted name as it is written; "" of anything else."""
+    """A dotted name as it is written; "" for anything else."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
@@ -273,7 +273,7 @@ def _targets(node: ast.expr) -> Iterator[str]:
 
 
 def _remedy(case: Case, line: Frame, call: ast.Call, lives: Ints, trained: _Trained) -> Remedy:
-    """The pass under ``no_grad``, replayed where the request came after it."""
+    """The pass under ``no_grad``, replayed if the request came after it."""
     file = case.file(line.file)
     place = f"{short(line.file)}:{line.line}"
     patch = ""
@@ -282,10 +282,10 @@ def _remedy(case: Case, line: Frame, call: ast.Call, lives: Ints, trained: _Trai
     text = f"{place}: {_chain(call.func)} under torch.no_grad(): up to {needed(case.bytes_of(lives))} less"
     text += " at this moment"
     ordered = lives[np.argsort(case.lives.born[lives])]
-    # amid the pass nobody knows which of its tensors would be gone
+    # In the middle of the pass, it is unknown which of its tensors would be freed.
     if line in case.refused_frames or len(ordered) < 2:
         return Remedy(text, patch=patch)
-    # of a pass without a graph its result alone is left
+    # Without a graph, only the result of a pass remains.
     end = int(case.lives.born[ordered[-1]]) + 1
     ran = case.freed_sooner(dict.fromkeys(ordered[:-1].tolist(), end))
     if not ran.fits:
@@ -294,7 +294,7 @@ def _remedy(case: Case, line: Frame, call: ast.Call, lives: Ints, trained: _Trai
 
 
 def _patch(file: SourceFile, line: int, call: ast.Call, trained: _Trained) -> str:
-    """The diff that puts a call under ``no_grad``: its statement, or of one with more in it the call before it."""
+    """The diff that puts a call under ``no_grad``: its whole statement, or the call on a line before it."""
     statement = file.statement(line)
     assert statement is not None
     header = "with torch.no_grad():"
