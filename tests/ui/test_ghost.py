@@ -217,14 +217,13 @@ def test_a_wrong_value_is_named_over_the_earlier_answer(window: MainWindow, sess
 
 
 def test_why_nothing_could_be_predicted_is_gone_once_other_values_are_asked_about(
-    window: MainWindow, session: FakeSession, clock: Clock
+    window: MainWindow, session: FakeSession
 ) -> None:
     session.estimates.fail("It decides by numbers.", "Run one step.")
     settle(window)
     control = window.workspace.dashboard.panel.form.control("batch")
     assert isinstance(control, QLineEdit)
     control.setText("17")
-    clock.now += DEBOUNCE_S
     settle(window)
     assert words(memory(window)) == ["predicting…"]
 
