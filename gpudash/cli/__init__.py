@@ -259,22 +259,30 @@ def _run_command(argv: Sequence[str]) -> int:
         discard_stdout()
         return Exit.FINISHED
     except OSError as error:
-        if error.errno in (errno.EMFILE, errno.ENFILE):
-            refusal = TooManyFilesError(
-                f"Too many files are open at once ({error.filename or 'a pipe or socket'}).", MORE_FILES
-            )
-            refusal.joined = False
-            return print_failure(refusal, as_json)
-        # An error that names a file is a fault of the code that opened it: its traceback is worth more than a
-        # sentence.
-        if error.filename is not None:
-            raise
-        discard_stdout()  # such as a file on a full disk
-        print_notice(f"What was to be printed cannot be written: {error.strerror}.")
-        return Exit.FAILED
+        return _os_failure(error, as_json)
     if isinstance(result, int):
         return result
     return Exit.FINISHED
+
+
+def _os_failure(error: OSError, as_json: bool) -> int:
+    """Say what the system refused; the exit code.
+
+    Raises:
+        OSError: the error, where it names a file: a fault of the code that opened it, whose traceback is worth more
+            than a sentence.
+    """
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        refusal = TooManyFilesError(
+            f"Too many files are open at once ({error.filename or 'a pipe or socket'}).", MORE_FILES
+        )
+        refusal.joined = False
+        return print_failure(refusal, as_json)
+    if error.filename is not None:
+        raise error
+    discard_stdout()  # such as a file on a full disk
+    print_notice(f"What was to be printed cannot be written: {error.strerror}.")
+    return Exit.FAILED
 
 
 def _print_broken_entry_points() -> None:

@@ -101,39 +101,9 @@ def _estimate_callable(
         if download_config:
             fetch_config(model)
         return _estimate_model(model, arguments, callable, python, options or EstimateOptions())
-    known = workloads()
-    there = [name for name, spec in known.items() if not has_fields(spec)]
-    if callable is not None and arguments:
-        raise RequestError(
-            f"{arguments[0]!r} is given together with --callable.", "Name a workload or --callable, not both."
-        )
-    if arguments and arguments[0] in known:
-        raise RequestError(
-            f"A {arguments[0]} takes the memory of the workload that it runs.", f"Predict one of: {', '.join(there)}."
-        )
-    if arguments and arguments[0].startswith("-"):
-        hint = did_you_mean(
-            arguments[0].partition("=")[0], ("--callable", "--model", "--steps", "--as-cuda", "--python")
-        )
-        # Only a beginning of a flag is left here: a known one would have been parsed.
-        raise RequestError(f"Unknown option: {arguments[0]}{hint}.", "gpudash estimate --help lists what there is.")
-    if arguments:
-        wrong = no_workload(arguments[0], there)
-        if shutil.which(arguments[0]) is not None:
-            # A program's name where a workload's is wanted is the commonest mistake here, and its remedy two dashes.
-            wrong.remedy = f"{wrong.remedy} A program follows two dashes: gpudash estimate -- {' '.join(arguments)}"
-        raise wrong
-    if callable is None:
-        raise RequestError("Which workload?", f"There is: {', '.join(there)}; or --callable package.module:function.")
-    module, _, function = callable.rpartition(":")
-    # a file may have any name, such as train-gpt.py
-    if module.endswith(".py"):
-        parts = []
-    else:
-        parts = module.split(".")
-    if not all(part.isidentifier() for part in [*parts, function]):
-        way = "Write package.module:function or folder/file.py:function."
-        raise RequestError(f"--callable {callable!r} names no function.", way)
+    if arguments or callable is None:
+        raise _wrong_workload(arguments, callable)
+    _require_function(callable)
     program = _program(python)
     options = options or EstimateOptions()
     if options.preset is not None:
@@ -157,6 +127,41 @@ def _estimate_callable(
         )
 
     return execute(callable, ask, options)
+
+
+def _wrong_workload(arguments: Sequence[str], callable: str | None) -> RequestError:
+    """Why words, or none, name no workload; words that name one have been taken by its own command."""
+    known = workloads()
+    there = [name for name, spec in known.items() if not has_fields(spec)]
+    if not arguments:
+        return RequestError("Which workload?", f"There is: {', '.join(there)}; or --callable package.module:function.")
+    first = arguments[0]
+    if callable is not None:
+        return RequestError(f"{first!r} is given together with --callable.", "Name a workload or --callable, not both.")
+    if first in known:
+        return RequestError(
+            f"A {first} takes the memory of the workload that it runs.", f"Predict one of: {', '.join(there)}."
+        )
+    if first.startswith("-"):
+        hint = did_you_mean(first.partition("=")[0], ("--callable", "--model", "--steps", "--as-cuda", "--python"))
+        # Only a beginning of a flag is left here: a known one would have been parsed.
+        return RequestError(f"Unknown option: {first}{hint}.", "gpudash estimate --help lists what there is.")
+    wrong = no_workload(first, there)
+    if shutil.which(first) is not None:
+        # A program's name where a workload's is wanted is the commonest mistake here, and its remedy two dashes.
+        wrong.remedy = f"{wrong.remedy} A program follows two dashes: gpudash estimate -- {' '.join(arguments)}"
+    return wrong
+
+
+def _require_function(callable: str) -> None:
+    """Refuse what cannot name a function, before any process starts for it."""
+    module, _, function = callable.rpartition(":")
+    names = [function]
+    if not module.endswith(".py"):  # a file may have any name, such as train-gpt.py
+        names += module.split(".")
+    if not all(name.isidentifier() for name in names):
+        way = "Write package.module:function or folder/file.py:function."
+        raise RequestError(f"--callable {callable!r} names no function.", way)
 
 
 def _program(python: str | None) -> str:
