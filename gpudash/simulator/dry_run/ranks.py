@@ -187,8 +187,9 @@ def emulate_flat_storages(engine: Engine) -> None:
 
     storages = engine.storages
     flat: Any = _flat_param
+    typed: Any = TypedStorage
     take, free, has_size = flat._alloc_storage, flat._free_storage, flat._same_storage_size
-    resize: Any = TypedStorage._resize_
+    resize = typed._resize_
 
     def taken(tensor: torch.Tensor, size: torch.Size) -> None:
         storage = tensor.untyped_storage()
@@ -213,14 +214,15 @@ def emulate_flat_storages(engine: Engine) -> None:
     def resized(self: Any, size: int) -> Any:
         # `FlatParamHandle.shard` lets go of the whole before it keeps its shard.
         storage = self._untyped_storage
-        if storage.device.type == DEVICE and size == 0:
-            return storages.release(storage)
-        return resize(self, size)
+        if storage.device.type != DEVICE or size:
+            return resize(self, size)
+        storages.release(storage)
+        return None
 
     flat._alloc_storage = taken
     flat._free_storage = freed
     flat._same_storage_size = has
-    TypedStorage._resize_ = resized  # type: ignore[method-assign]  # as emulated
+    typed._resize_ = resized
     _flat_emulated = True
 
 

@@ -96,7 +96,8 @@ def checkpointed(model: Any, name: str) -> None:
     elif name == "every other layer":
         from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointImpl, checkpoint_wrapper
 
-        wrap = functools.partial(checkpoint_wrapper, checkpoint_impl=CheckpointImpl.NO_REENTRANT)
+        untyped: Any = checkpoint_wrapper
+        wrap = functools.partial(untyped, checkpoint_impl=CheckpointImpl.NO_REENTRANT)
         # torchtitan's `_apply_layer_sac` counts from 1 and leaves the odd ones.
         for place in range(1, len(model.model.layers), 2):
             model.model.layers[place] = wrap(model.model.layers[place])
