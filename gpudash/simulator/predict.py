@@ -11,8 +11,13 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpudash.simulator.refusal import SEE_PRINTED
+
 if TYPE_CHECKING:
     from typing import Self
+
+LONGEST_LINE = 1000
+"""Characters of a line that a program printed, in a sentence."""
 
 
 class PredictionError(RuntimeError):
@@ -110,5 +115,21 @@ def ask(arguments: Sequence[str], folder: Path | str | None = None, modules: Seq
         raise PredictionError(lines[-1]) from None
     error = found.get("error")
     if error:
-        raise PredictionError(f"{error['message']} {error['remedy']}".strip())
+        raise PredictionError(failure_text(error, done.stderr))
     return found
+
+
+def failure_text(error: Mapping[str, str], printed: str) -> str:
+    """Why there is no prediction, and what to do.
+
+    Args:
+        error: as ``--json`` has it.
+        printed: on standard error, where the output of a program stands and, behind it, what gpudash said. Nobody is
+            shown it here, so its last line is a part of the text where the reason is said to stand in it.
+    """
+    remedy = error["remedy"]
+    lines = [line.strip() for line in printed.splitlines() if not line.startswith(error["message"])]
+    lines = [line for line in lines if line]
+    if remedy == SEE_PRINTED and lines:
+        remedy = f"The last line it printed: {lines[-1][:LONGEST_LINE]}"
+    return f"{error['message']} {remedy}".strip()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+SEE_PRINTED = "See what it printed for the reason."
+"""What to do about a program that failed before it could be predicted, where its output is shown."""
+
 
 class CannotPredictError(Exception):
     """There is no prediction, for a reason that can be put into words.

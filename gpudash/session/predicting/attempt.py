@@ -34,6 +34,7 @@ from gpudash.memory.predicting.estimate import Target
 from gpudash.session.predicting.estimator import Problem
 from gpudash.session.watching.program import SHUTDOWN_S, TERMINATE_S, exit_text, runs
 from gpudash.session.watching.request import program_name
+from gpudash.simulator.refusal import SEE_PRINTED
 from gpudash.system import sandbox
 from gpudash.system.files import PrivateFolder
 from gpudash.system.folders import data_folder
@@ -516,7 +517,7 @@ class Attempt:
             return NotFollowed(Problem("unavailable", f"What {name} writes could not be held back."))
         how = f"{name} {exit_text(code)}"
         if code:
-            reason = "See what it printed for the reason."
+            reason = SEE_PRINTED
             if self._launch.is_quiet:
                 last = self.last_lines() or ["nothing"]
                 reason = f"The last line it printed: {last[-1].strip()}"

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from gpudash.session.api.estimating import CardAnswers, PredictedCell, PredictedRun, estimate, fits
+from gpudash.simulator.predict import failure_text
+from gpudash.simulator.refusal import SEE_PRINTED
 from gpudash.units import GIB, MIB
 
 DOCUMENT = {
@@ -95,3 +97,13 @@ def test_fits_wants_several_names() -> None:
     for cards in ("l4", []):
         with pytest.raises(ValueError, match="takes the names of cards"):
             fits(no_device, cards)
+
+
+def test_what_a_program_printed_last_is_told_where_it_has_the_reason_and_nobody_sees_it() -> None:
+    error = {"kind": "raised", "message": "train.py ended with exit code 1.", "remedy": SEE_PRINTED}
+    printed = f"Traceback\nModuleNotFoundError: No module named 'torch'\n\n{error['message']} {SEE_PRINTED}\n"
+    assert failure_text(error, printed) == (
+        "train.py ended with exit code 1. The last line it printed: ModuleNotFoundError: No module named 'torch'"
+    )
+    assert failure_text(error, "") == f"{error['message']} {SEE_PRINTED}"
+    assert failure_text({**error, "remedy": "Name another."}, printed) == f"{error['message']} Name another."
