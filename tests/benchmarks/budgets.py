@@ -115,7 +115,7 @@ BUDGETS = (
     Budget("dry_run", "panel_refresh_s", "fit panel after a changed field", 1.0, "absolute", "s"),
     Budget("dry_run", "panel_whole_s", "fit panel with all alternatives", 4.0, "absolute", "s"),
     Budget("models", "seventy_billion_s", "processor time of an answer about a 70B config", 10.0, "absolute", "s"),
-    Budget("models", "thirty_over_one", "answer for an 8B config on thirty cards, over on one", 1.5, "ratio", "×"),
+    Budget("models", "thirty_over_one", "answer for an 8B config on thirty cards, over on one", 1.5, "absolute", "×"),
     Budget("snapshot_reading", "seconds", "snapshot of 1 000 000 events, opened", 2.0, "absolute", "s"),
     Budget("snapshot_reading", "over_unpickling", "it, over bare unpickling", 5.0, "ratio", "×"),
     Budget("snapshot_reading", "child_mib", "memory of the process that reads it", 500.0, "ratio", "MiB"),
