@@ -38,8 +38,9 @@ from gpudash.ui.dashboard.tabs.verdict_page import Painted, VerdictPage
 from gpudash.ui.explanation.header import RemediesView
 from gpudash.ui.plots.canvas import label_font
 from gpudash.ui.plots.overlay import PEN_STYLES
-from gpudash.ui.widgets.labels import discard, title_label, worded_button, worded_label, wrapping_label
+from gpudash.ui.widgets.labels import discard, set_role, title_label, worded_button, worded_label, wrapping_label
 from gpudash.ui.widgets.layouts import in_column, in_row
+from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.tables import Column, Table
 
 ENDINGS = {"cancelled": "stopped"}
@@ -171,11 +172,27 @@ class ResultPage(QFrame):
         for part in self.findChildren(QWidget):
             part.ensurePolished()  # what was never shown does not know its font, by which its height is told
         place = QRect(side if aside else stage)
+        self._fit_figures(place.width())
         self.resize(place.size())  # it needs more height where its words wrap
         height = self._height_within(place.height())
         if not aside or height <= free:
             place.setTop(place.bottom() - height + 1)
         return place
+
+    def _fit_figures(self, width: int) -> None:
+        """Let the large figures be as small as other words where they have no room beside each other."""
+        if not self._tiles:
+            return
+        for role in ("figure", "figure-small"):
+            for tile in self._tiles:
+                for label in tile.findChildren(PlainLabel):
+                    if label.property("role") != "title":
+                        set_role(label, role)
+            edges = self._figures.contentsMargins()
+            needed = edges.left() + edges.right() + (len(self._tiles) - 1) * self._figures.spacing()
+            needed += sum(tile.sizeHint().width() for tile in self._tiles)
+            if needed <= width - self.width() + self.contentsRect().width():
+                return
 
     def _put_ending(self, *, aside: bool) -> None:
         """Let the page that is shown say why the run ended badly."""

@@ -157,7 +157,7 @@ class BlocksPanel(QFrame):
         self._palette = palette
         self._requested = 0
         self._reading: _Reading | None = None
-        self._told: BlockMap | None = None
+        self._carried: BlockMap | None = None
         head = in_row(title_label("3  BLOCKS, AS THEY LAY"), 1)
         in_column(head, self.sums, (ScrolledMap(self.view), 1), parent=self, margins=(10, 6, 10, 6), spacing=4)
         self.hide()
@@ -167,21 +167,21 @@ class BlocksPanel(QFrame):
 
         Of one that is not of fragments nothing is shown.
         """
-        told = found.blocks
-        wanted = found.verdict == "fragmentation" and (path is not None or told is not None)
+        carried = found.blocks
+        wanted = found.verdict == "fragmentation" and (path is not None or carried is not None)
         if not wanted:
             self._reading = None
-            self._told = None
+            self._carried = None
             self.hide()
             return
         self._requested = found.segment_bytes or found.requested_bytes or 0
         if path is None:
             self._reading = None
-            if told is not None and told is not self._told and told.consistent:
-                self._show(RefusedBlocks.of_map(told))
-            self._told = told
+            if carried is not None and carried is not self._carried and carried.consistent:
+                self._show(RefusedBlocks.of_map(carried))
+            self._carried = carried
             return
-        self._told = None
+        self._carried = None
         if self._reading is None or self._reading.path != path:
             self.hide()
             self._reading = _Reading(path, found.device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from PySide6.QtGui import QFontDatabase, QGuiApplication
+from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QCheckBox, QFrame, QPlainTextEdit, QPushButton, QWidget
 
 from gpudash.memory.explaining.call_sites import SourceLine, no_source
@@ -43,7 +43,7 @@ class StackPanel(QFrame):
         self.text = QPlainTextEdit()
         self.text.setReadOnly(True)
         self.text.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
-        self.text.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
+        self.text.setProperty("role", "code")
         self.text.setAccessibleName("Stack of the selected row")
         self.text.setMinimumHeight(64)
         self.head = in_row(title_label("4  STACK"), (self._place, 1), self.library, self.copy_button)

@@ -1,8 +1,8 @@
 """The style sheet of the window, filled from a palette.
 
 Widgets ask for a look by the property ``role``: card, panel, banner, title, muted, figure, figure-good, figure-bad,
-figure-small, good-small, bad-small, verdict, error, badge, chip, primary, danger. A banner's ground follows its
-property ``level`` (note, forecast, warning, critical, passed).
+figure-small, good-small, bad-small, headline, verdict, code, error, badge, chip, primary, danger. A banner's ground
+follows its property ``level`` (note, forecast, warning, critical, passed).
 """
 
 from __future__ import annotations
@@ -11,9 +11,14 @@ import dataclasses
 import re
 from string import Template
 
+from PySide6.QtGui import QFontDatabase
+
 from gpudash.system.files import resource
 from gpudash.ui.colours import Palette
 from gpudash.ui.widgets.text_size import text_scale
+
+SMALLEST_CODE_PT = 8
+"""Points of code where the system names a smaller font for it, or one in pixels."""
 
 _SHEET = Template(
     """
@@ -46,6 +51,7 @@ QLabel[role="figure-good"] { color: $good; }
 QLabel[role="figure-bad"] { color: $critical; }
 QWidget[role="remedy"] { border-left: 2px solid transparent; }
 QWidget[role="remedy"]:hover { background: $button; border-left-color: $accent; }
+QLabel[role="headline"] { font-size: 13pt; font-weight: bold; }
 QLabel[role="verdict"] { font-size: 20pt; font-weight: bold; }
 QLabel[role="figure-small"] { font-weight: bold; }
 QLabel[role="good-small"] { color: $good; font-weight: bold; }
@@ -118,6 +124,8 @@ QComboBox[role="narrow"]::drop-down { width: 14px; }
 QComboBox::down-arrow, QDateTimeEdit::down-arrow { image: url("$arrow"); width: 12px; height: 12px; }
 QComboBox QLineEdit, QAbstractSpinBox QLineEdit { border: 0px; padding: 0px; background: transparent; }
 QComboBox QLineEdit:focus, QAbstractSpinBox QLineEdit:focus { border: 0px; padding: 0px; }
+QPlainTextEdit[role="code"], QLabel[role="code"] { font-family: "$fixed"; font-size: ${fixed_size}pt; }
+QLabel[role="code"] { color: $muted; }
 QPlainTextEdit:disabled { color: $muted; background: $panel; }
 QPlainTextEdit[invalid="true"] { border-color: $critical; }
 QComboBox QAbstractItemView { background: $panel; border: 1px solid $border; outline: 0;
@@ -198,7 +206,9 @@ def style_sheet(palette: Palette) -> str:
     colours = {f.name: getattr(palette, f.name) for f in dataclasses.fields(palette)}
     pictures = {"arrow": "arrow-down", "check": "check-dark" if palette.dark else "check-light"}
     paths = {name: resource("icons", f"{picture}.svg").as_posix() for name, picture in pictures.items()}
-    return _POINTS.sub(_scaled, _SHEET.substitute(colours, **paths))
+    fixed = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
+    fonts = {"fixed": fixed.family().replace('"', ""), "fixed_size": f"{max(fixed.pointSize(), SMALLEST_CODE_PT)}"}
+    return _POINTS.sub(_scaled, _SHEET.substitute(colours, **paths, **fonts))
 
 
 def _scaled(size: re.Match[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QSize, Qt, QUrl
-from PySide6.QtGui import QDesktopServices, QFontDatabase, QGuiApplication, QTextCursor
+from PySide6.QtGui import QDesktopServices, QGuiApplication, QTextCursor
 from PySide6.QtWidgets import QDialog, QDialogButtonBox, QPlainTextEdit, QWidget
 
 from gpudash.session.live.bug_report import newest_log
@@ -38,7 +38,7 @@ class LogView(QDialog):
         self.text.setReadOnly(True)
         self.text.setUndoRedoEnabled(False)
         self.text.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
-        self.text.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
+        self.text.setProperty("role", "code")
         self.text.setPlaceholderText(EMPTY)
         self.text.setAccessibleName("Log")
         self.problem = PlainLabel(wraps=True)

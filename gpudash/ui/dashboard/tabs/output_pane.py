@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from PySide6.QtCore import QEvent, QRect, QSize, Qt, Signal
 from PySide6.QtGui import (
     QColor,
-    QFontDatabase,
     QGuiApplication,
     QKeyEvent,
     QPainter,
@@ -227,7 +226,7 @@ class OutputText(QPlainTextEdit):
         self.setUndoRedoEnabled(False)
         self.setMaximumBlockCount(MOST_LINES)
         self.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
-        self.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
+        self.setProperty("role", "code")
         self.setPlaceholderText(EMPTY)
         self.setAccessibleName("Output of the program")
         self.setTabChangesFocus(True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import QPointF, QRect, QRectF, QSize, Qt, Signal
+from PySide6.QtCore import QEvent, QPointF, QRect, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import (
     QColor,
     QFont,
@@ -40,6 +40,9 @@ MARGIN_PX = 216
 HEAT_PX = 58
 INSET_PX = 11
 """Logical pixels: of the margin, of the bar of the line that held most in it, and from its edges."""
+
+CODE_PX = 13
+"""Logical pixels of the letters of code."""
 
 NUMBERS_PX = 38
 SIGN_PX = 16
@@ -223,9 +226,16 @@ class SourceView(QPlainTextEdit):
         rect.setHeight(QFontMetricsF(self.font()).lineSpacing())  # the last block has the document's margin besides
         return rect
 
+    def changeEvent(self, event: QEvent) -> None:
+        """Take the size of words when that is changed."""
+        super().changeEvent(event)
+        sizes = (QEvent.Type.ApplicationFontChange, QEvent.Type.StyleChange)
+        if event.type() in sizes and self.font().pixelSize() != scaled(CODE_PX):
+            self._take_font()
+
     def _take_font(self) -> None:
         font = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
-        font.setPixelSize(scaled(13))
+        font.setPixelSize(scaled(CODE_PX))
         self.setFont(font)
         self.setTabStopDistance(4 * QFontMetricsF(font).horizontalAdvance(" "))
         self.setViewportMargins(self.margin_px, 0, 0, 0)

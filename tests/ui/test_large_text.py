@@ -1,0 +1,51 @@
+"""Words at one and a half and at twice their size: what is read stays whole, and code grows with them."""
+
+from __future__ import annotations
+
+import pytest
+from PySide6.QtCore import QSize
+from PySide6.QtWidgets import QLabel, QPlainTextEdit
+
+from gpudash.ui.widgets.theme import restyle
+from gpudash.ui.window.main_window import MainWindow
+from tests.ui import test_explanation as explained
+from tests.ui.conftest import OpenWindow, settle
+
+SMALL, LARGE = QSize(1280, 800), QSize(1920, 1200)
+
+
+def _ran_out(open_window: OpenWindow, size: QSize) -> tuple[explained.Session, MainWindow]:
+    session = explained.Session()
+    window = open_window(session, size=(size.width(), size.height()), theme="light")
+    explained.failed(session)
+    settle(window)
+    return session, window
+
+
+@pytest.mark.usefixtures("usual_size")
+@pytest.mark.parametrize(("scale", "size"), [(1.0, SMALL), (1.5, SMALL), (2.0, LARGE)])
+def test_the_figures_of_a_result_are_whole(open_window: OpenWindow, scale: float, size: QSize) -> None:
+    _session, window = _ran_out(open_window, size)
+    restyle(window, window.workspace.colours, scale)
+    window.workspace.fit_panels()
+    settle(window)
+    page = window.workspace.dashboard.result
+    values = [value for _name, value in page.figures]
+    shown = [label for label in page.findChildren(QLabel) if label.isVisible() and label.text() in values]
+    assert len(shown) == len(values) >= 3
+    for label in shown:
+        assert label.width() >= label.sizeHint().width(), label.text()
+
+
+@pytest.mark.usefixtures("usual_size")
+def test_the_headline_the_source_and_the_stack_of_an_explanation_grow_with_other_words(open_window: OpenWindow) -> None:
+    _session, window = _ran_out(open_window, LARGE)
+    window.workspace.dashboard.explanation.show_newest()
+    settle(window)
+    page = window.workspace.dashboard.explanation.page
+    parts = [page.header.headline, *page.findChildren(QPlainTextEdit)]
+    before = [part.fontMetrics().height() for part in parts]
+    restyle(window, window.workspace.colours, 2.0)
+    settle(window)
+    for part, height in zip(parts, before, strict=True):
+        assert part.fontMetrics().height() >= 1.8 * height
