@@ -31,13 +31,15 @@ WITH_CLUSTERS = {FORWARD: 0.05, OF_INPUT: 0.05, OF_WEIGHT: 0.17}
 """How much more than cuDNN says without a GPU an H100 took at most of kernels with clusters of thread blocks: 5.0 % of
 a forward pass, 16.7 % of a weight's gradient (35 workspaces, tests/gpu/recorded)."""
 
-PARTIAL_SUMS = 8 * 2**20
-"""What an H100 took at most beside what it converts (tests/gpu/recorded)."""
+BEYOND_OPERANDS = 64 * 2**20
+"""With `OPERANDS_MOST` times input, weight and result what is taken to be the most that a convolution takes. Of 14,327
+different ones that cuDNN 9.20 was asked about for cards of 7.5 to 12.0, 20 take more (resources/guide/fit.md)."""
 
-BEYOND_OPERANDS = 32 * 2**20
-"""What is taken to be the most beside input, weight and result once each, on cards of which nothing is recorded: 8 MiB
-were recorded on an H100. Asked of 168 convolutions, cuDNN 9.19 says 31.5 MiB at most on capabilities 8.0, 8.6, 8.9 and
-9.0; 113 MiB on 12.0 and 3.5 GiB on 7.5, by Winograd's and Fourier's ways in float32, so that it is no bound there."""
+OPERANDS_MOST = 2
+"""How often input, weight and result are taken to be held at once at most."""
+
+OPERANDS_MOST_PLAIN = 5
+"""The same in float32 on cards other than of 8.x and 9.x, where cuDNN takes Winograd's and Fourier's ways."""
 
 
 class Scratch:
@@ -128,13 +130,14 @@ def workspace(given: Arguments, part: str, layout: torch.memory_format, architec
     answer = scratch.ask(question_of(given, part, made, layout), architecture.capability)
     if answer is not None:
         return answer
-    converted = _conversions(given, part, made, layout, architecture)
-    if converted is not None:
-        scratch.note_unknown(PARTIAL_SUMS)
-        return converted
+    converted = _conversions(given, part, made, layout, architecture) or ()
     operands = values.numel() + weight.numel() + math.prod(made)
-    scratch.note_unknown(operands * values.dtype.itemsize + BEYOND_OPERANDS)
-    return ()
+    times = OPERANDS_MOST
+    if values.dtype not in HALVES and architecture.capability[0] not in (8, 9):
+        times = OPERANDS_MOST_PLAIN
+    most = times * operands * values.dtype.itemsize + BEYOND_OPERANDS
+    scratch.note_unknown(most - sum(converted))
+    return converted
 
 
 def _is_by_torch(given: Arguments, layout: torch.memory_format, architecture: Architecture) -> bool:

@@ -19,7 +19,7 @@ import gpudash.simulator.convolutions
 from gpudash.memory.predicting.architecture import Architecture
 from gpudash.simulator.convolutions import cublaslt, workspaces
 from gpudash.simulator.convolutions.cudnn_client import ASK_VARIABLE, LIBRARY_VARIABLE, CudnnAnswer, CudnnClient
-from gpudash.simulator.convolutions.workspaces import BEYOND_OPERANDS, PARTIAL_SUMS, Scratch
+from gpudash.simulator.convolutions.workspaces import BEYOND_OPERANDS, Scratch
 from gpudash.simulator.operations.scripts import EMPTY_CACHE, after_blocks
 from tests.gpu.cudnn import questions
 
@@ -206,14 +206,14 @@ def test_what_is_not_known_of_convolutions_is_said_in_bytes(monkeypatch: pytest.
     values, weight = torch.empty(2, 64, 28, 28, device="meta"), torch.empty(64, 64, 3, 3, device="meta")
     given = {"input": values, "weight": weight, "stride": [1], "padding": [1], "dilation": [1], "transposed": False}
     given |= {"output_padding": [0], "groups": 1}
-    for capability, unknown in (
-        ((8, 0), 4 * (2 * values.numel() + weight.numel()) + BEYOND_OPERANDS),
-        ((9, 0), PARTIAL_SUMS),
-    ):
+    operands = 4 * (2 * values.numel() + weight.numel())
+    # In float32 cuDNN takes far more on cards that are neither of 8.x nor of 9.x.
+    for capability, times in (((7, 5), 5), ((8, 0), 2), ((9, 0), 2), ((12, 0), 5)):
         workspaces.scratch.begin()
         taken = workspaces.workspace(given, "forward", torch.contiguous_format, Architecture(capability, 100))
         assert bool(taken) is (capability == (9, 0))
         found = workspaces.scratch.found()
+        unknown = times * operands + BEYOND_OPERANDS - sum(taken)
         assert (found.cudnn, found.unknown_bytes, found.problem) == ("", unknown, "")
 
 
