@@ -1,5 +1,5 @@
-"""Manners of a guest in a program: its threads get no signals, it touches no descriptor of the program's, and what goes
-wrong in it the program does not see.
+"""Rules for a guest in a program: its threads get no signals, it touches none of the program's descriptors, and the
+program never sees its errors.
 """
 
 from __future__ import annotations
