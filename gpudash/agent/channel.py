@@ -1,4 +1,4 @@
-"""The program's end of the socket: nothing here waits for the dashboard, however slow, stopped or dead it is."""
+"""The program's end of the socket. Nothing here waits for the dashboard, however slow, stopped or dead it is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import _socket
 import _thread
 import time
 
-# collections itself would delay every watched Python
+# Importing collections itself would delay every watched Python.
 from _collections import deque  # type: ignore[import-not-found]
 
 from .guest import identity
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from .wire import Message
 
 MOST_WAITING_BYTES = 2 * 2**20
-"""Of messages that the socket has not taken yet; beyond it the oldest readings are dropped."""
+"""Largest size of unsent messages; beyond it the oldest readings are dropped."""
 
 MOST_READ_BYTES = 2**16
 
 
 class Channel:
-    """A connection to the dashboard. Any thread may post; the program is never held up.
+    """A connection to the dashboard. Any thread may post; the program is never blocked.
 
     Args:
-        path: of the dashboard's socket.
+        path: path of the dashboard's socket.
 
     Raises:
-        OSError: when there is no listener, or too many wait already.
+        OSError: if nobody listens, or too many connections are waiting.
     """
 
     def __init__(self, path: str) -> None:
@@ -50,10 +50,10 @@ class Channel:
         self.alive = True
 
     def post(self, message: Message, *, keep: bool = False) -> None:
-        """Send ``message`` as soon as the socket takes it.
+        """Send ``message`` as soon as the socket accepts it.
 
         Args:
-            keep: whether it is more than a reading: readings give way to it when too much waits.
+            keep: whether it is more than a reading; readings are dropped first when too much is waiting.
         """
         if not self.alive:
             return
@@ -67,7 +67,7 @@ class Channel:
         self.flush()
 
     def flush(self) -> None:
-        """Send what the socket takes now; a thread that is sending already goes on with what was added."""
+        """Send what the socket accepts now; a thread that is already sending includes what was added."""
         while self.alive and (self._waiting or self._partial) and self._sending.acquire(False):
             try:
                 if not self._send():
@@ -76,7 +76,7 @@ class Channel:
                 self._sending.release()
 
     def drain(self, seconds: float) -> None:
-        """`flush` until everything is handed over, but no longer than this."""
+        """`flush` until everything is sent, but no longer than this."""
         self.flush()
         deadline = time.monotonic() + seconds
         while self.alive and (self._waiting or self._partial):
@@ -89,7 +89,7 @@ class Channel:
             self.flush()
 
     def receive(self) -> list[Message]:
-        """Messages that have come; of another protocol none, and the end of the connection."""
+        """Messages that have arrived; with another protocol none, and the connection ends."""
         if not self.alive or not self._is_ours():
             return []
         data = self._read()
@@ -108,7 +108,7 @@ class Channel:
         return found
 
     def is_spoken_to(self) -> bool:
-        """Whether something has come, or the other end is gone; nothing is read."""
+        """Whether anything has arrived, or the other end has closed; reads nothing."""
         if not self.alive or not self._is_ours():
             return True
         try:
@@ -120,10 +120,10 @@ class Channel:
         return True
 
     def close(self, *, forked: bool = False) -> None:
-        """Let the connection go, and whatever waits; what came is read, or the other end would take it for a fault.
+        """Close the connection and drop what is waiting; reads what has arrived, or the other end would see an error.
 
         Args:
-            forked: in a child that was forked: what came is the parent's, which has not read it yet.
+            forked: whether this is a forked child: then the data are the parent's, which has not read them yet.
         """
         self.alive = False
         self._waiting.clear()
@@ -136,7 +136,7 @@ class Channel:
             self._socket.detach()
 
     def _read(self) -> bytes | None:
-        """What has come: nothing when the other end is gone, ``None`` when it is silent."""
+        """The data that have arrived: b"" if the other end has closed, ``None`` if there are none."""
         try:
             found: bytes = self._socket.recv(MOST_READ_BYTES)
         except (BlockingIOError, InterruptedError):
@@ -146,18 +146,18 @@ class Channel:
         return found
 
     def _send(self) -> bool:
-        """Send one piece; whether there may be more to send. The lock is held."""
+        """Send one piece; returns whether there may be more. The lock is held."""
         if not self._partial:
             self._drop_old_readings()
             if not self._waiting:
-                self._waiting_bytes = 0  # threads that post at the same time may have miscounted
+                self._waiting_bytes = 0  # concurrent posts may have miscounted
                 return False
             self._partial = self._waiting.popleft()[0]
             self._waiting_bytes -= len(self._partial)
         if not self._is_ours():
             return False
         try:
-            # a program may have given SIGPIPE its deadly meaning back
+            # The program may have set SIGPIPE back to its deadly default.
             sent = self._socket.send(self._partial, _socket.MSG_NOSIGNAL)
         except (BlockingIOError, InterruptedError):
             self._drop_old_readings()
@@ -182,7 +182,7 @@ class Channel:
         self._waiting.extendleft(reversed(kept))
 
     def _is_ours(self) -> bool:
-        """Whether the descriptor is still the socket: a program that closes all of them may have given it away."""
+        """Whether the descriptor is still the socket: a program that closes all descriptors may have reused it."""
         if self.alive and identity(self._socket.fileno()) != self._identity:
             self.alive = False
             self._socket.detach()

@@ -1,10 +1,10 @@
-"""Runs a script of the user's whose text was changed, or which imports modules whose text was, from copies of them.
+"""Runs a user's script with edited text, or with edited modules, from copies of those files.
 
-Python is given this file in the script's place. The script and its modules keep their own names (``__file__``, lines of
-tracebacks, ``sys.argv``, ``sys.path``), so that what lies beside them is found; only the text of the files in question
-is that of the copies. Processes that multiprocessing starts by importing the script anew come by here as well.
+Python runs this file instead of the script. The script and its modules keep their names (``__file__``, tracebacks,
+``sys.argv``, ``sys.path``), so that files next to them are found; only the text of the edited files comes from the
+copies. Processes started by multiprocessing that import the script again also run this file.
 
-It needs nothing but the standard library: the script's Python may have no gpudash.
+It uses only the standard library: the script's Python may have no gpudash.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ if TYPE_CHECKING:
     from typing import Any
 
 VARIABLE = "GPUDASH_EDITED"
-"""Names the file that lists the copies: ``{"script": path, "copies": {real path: path of its copy}}``."""
+"""Variable with the path of the file that lists the copies: ``{"script": path, "copies": {real path: path of its
+copy}}``."""
 
 
 class EditedModules:
-    """A finder of modules that has some of them read from copies.
+    """A module finder that reads some modules from copies.
 
     Args:
-        copies: the real path of a file → that of its copy.
+        copies: real path of a file → path of its copy.
     """
 
     def __init__(self, copies: dict[str, str]) -> None:
@@ -54,17 +55,17 @@ class EditedModules:
         )
 
     def text_of(self, file: str) -> bytes:
-        """The text of a file, or of its copy where it has one.
+        """The text of a file, or of its copy if there is one.
 
         Raises:
-            OSError: when it cannot be read.
+            OSError: if it cannot be read.
         """
         with open(self.copies.get(os.path.realpath(file), file), "rb") as opened:
             return opened.read()
 
 
 class _CopyLoader(SourceFileLoader):
-    """Reads the text of a module from a copy, and neither reads nor writes what was compiled of the module itself."""
+    """Reads the text of a module from a copy, and neither reads nor writes the module's own .pyc file."""
 
     def __init__(self, name: str, file: str, copy: str) -> None:
         super().__init__(name, file)
@@ -76,7 +77,7 @@ class _CopyLoader(SourceFileLoader):
         return super().get_data(path)
 
     def path_stats(self, path: str) -> Any:
-        # without a time importlib takes no compiled file for this one's (SourceLoader.get_code)
+        # Without a time, importlib uses no .pyc file (SourceLoader.get_code).
         raise OSError("a copy has no compiled file")
 
     def get_source(self, fullname: str) -> str | None:
@@ -91,14 +92,14 @@ class _CopyLoader(SourceFileLoader):
 
 
 def begin(main: dict[str, Any]) -> CodeType:
-    """Make a namespace that of the script, as Python would; returns the script's code, to be executed in it.
+    """Turn a namespace into the script's, as Python would; returns the script's code, to be executed in it.
 
     Args:
-        main: of the module that Python runs; what this file has put there is taken away.
+        main: namespace of the module that Python runs; this file's own entries are removed.
 
     Raises:
-        OSError: when a copy, or the script, cannot be read.
-        SyntaxError: when the script is no Python.
+        OSError: if a copy, or the script, cannot be read.
+        SyntaxError: if the script is not valid Python.
     """
     with open(os.environ[VARIABLE], encoding="utf-8") as file:
         facts = json.load(file)
@@ -119,14 +120,14 @@ def begin(main: dict[str, Any]) -> CodeType:
 
 
 def _take_over_command_line(ours: str, script: str) -> None:
-    """Leave this file out of what the script sees of its command line."""
+    """Remove this file from the script's view of its command line."""
     del sys.argv[0]
     if sys.path and os.path.realpath(sys.path[0]) == os.path.dirname(os.path.realpath(ours)):
         sys.path[0] = os.path.dirname(os.path.realpath(script))
 
 
 def _pass_on(ours: str) -> None:
-    """Let processes that import the script anew (spawn, forkserver) come by here."""
+    """Make processes that import the script again (spawn, forkserver) run this file."""
     from multiprocessing import spawn
 
     prepared = spawn.get_preparation_data
@@ -141,12 +142,12 @@ def _pass_on(ours: str) -> None:
 
 
 def _show_lines(file: str, text: str) -> None:
-    """Have tracebacks and `inspect` show these lines of a file (an entry without a time stays, `linecache`)."""
+    """Make tracebacks and `inspect` use these lines of a file (an entry without a time stays, `linecache`)."""
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
 
 
 def _module_names(file: str) -> list[str]:
-    """What a module of this file may be called, without its package."""
+    """Possible names of a file's module, without its package."""
     folder, name = os.path.split(file)
     stem = os.path.splitext(name)[0]
     if stem == "__init__":
@@ -155,7 +156,7 @@ def _module_names(file: str) -> list[str]:
 
 
 def _own_module() -> ModuleType:
-    """This file once more, under a name of its own: the namespace it runs in becomes the script's."""
+    """This file again, under a name of its own: the namespace it runs in becomes the script's."""
     spec = spec_from_file_location("_gpudash_edited", __file__)
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)

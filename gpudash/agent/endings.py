@@ -1,4 +1,4 @@
-"""How the program ends: an uncaught exception, reported before the interpreter is gone."""
+"""How the program ends: reports an uncaught exception before the interpreter shuts down."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from .wire import Message
 
 MOST_TRACEBACK = 20_000
-"""Most characters; of a longer text the end is kept."""
+"""Longest traceback in characters; of a longer one, the end is kept."""
 
 _HOST = "DefaultCPUAllocator: "
-"""Of the message with which torch refuses host memory (c10/core/impl/alloc_cpu.cpp)."""
+"""Prefix of torch's message when host memory is refused (c10/core/impl/alloc_cpu.cpp)."""
 
 _DRIVER = "CUDA error: out of memory"
-"""Begins the message about what CUDA itself could not have: a context, a kernel's code, pinned memory."""
+"""Beginning of CUDA's own message if it lacks memory: for a context, a kernel's code, pinned memory."""
 
 LIBRARY = ("/site-packages/", "/dist-packages/", "/lib/python", os.path.dirname(os.path.dirname(__file__)) + os.sep)
-"""Parts of the path of code that is not the program's own."""
+"""Parts of paths of code that is not the program's own."""
 
 
 def raised(error: BaseException, thread: str | None = None) -> Message:
@@ -43,10 +43,10 @@ def raised(error: BaseException, thread: str | None = None) -> Message:
 
 
 def _text(error: BaseException) -> str:
-    """As Python prints it.
+    """The traceback as Python prints it.
 
-    An interrupt may not cause an import: one that runs code from text, as namedtuple does, makes Python forget that the
-    program has to end by the signal.
+    An interrupt must not cause an import: one that executes code from a string, like namedtuple, makes Python forget
+    that the program must end by the signal.
     """
     if isinstance(error, KeyboardInterrupt) and "traceback" not in sys.modules:
         return f"{type(error).__name__}\n"
@@ -56,7 +56,7 @@ def _text(error: BaseException) -> str:
 
 
 def _kind(error: BaseException) -> str:
-    """The exception's class, or whose memory it says was full: "out_of_memory" of a GPU, "out_of_host_memory"."""
+    """The exception's class, or which memory was full: "out_of_memory" for a GPU, "out_of_host_memory"."""
     seen = 0
     found: BaseException | None = error
     while found is not None and seen < 20:
@@ -71,7 +71,7 @@ def _kind(error: BaseException) -> str:
 
 
 def _place(trace: TracebackType | None) -> tuple[str | None, int | None, str | None]:
-    """File, line and function of the innermost line of the program's own code; of the innermost of all without one."""
+    """File, line and function of the program's innermost own line; of the innermost line if it has none."""
     own: tuple[Any, Any, Any] | None = None
     last: tuple[Any, Any, Any] = (None, None, None)
     while trace is not None:

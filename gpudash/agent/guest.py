@@ -1,5 +1,5 @@
-"""Manners of a guest in a program: its threads get no signals, it touches no descriptor of the program's, and what goes
-wrong in it the program does not see.
+"""Rules for a guest in a program: its threads get no signals, it touches none of the program's descriptors, and the
+program never sees its errors.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SYNCHRONOUS = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGTRAP", "S
 
 
 MOST_FAULTS = 20
-"""Of which the dashboard is told; and characters of each."""
+"""Most faults reported to the dashboard, and most characters of each."""
 
 LONGEST_FAULT = 4000
 
@@ -25,7 +25,7 @@ _reported: set[str] = set()
 
 
 def guarded(call: Callable[..., Any]) -> Callable[..., None]:
-    """``call`` without its exceptions: the program would see them, and the dashboard logs them."""
+    """``call`` with exceptions suppressed: the program would see them; the dashboard logs them."""
 
     def safe(*args: Any) -> None:
         try:
@@ -37,9 +37,9 @@ def guarded(call: Callable[..., Any]) -> Callable[..., None]:
 
 
 def note_fault(error: BaseException) -> None:
-    """Keep an exception of the agent's own code for `take_faults`, each kind once for each place.
+    """Store an exception of the agent's own code for `take_faults`, each kind once for each place.
 
-    No module is imported for it, as `traceback` would be: the program may be in the midst of an import.
+    Imports no module, such as `traceback`: the program may be in the middle of an import.
     """
     lines = []
     at = error.__traceback__
@@ -54,22 +54,22 @@ def note_fault(error: BaseException) -> None:
 
 
 def take_faults() -> list[str]:
-    """What went wrong since the last time: where, one call a line, and the exception."""
+    """Errors since the last call: the stack, one call a line, and the exception."""
     taken = _faults[:]
     del _faults[: len(taken)]
     return taken
 
 
 def leave_signals_to_the_program() -> None:
-    """Let this thread get none but those of its own making."""
+    """Block all signals in this thread except those it causes itself."""
     own = {getattr(_signal, name) for name in SYNCHRONOUS if hasattr(_signal, name)}
     _signal.pthread_sigmask(_signal.SIG_BLOCK, set(_signal.valid_signals()) - own)
 
 
 def identity(descriptor: int) -> tuple[int, int] | None:
-    """What a descriptor stands for: device and inode; ``None`` when it is closed.
+    """The identity of a descriptor's file: device and inode; ``None`` if it is closed.
 
-    A program that closes all descriptors may have given the number of ours to a file of its own.
+    A program that closes all descriptors may have reused our number for a file of its own.
     """
     try:
         found = os.fstat(descriptor)

@@ -1,6 +1,6 @@
-"""The watched program, seen from inside: what is told to the dashboard, and when.
+"""The watched program from inside: what is reported to the dashboard, and when.
 
-Every Python that the program starts comes by here, and most have nothing to show: what only some need is imported then.
+Every Python that the program starts runs this, and most have nothing to report: optional parts are imported late.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import sys
 import time
 
-# functools itself would delay every watched Python
+# Importing functools itself would delay every watched Python.
 from _functools import partial  # type: ignore[import-not-found]
 
 from .attach.lasting import Lasting
@@ -34,48 +34,48 @@ if TYPE_CHECKING:
     from .wire import Message
 
 LAST_OUTPUT_S = 0.25
-"""Longest time that the end of the program waits for a dashboard that does not read."""
+"""Longest time that the program's end is delayed by a dashboard that does not read."""
 
 LAST_POLL_S = 5.0
-"""Longest time that it waits for a snapshot that is being written."""
+"""Longest time that it is delayed by a snapshot in progress."""
 
 PERIOD_S = 0.1
 
 YIELD_S = 3.0
-"""Longest that one who attaches waits for another agent that is about to leave."""
+"""Longest wait of an attaching agent for another one that is about to leave."""
 
 
 def begin(environment: Mapping[str, str]) -> None:
     """Watch this process, if a dashboard listens.
 
     Raises:
-        OSError: when none does.
+        OSError: if none does.
     """
     Agent(environment["GPUDASH_SOCKET"], environment.get("GPUDASH_AGENT", "")).start()
 
 
 def attach(path: str, config: str) -> None:
-    """Watch this process, which runs already, until the dashboard lets it go.
+    """Watch this running process, until the dashboard detaches.
 
     Args:
-        path, config: those of `Agent`.
+        path, config: as in `Agent`.
 
     Raises:
-        OSError: when nobody listens.
+        OSError: if nobody listens.
     """
     Agent(path, config, attached=True).start()
 
 
 class Agent:
-    """Watches the process it runs in. Nothing it does may be seen by the program, save that it takes a little time.
+    """Watches its process. The program must not notice anything of it, except for a little time.
 
     Args:
-        path: of the dashboard's socket.
-        config: what the dashboard wants, as JSON.
-        attached: whether the program ran before, and is left again: then everything is undone.
+        path: path of the dashboard's socket.
+        config: the dashboard's settings, as JSON.
+        attached: whether it was attached to a running program: then detaching undoes everything.
 
     Raises:
-        OSError: when nobody listens.
+        OSError: if nobody listens.
     """
 
     def __init__(self, path: str, config: str, *, attached: bool = False) -> None:
@@ -101,7 +101,7 @@ class Agent:
         self._reported_lost = 0
 
     def start(self) -> None:
-        """Say hello, and follow what the program imports."""
+        """Introduce the process, and follow the program's imports."""
         if self._attached:
             if not self._claimed():
                 return
@@ -117,7 +117,7 @@ class Agent:
         self._lasting.given("after_fork_in_child", lambda call: os.register_at_fork(after_in_child=call))
         atexit.register(self._at_exit)
         wanted: dict[str, Callable[[Any], None]] = {
-            # before torch, as in torch's own import: the optimizer's hook is made with what this one makes
+            # Before torch, as in torch's own import: the optimizer's hook is created with what this one creates.
             "torch.nn.parallel.distributed": self._distributed_imported,
             "torch.utils.data.dataloader": self._loading_imported,
             "torch": self._torch_imported,
@@ -138,11 +138,11 @@ class Agent:
         self._follows_imports = True
 
     def post(self, message: Message) -> None:
-        """Send a reading, which later ones make up for if it is lost."""
+        """Send a reading; if it is lost, later ones make up for it."""
         self._channel.post(_dated(message))
 
     def keep(self, message: Message) -> None:
-        """Send a message that no other makes up for."""
+        """Send a message that must not be lost."""
         self._channel.post(_dated(message), keep=True)
 
     def _hello(self, *, forked: bool) -> None:
@@ -171,7 +171,7 @@ class Agent:
                 callback(module)
 
     def _claimed(self) -> bool:
-        """Be the one agent of this process; where that cannot be, say so and leave."""
+        """Become the only agent of this process; if that is impossible, report it and detach."""
         deadline = time.monotonic() + YIELD_S
         while not self._lasting.claim(self._is_here):
             if time.monotonic() > deadline:
@@ -183,7 +183,7 @@ class Agent:
         return True
 
     def _is_here(self) -> bool:
-        """Whether this agent still watches; one that nobody would notify of the dashboard's end looks now."""
+        """Whether this agent still watches; checks for the dashboard's end, in case nothing else would notice it."""
         if self._channel.alive and (self._sampler is None or not self._sampler.running):
             self._channel.receive()
         if not self._channel.alive and (self._sampler is None or not self._sampler.running):
@@ -202,7 +202,7 @@ class Agent:
         return {}
 
     def _sample(self) -> None:
-        """Have the sampler look in from now on."""
+        """Let the sampler poll from now on."""
         if self._sampler is None:
             period_s = float(self._config().get("period_s") or PERIOD_S)
             self._sampler = Sampler(self._poll, period_s, self._channel.is_spoken_to)
@@ -306,7 +306,7 @@ class Agent:
         self._undo.append(follow_writer(module, self._scalars))
 
     def _poll(self) -> bool:
-        """What the sampler's thread does each time; whether there was something to see."""
+        """Called by the sampler's thread; returns whether there was something to see."""
         messages = [*self._postponed, *self._channel.receive()]
         self._postponed.clear()
         for message in messages:
@@ -332,7 +332,7 @@ class Agent:
             if self._gpus is not None:
                 self._gpus.snapshot(path, reason)
             elif not self._follows_imports:
-                # the sampler runs before torch is looked for: an import that another thread has begun is waited for
+                # The sampler runs before torch is looked up: an import begun by another thread is waited for.
                 self._postponed.append(message)
             else:
                 problem = "The program has not imported PyTorch."
@@ -348,7 +348,7 @@ class Agent:
             self._leave()
 
     def _take_away(self) -> None:
-        """Undo whatever was done to the program."""
+        """Undo all changes to the program."""
         atexit.unregister(self._at_exit)
         self._imports.withdraw()
         with self._wiring:
@@ -358,7 +358,7 @@ class Agent:
         self._gpus = self._distributed = self._clock = self._scalars = None
 
     def _leave(self) -> None:
-        """Undo everything, as if never attached. A program that was started to be watched keeps what it was given."""
+        """Undo everything, as if never attached. A program that was started for watching keeps its changes."""
         self._channel.close()
         self._take_away()
         if self._sampler is not None:
@@ -415,7 +415,7 @@ class Agent:
             self._sampler.start()
 
     def _after_fork_in_child(self) -> None:
-        self._wiring = _thread.RLock()  # another thread may have held it
+        self._wiring = _thread.RLock()  # another thread may have held it at the fork
         if self._sampler is not None:
             self._sampler.forget()
         self._channel.close(forked=True)
@@ -442,7 +442,7 @@ class Agent:
         self._resume()
 
     def _end(self) -> None:
-        """Called last of all that the program registered to be called at its exit."""
+        """Called last of the program's exit handlers."""
         if self._sampler is not None:
             self._sampler.stop(LAST_POLL_S)
         if self._gpus is not None:
@@ -451,7 +451,7 @@ class Agent:
         self._report_steps(last=True)
         self._report_scalars()
         guarded(self._report_last_of_rank)()
-        # Python leaves it here before it calls sys.excepthook, which so can stay the program's own
+        # Python stores it before it calls sys.excepthook, which can therefore remain the program's own.
         error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
         if isinstance(error, BaseException):
             from .endings import raised
@@ -463,7 +463,7 @@ class Agent:
 
 
 def _print_by_lines() -> None:
-    """Let what is printed go out line by line, as on a terminal, where it goes to the dashboard, and not in blocks."""
+    """Use line buffering for output to the dashboard, as on a terminal, instead of block buffering."""
     if os.environ.get("GPUDASH_STDOUT") == str(os.fstat(1).st_ino):
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # guarded: of a stream without it
 
@@ -473,7 +473,7 @@ def _dated(message: Message) -> Message:
 
 
 def _command() -> list[str]:
-    """The command line, as the system knows it: Python tells all of it from 3.10 on."""
+    """The command line, from the system: Python only has all of it from 3.10 on."""
     try:
         with open("/proc/self/cmdline", "rb") as file:
             found = os.fsdecode(file.read()).split("\0")[:-1]
@@ -483,7 +483,8 @@ def _command() -> list[str]:
 
 
 def _run_name() -> str | None:
-    """What all processes of a distributed run share: its id, else where its first rank is met; ``None`` outside."""
+    """Identity shared by all processes of a distributed run: its id, else its rendezvous address; ``None`` for
+    others."""
     found = os.environ.get("TORCHELASTIC_RUN_ID", "none")
     address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
     if found != "none":

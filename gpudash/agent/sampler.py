@@ -1,4 +1,4 @@
-"""The agent's one thread: it looks in when it is time, and is not there while the program forks or ends."""
+"""The agent's single thread: it polls when it is time, and is absent while the program forks or ends."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SHARE = 0.005
-"""Part of a core that looking in may take."""
+"""Part of a core that polling may use."""
 
 IDLE_PERIOD_S = 0.5
-"""Between two looks where there is nothing to see, at the least."""
+"""Shortest interval between two polls when there is nothing to see."""
 
 PATIENCE_S = 1.0
 """Longest wait for the thread to end."""
 
 GONE_S = 1.0
-"""Longest wait for the system to be rid of it."""
+"""Longest wait for the system to remove it."""
 
 
 class Rest:
-    """How long to rest after some work, so that it takes no more than a part of a core.
+    """How long to pause after some work, so that it uses no more than a part of a core.
 
-    Of the last two times the cheaper counts. A search for garbage in all of a large program, or an import, that fell
-    into one says nothing of the next, and would be followed by seconds of silence.
+    The cheaper of the last two costs counts: a garbage collection of a large program, or an import, that happened
+    during one says nothing about the next, and would cause seconds of silence.
 
     Args:
         share: part of a core.
@@ -40,26 +40,26 @@ class Rest:
         self._last_s = 0.0
 
     def after(self, cost_s: float) -> float:
-        """Seconds to rest after work of ``cost_s`` seconds of processor time."""
+        """Seconds to pause after work of ``cost_s`` seconds of processor time."""
         cheaper_s = min(cost_s, self._last_s)
         self._last_s = cost_s
         return cheaper_s / self._share
 
 
 class Sampler:
-    """Calls ``poll`` every ``period_s``, more seldom when that takes long.
+    """Calls ``poll`` every ``period_s``, less often if that is expensive.
 
-    The thread is none of `threading`'s, so that the program counts as many as it has.
+    The thread is not one of `threading`'s, so that the program's count of threads is unchanged.
 
     Args:
-        poll: tells whether there was something to see.
-        period_s: seconds.
-        is_requested: whether something is wanted now, so that the next look comes sooner.
+        poll: returns whether there was something to see.
+        period_s: interval in seconds.
+        is_requested: whether something is wanted now, so that the next poll comes sooner.
 
     Attributes:
         is_requested: likewise.
-        cpu_s: seconds of processor time that the thread took.
-        running: whether it has begun, and was not told to end.
+        cpu_s: processor time of the thread in seconds.
+        running: whether it has been started, and not been asked to end.
     """
 
     def __init__(
@@ -74,20 +74,20 @@ class Sampler:
         self._due_s: float | None = None
 
     def start(self) -> None:
-        """Begin, unless it has begun."""
+        """Start, if it is not running."""
         if self.running:
             return
         made = _Round()
         try:
             _thread.start_new_thread(self._run, (made,))
         except RuntimeError:
-            # none can be started any more: the interpreter is ending
+            # No thread can be started any more: the interpreter is shutting down.
             return
         self._round = made
         self.running = True
 
     def stop(self, patience_s: float = PATIENCE_S) -> None:
-        """End the thread and wait for that; not from within it."""
+        """End the thread and wait for it; not on the thread itself."""
         self.running = False
         round_ = self._round
         self._round = None
@@ -95,14 +95,14 @@ class Sampler:
             round_.end(patience_s)
 
     def finish(self) -> None:
-        """End the thread from within, after this look; nothing where it is not there."""
+        """End the thread from within, after this poll; does nothing if it is not running."""
         round_ = self._round
         if self.running and round_ is not None:
             self.running = False
             round_.release()
 
     def forget(self) -> None:
-        """In a forked child, where the thread is not: be as new."""
+        """In a forked child, which lacks the thread: reset."""
         self.cpu_s = 0.0
         self.running = False
         self._round = None
@@ -115,11 +115,11 @@ class Sampler:
             wait_s = self._period_s
             rest = Rest(SHARE)
             if self._due_s is not None:
-                # a program that forks again and again would put the next look off each time
+                # A program that forks repeatedly would otherwise delay the next poll each time.
                 wait_s = max(0.0, self._due_s - time.monotonic())
             else:
                 self._due_s = time.monotonic() + wait_s
-            # the lock is held from the start: to get it means that somebody has ended this round
+            # The lock is held from the start: acquiring it means that this round was ended.
             while not round_.wake.acquire(True, min(wait_s, IDLE_PERIOD_S)):
                 wait_s -= IDLE_PERIOD_S
                 if wait_s > 0 and not self.is_requested():
@@ -139,7 +139,7 @@ class Sampler:
         try:
             return self._poll()
         except Exception as error:
-            note_fault(error)  # what goes wrong once may go well the next time
+            note_fault(error)  # the next poll may succeed
             return False
 
 
@@ -157,14 +157,14 @@ class _Round:
         try:
             self.wake.release()
         except RuntimeError:
-            # another thread did so first
+            # Another thread has done so already.
             return
 
     def end(self, patience_s: float) -> None:
         self.release()
         if not self.ended.acquire(True, patience_s):
             return
-        # Python lets go of a thread a little before the system does, which counts them when the program forks
+        # Python reports the end of a thread slightly before the system does, which counts them when the program forks.
         deadline = time.monotonic() + GONE_S
         while os.path.exists(f"/proc/self/task/{self.native_id}") and time.monotonic() < deadline:
             time.sleep(0.0001)

@@ -1,4 +1,4 @@
-"""Hears what the agents in a watched program's processes tell: a socket that only its user can reach."""
+"""Receives the messages of the agents in a watched program, on a socket that only its user can access."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ if TYPE_CHECKING:
     from .wire import Message
 
 MOST_CONNECTIONS = 64
-"""Processes that are heard at a time; further ones run unheard."""
+"""Most connected processes; further ones run without a connection."""
 
 MOST_WAITING = 1024
-"""Processes that may wait to be accepted: a connection is tried once, so that no program is held up."""
+"""Most connections waiting to be accepted: each is tried once, so that no program is blocked."""
 
 ACCEPTED_AT_ONCE = 16
-"""Before those that are connected have their turn: of a crowd that forks most have ended by then."""
+"""Connections accepted before the existing ones are read: of many forked processes most have ended by then."""
 
 LONGEST_PATH = 100
-"""Bytes of a socket's path: the system takes 107 (unix(7))."""
+"""Longest path of a socket in bytes: the system accepts 107 (unix(7))."""
 
 READ_BYTES = 262_144
-"""Taken of one connection before the others have their turn."""
+"""Most bytes read from one connection before the others are read."""
 
 _CREDENTIALS = struct.Struct("3i")
-"""``struct ucred`` of Linux: process, user, group (unix(7))."""
+"""Linux's ``struct ucred``: PID, user, group (unix(7))."""
 
 
 @dataclass(eq=False)
 class Peer:
-    """A process that has connected.
+    """A connected process.
 
     Attributes:
-        pid: as the system tells it.
-        hello: its introduction, empty until it came.
-        lost: messages it could not send.
+        pid: PID, from the system.
+        hello: its introduction; empty until that has arrived.
+        lost: number of messages it could not send.
     """
 
     connection: socket.socket
@@ -55,7 +55,7 @@ class Peer:
 
     @property
     def rank(self) -> int | None:
-        """Of a distributed run, ``None`` outside of one."""
+        """Rank in a distributed run; ``None`` outside of one."""
         rank = self.hello.get("rank")
         if isinstance(rank, int):
             return rank
@@ -63,24 +63,24 @@ class Peer:
 
     @property
     def label(self) -> str:
-        """What the process is called in a sentence: "Rank 1 (pid 4711)"."""
+        """Its name in a sentence: "Rank 1 (pid 4711)"."""
         if self.rank is None:
             return f"pid {self.pid}"
         return f"rank {self.rank} (pid {self.pid})"
 
 
 class AgentServer:
-    """Listens at a path. Belongs to one thread.
+    """Listens on a path. Belongs to one thread.
 
     Args:
-        path: of the socket, in a folder closed to other users.
+        path: path of the socket, in a folder closed to other users.
 
     Raises:
-        OSError: when nothing can listen there.
+        OSError: if it cannot listen there.
 
     Attributes:
-        troubles: one sentence for each refusal, until they are taken.
-        peers: the processes that are heard now.
+        troubles: one sentence for each refusal, until they are fetched.
+        peers: processes that are connected now.
     """
 
     def __init__(self, path: Path) -> None:
@@ -101,10 +101,10 @@ class AgentServer:
         self._selector.register(self._listening, selectors.EVENT_READ, None)
 
     def receive(self, timeout_s: float) -> Iterator[tuple[Peer, Message]]:
-        """What has come since, each connection in its turn; the introductions among it.
+        """New messages, by connection; includes the introductions.
 
         Args:
-            timeout_s: longest to wait for the first message.
+            timeout_s: longest wait for the first message.
         """
         for key, _ in self._selector.select(timeout_s):
             if key.data is None:
@@ -113,7 +113,7 @@ class AgentServer:
                 yield from self._read(key.data)
 
     def send(self, peer: Peer, message: Message) -> bool:
-        """Tell a process something; false when it does not take it at once."""
+        """Send a message to a process; false if it does not accept it immediately."""
         try:
             data = encode(message)
             return peer.connection.send(data) == len(data)
@@ -121,7 +121,7 @@ class AgentServer:
             return False
 
     def close(self) -> None:
-        """Hear nobody any more."""
+        """Close all connections."""
         for peer in list(self.peers):
             self._drop(peer)
         self._selector.close()
@@ -194,7 +194,7 @@ class AgentServer:
 
 
 def _credentials(connection: socket.socket) -> tuple[int, int]:
-    """Process and user at the other end."""
+    """PID and user of the other end."""
     try:
         found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     except OSError:

@@ -1,6 +1,6 @@
-"""Messages between the dashboard and a process it watches or hosts: a length, then JSON.
+"""Messages between the dashboard and a process that it watches or hosts: a length, then JSON.
 
-Four bytes tell, most significant first, how many bytes of UTF-8 JSON follow: one object with a ``type``.
+Four bytes, most significant first, are the length of the UTF-8 JSON that follows: an object with a ``type``.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ if TYPE_CHECKING:
 Message = dict[str, "Any"]
 
 PROTOCOL = 1
-"""Version of the messages; both ends tell theirs first, and do not go on with another."""
+"""Version of the protocol; both ends send theirs first, and stop if they differ."""
 
 MOST_BYTES = 8 * 2**20
-"""Of one message."""
+"""Largest message."""
 
 _LENGTH_BYTES = 4
 
 _MOST_DIGITS = 20
-"""Characters of a whole number of 64 bits, with its sign."""
+"""Characters of a 64-bit integer, with its sign."""
 
 
 def _writer() -> Callable[[Message], str]:
-    """``json.dumps`` without blanks; without importing `json`, where that can be: it would delay every Python."""
+    """``json.dumps`` without blanks; if possible without importing `json`, which would delay every Python."""
     try:
         from _json import encode_basestring_ascii, make_encoder
 
-        # what json.dumps ends up with, by the same C function; its signature differs between Pythons, hence
-        # the TypeError below
+        # json.dumps uses the same C function; its signature differs between Python versions, hence the TypeError
+        # below.
         encoder: Any = make_encoder(None, _refuse, encode_basestring_ascii, None, ":", ",", False, False, True)
         return lambda message: "".join(encoder(message, 0))
     except (ImportError, TypeError):
@@ -47,21 +47,21 @@ _text = _writer()
 
 
 class WireError(ValueError):
-    """What came is none of these messages: one sentence."""
+    """The data are not a valid message: one sentence."""
 
 
 def number_in(value: object) -> float | None:
-    """The number in a field of a message; ``None`` where it holds anything else, a truth included."""
+    """The number in a field of a message; ``None`` for anything else, including booleans."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return float(value)
     return None
 
 
 def encode(message: Message) -> bytes:
-    """One message as bytes.
+    """A message as bytes.
 
     Raises:
-        WireError: when it is longer than `MOST_BYTES`.
+        WireError: if it is longer than `MOST_BYTES`.
     """
     body = _text(message).encode("ascii")
     if len(body) > MOST_BYTES:
@@ -70,17 +70,17 @@ def encode(message: Message) -> bytes:
 
 
 class Decoder:
-    """Puts messages together from pieces of any size."""
+    """Reassembles messages from pieces of any size."""
 
     def __init__(self) -> None:
         self._pending = bytearray()
 
     def feed(self, data: bytes) -> list[Message]:
-        """The messages that are whole now.
+        """The messages that are now complete.
 
         Raises:
-            WireError: when a length is beyond `MOST_BYTES`, or what follows it is no object with a type. Nothing that
-                comes later can be trusted then.
+            WireError: if a length exceeds `MOST_BYTES`, or is not followed by an object with a type. Later data cannot
+                be trusted then.
         """
         self._pending += data
         found: list[Message] = []
@@ -89,7 +89,7 @@ class Decoder:
             if length > MOST_BYTES:
                 raise WireError(f"A message of {length:,} bytes is longer than the {MOST_BYTES:,} that are taken.")
             end = _LENGTH_BYTES + length
-            # the rest has not come yet: the length is read again then, which is cheaper than to remember it
+            # Incomplete: the length is read again later, which is cheaper than storing it.
             if len(self._pending) < end:
                 break
             found.append(_object(bytes(self._pending[_LENGTH_BYTES:end])))
@@ -98,7 +98,7 @@ class Decoder:
 
 
 def _number(text: str) -> int | float:
-    """A whole number of JSON: an int where 64 bits hold it, else a float, infinite where that holds it neither."""
+    """An integer in JSON: an int if it fits in 64 bits, else a float, possibly infinite."""
     if len(text) > _MOST_DIGITS:
         return float(text)
     number = int(text)
@@ -112,7 +112,7 @@ def _object(body: bytes) -> Message:
     import re
 
     try:
-        # a number beyond 64 bits is rare, and asking for each would take most of the time of reading a message
+        # Numbers beyond 64 bits are rare, and checking each would take most of the time of reading a message.
         long = re.search(rb"\d{19}", body) is not None
         if long:
             message = json.loads(body, parse_int=_number)

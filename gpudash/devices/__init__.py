@@ -1,1 +1,1 @@
-"""Which devices exist and what they are called, and GPUs that are known by name."""
+"""The existing devices and their names, and GPUs known by name."""

@@ -1,12 +1,12 @@
-"""What a card can do: arithmetic, bandwidth, links, power. Standard library alone, Python 3.9.
+"""Performance of a card: arithmetic, bandwidth, links, power. Only the standard library, for Python 3.9.
 
-Peaks are dense (no structured sparsity) and at the boost clock. On tensor cores they are those with sums in fp32, which
-is what torch asks of cuBLAS and cuDNN: GeForce cards since Turing do those at half the rate of sums in fp16, the
-workstations' and data centres' cards at the full one, on the very same chips. What a card keeps up under load lies
-below, by its power and by the kernels: that is for `gpudash.speed` to say, not for this table.
+Peaks are dense (no structured sparsity) at the boost clock. For tensor cores they are with fp32 accumulation, which
+torch requests from cuBLAS and cuDNN: GeForce cards since Turing run that at half the rate of fp16 accumulation,
+workstation and data centre cards with the same chips at the full rate. Under load a card sustains less, limited by
+power and kernels: that is the job of `gpudash.speed`, not of this table.
 
-A figure without its own source in `CardPerformance.source` (the second-level cache above all, which data sheets often
-leave out) is that of NVIDIA's architecture white paper of the same chip, cut to the parts that are on.
+A figure without its own source in `CardPerformance.source` (mainly the L2 cache, which data sheets often omit) is from
+NVIDIA's architecture white paper for the chip, reduced to the enabled parts.
 """
 
 from __future__ import annotations
@@ -30,28 +30,29 @@ LANE_BYTES_PER_SECOND = {
     5: 32e9 * 128 / 130 / 8,
     6: 64e9 * 242 / 256 / 8,
 }
-"""Each way, by generation of PCI Express: transfers of one bit, of which 8 in 10 are data, since the third 128 in 130,
-in the sixth 242 in 256 (PCI-SIG)."""
+"""Bytes per second in each direction, by PCI Express generation: a transfer is one bit; 8 of 10 bits are data, from
+the third generation on 128 of 130, in the sixth 242 of 256 (PCI-SIG)."""
 
 _LANES = (1, 2, 4, 8, 16)
 
 
 @dataclass(frozen=True)
 class CardPerformance:
-    """What the data sheet of a card says. Rates a second.
+    """Figures of a card's data sheet. Rates are per second.
 
     Attributes:
-        flops: peak by kind of arithmetic, dense: "float32", "tf32", "float16", "bfloat16" and "float8"; all but the
-            first on tensor cores with sums in fp32, as torch asks for. A kind that the card does not have is missing.
-        bytes_per_s: of its memory.
-        l2_bytes: of its second-level cache.
-        multiprocessors: how many.
+        flops: dense peak by kind of arithmetic: "float32", "tf32", "float16", "bfloat16" and "float8"; all but the
+            first on tensor cores with fp32 accumulation, as torch requests. Kinds that the card lacks are missing.
+        bytes_per_s: bandwidth of its memory.
+        l2_bytes: size of its L2 cache.
+        multiprocessors: number of multiprocessors.
         clock_hz: the boost clock.
-        link_bytes_per_s: of its link to the host, each way.
-        peer_bytes_per_s: of its links to other cards of its kind, each way; that to the host where it has none.
-        power_w: of the board.
-        source: the data sheet.
-        guessed: attributes of no data sheet, worked out from cards of the same architecture.
+        link_bytes_per_s: rate of its link to the host, in each direction.
+        peer_bytes_per_s: rate of its links to other cards of its kind, in each direction; that to the host if it has
+            none.
+        power_w: power of the board.
+        source: source of the figures, the data sheet.
+        guessed: names of figures that are estimated from cards of the same architecture.
     """
 
     flops: Mapping[str, float]
@@ -67,15 +68,15 @@ class CardPerformance:
 
     @property
     def derived(self) -> bool:
-        """Whether any of it is a guess, so that what follows from it is less sure."""
+        """Whether any figure is estimated, so that results are less certain."""
         return bool(self.guessed)
 
 
 def pcie_bytes_per_s(generation: int, lanes: int) -> float:
-    """Bytes a second that a link of PCI Express carries each way.
+    """Bytes per second of a PCI Express link in each direction.
 
     Raises:
-        ValueError: for a generation or a width that no card has.
+        ValueError: for an unknown generation or width.
     """
     if generation not in LANE_BYTES_PER_SECOND or lanes not in _LANES:
         raise ValueError(f"no card has a PCIe link of generation {generation} with {lanes} lanes")
@@ -86,10 +87,10 @@ _KINDS = ("float32", "tf32", "float16", "bfloat16", "float8")
 
 
 def _known_cards() -> dict[str, CardPerformance]:
-    """The table beside this module, in the units of data sheets; NVLink counts each way.
+    """The table next to this module, in the units of data sheets; NVLink counts each direction.
 
-    Of laptops a maker may set less power than is said there, and with it a lower clock. Pascal has no tensor cores:
-    P100's cores do fp16 at twice the rate, but with sums in fp16; with those in fp32, as torch asks for, it is fp32's.
+    Laptop manufacturers may configure less power, and with it a lower clock. Pascal has no tensor cores: P100 runs
+    fp16 at twice the rate, but with fp16 accumulation; with fp32 accumulation, as torch requests, it has fp32's rate.
     """
     with Path(__file__).with_suffix(".csv").open(encoding="utf-8", newline="") as file:
         return {row["key"]: _card(row) for row in csv.DictReader(file)}
@@ -112,15 +113,15 @@ def _card(row: Mapping[str, str]) -> CardPerformance:
 
 
 CARD_PERFORMANCE: Mapping[str, CardPerformance] = _known_cards()
-"""By `gpudash.devices.known_gpus.KnownGpu.key`."""
+"""Figures by `gpudash.devices.known_gpus.KnownGpu.key`."""
 
 
 def performance_of(card: str, own: Mapping[str, CardPerformance] | None = None) -> CardPerformance | None:
-    """What the card can do that is meant; ``None`` when none is known by that name.
+    """The figures of a card; ``None`` if no card has that name.
 
     Args:
-        card: a key, a name, or the product as a driver has it: "h100", "RTX 4090", "NVIDIA GeForce RTX 3060".
-        own: cards of the user's, by name, which come first.
+        card: a key, a name, or the driver's product name: "h100", "RTX 4090", "NVIDIA GeForce RTX 3060".
+        own: the user's own cards by name, which take precedence.
     """
     for name, performance in (own or {}).items():
         if name.casefold() == card.casefold():
@@ -138,14 +139,14 @@ def performance_in_machine(
     pcie: tuple[int, int] | None = None,
     own: Mapping[str, CardPerformance] | None = None,
 ) -> CardPerformance | None:
-    """What a card that is there can do, by what its driver says of it; ``None`` for one of no known architecture.
+    """The figures of a card in this machine, by its driver's data; ``None`` for an unknown architecture.
 
     Args:
-        product: its name as the driver has it.
+        product: the driver's product name.
         capability: compute capability.
-        multiprocessors: how many it has; of a MIG instance those of the instance, whose name no data sheet has.
-        pcie: generation and lanes of its link in this machine, which may be less than the card's own.
-        own: cards of the user's, by name, which come first.
+        multiprocessors: number of multiprocessors; for a MIG instance the instance's, whose name is in no data sheet.
+        pcie: generation and lanes of its link in this machine, which may be less than the card supports.
+        own: the user's own cards by name, which take precedence.
     """
     card = performance_of(product, own)
     if card is None and capability is not None and multiprocessors:
@@ -154,7 +155,7 @@ def performance_in_machine(
         return card
     link = pcie_bytes_per_s(*pcie)
     peer = card.peer_bytes_per_s
-    # Where cards have no link of their own they exchange over that to the host.
+    # Cards without a link of their own communicate over the one to the host.
     if peer == card.link_bytes_per_s:
         peer = link
     sure = tuple(name for name in card.guessed if name != "link_bytes_per_s")
@@ -167,21 +168,22 @@ _GUESSED = ("flops", "bytes_per_s", "l2_bytes", "clock_hz", "link_bytes_per_s", 
 def guessed_performance(
     product: str, capability: tuple[int, int], multiprocessors: int, clock_hz: float | None = None
 ) -> CardPerformance | None:
-    """What a card of no data sheet may be able to do, from the nearest of its architecture; ``None`` when none is.
+    """Estimated figures for a card without a data sheet, from the nearest one of its architecture; ``None`` without
+    one.
 
-    The nearest by multiprocessors lends everything. Arithmetic goes by multiprocessors and clock, all else of the chip
-    (bandwidth, second-level cache, power) by multiprocessors; links stay.
+    The reference is the card with the nearest number of multiprocessors. Arithmetic is scaled by multiprocessors and
+    clock, the chip's other figures (bandwidth, L2 cache, power) by multiprocessors; links are unchanged.
 
     Args:
-        product: its name as the driver has it, for the sentence of the source.
+        product: the driver's product name, for the text of the source.
         capability: compute capability, (major, minor).
-        multiprocessors: how many it has.
-        clock_hz: the highest that its driver says; of the card that lends where it is not known.
+        multiprocessors: number of multiprocessors.
+        clock_hz: highest clock by its driver; the reference card's if unknown.
     """
     alike = [gpu for gpu in KNOWN_GPUS if gpu.capability == capability and gpu.key in CARD_PERFORMANCE]
     if not alike or multiprocessors < 1:
         return None
-    # By ratio, as the sizes of cards go: 24 is nearer to 34 than to 16.
+    # By ratio, the natural scale for sizes: 24 is nearer to 34 than to 16.
     lender = min(
         alike, key=lambda gpu: max(gpu.multiprocessors, multiprocessors) / min(gpu.multiprocessors, multiprocessors)
     )

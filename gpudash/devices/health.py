@@ -1,4 +1,4 @@
-"""What numbers of NVIDIA's driver mean that say how well a GPU is: XID errors, and reasons for lower clocks. Pure."""
+"""Meanings of the NVIDIA driver's health codes: XID errors, and reasons for lower clocks. Calls no driver."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Literal, NamedTuple
 
 
 class Xid(NamedTuple):
-    """What an XID error means.
+    """Meaning of an XID error.
 
     Attributes:
         label: what happened.
         advice: what to do.
-        level: how grave; "program" where programs cause it, as a rule, and the GPU is well.
+        level: severity; "program" if programs usually cause it, and the GPU is fine.
     """
 
     label: str
@@ -41,8 +41,8 @@ XIDS = {
     95: Xid("a memory error may have hit every program on it", _RESET, "critical"),
     119: Xid("its system processor (GSP) does not answer the driver", _RESET, "critical"),
 }
-"""Those that are met most, by NVIDIA's catalogue (https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html;
-61 is one of older GPUs, and in the archive there)."""
+"""The most common ones, by NVIDIA's catalogue (https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html;
+61 occurs on older GPUs, and is in the archived version)."""
 
 _UNKNOWN = Xid(
     "see NVIDIA's catalogue of XID errors", "the kernel's log says more: sudo dmesg | grep -i xid", "warning"
@@ -50,7 +50,7 @@ _UNKNOWN = Xid(
 
 
 def xid(number: int) -> Xid:
-    """What an XID error means, also one that is none of the usual ones."""
+    """Meaning of an XID error, including uncommon ones."""
     return XIDS.get(number, _UNKNOWN)
 
 
@@ -58,11 +58,11 @@ HEAT = 0x20 | 0x40
 HARDWARE = 0x8
 POWER_CAP = 0x4
 POWER_BRAKE = 0x80
-"""Bits of ``nvmlClocksEventReasons`` (nvml.h). The other ones say that a GPU is idle, or was set to lower clocks."""
+"""Bits of ``nvmlClocksEventReasons`` (nvml.h). The others mean that a GPU is idle, or was set to lower clocks."""
 
 
 def slowed_by(reasons: int) -> str:
-    """What holds the clocks down, by these bits: "power cap, heat"; "" for nothing that was not asked for."""
+    """Reasons for reduced clocks, by these bits: "power cap, heat"; "" if there are none that were not requested."""
     known = {POWER_CAP: "power cap", POWER_BRAKE: "power brake", HEAT: "heat"}
     found = [text for bits, text in known.items() if reasons & bits]
     if reasons & HARDWARE and not reasons & (POWER_BRAKE | HEAT):
@@ -71,7 +71,7 @@ def slowed_by(reasons: int) -> str:
 
 
 def marks(last_xid: float | None, reasons: float | None) -> list[str]:
-    """What stands on a card of a GPU that is not as it should be: "XID 79", "slowed by heat"; of any other nothing."""
+    """Labels on the card of a GPU with problems: "XID 79", "slowed by heat"; empty for others."""
     found = []
     if last_xid:
         found = [f"XID {last_xid:.0f}"]

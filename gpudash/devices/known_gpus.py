@@ -1,11 +1,11 @@
-"""GPUs by name: what their drivers report, for simulating one that is not there. Standard library alone, Python 3.9.
+"""GPUs by name with their drivers' figures, for simulation. Only the standard library, for Python 3.9.
 
-`KnownGpu.total_bytes` is what a program sees of the card, torch's ``total_memory``. The driver keeps some hundred MiB
-of what the card is sold with, more with error correction, and not every version as much (an RTX 4090 has been seen with
-24 072 to 24 217 MiB). Where no such figure was found it is NVML's total, from which the driver's share still has to go.
-The figures are those that public logs of programs show (``torch.cuda.get_device_properties``, the first line of an
-Ultralytics run, nvidia-smi); `KnownGpu.source` says of which kind each is. Multiprocessors are those of the same logs,
-else of NVIDIA's data sheets, the compute capability of https://developer.nvidia.com/cuda-gpus.
+`KnownGpu.total_bytes` is what a program sees, torch's ``total_memory``. The driver reserves some hundred MiB of the
+nominal size, more with error correction, and the amount varies with its version (an RTX 4090 has been seen with 24 072
+to 24 217 MiB). If no such figure was found, it is NVML's total, which still includes the driver's part. Figures come
+from public logs of programs (``torch.cuda.get_device_properties``, the first line of an Ultralytics run, nvidia-smi);
+`KnownGpu.source` names the kind. Multiprocessors are from the same logs, else from NVIDIA's data sheets; the compute
+capability is from https://developer.nvidia.com/cuda-gpus.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from dataclasses import dataclass
 MIB = 2**20
 
 SIMULATED_PREFIX = "Simulated"
-"""Begins the product of every GPU that is simulated."""
+"""Prefix of the product name of every simulated GPU."""
 
 
 @dataclass(frozen=True)
 class KnownGpu:
-    """A card as its driver reports it.
+    """A card with its driver's figures.
 
     Attributes:
-        key: what it is asked for by: "h100".
-        name: what it is called beside "simulated": "H100 80GB".
-        product: its name as the driver has it.
+        key: short name for requests: "h100".
+        name: name after "simulated": "H100 80GB".
+        product: the driver's product name.
         total_bytes: memory.
         capability: compute capability, (major, minor).
-        multiprocessors: how many it has.
-        source: where `total_bytes` is from.
+        multiprocessors: number of multiprocessors.
+        source: source of `total_bytes`.
     """
 
     key: str
@@ -53,7 +53,7 @@ def _known(
 
 
 TORCH = "PyTorch"
-"""Its ``total_memory``."""
+"""The source is torch's ``total_memory``."""
 
 
 def _torch(version: str) -> str:
@@ -125,14 +125,14 @@ KNOWN_GPUS = (
     _known("rtx3060-laptop", "RTX 3060 Laptop", "NVIDIA GeForce RTX 3060 Laptop GPU", 6_144, (8, 6), 30, TORCH),
     _known("rtx3050-laptop", "RTX 3050 Laptop", "NVIDIA GeForce RTX 3050 Laptop GPU", 4_096, (8, 6), 16, _torch("2.7")),
 )
-"""Data centre first, then GeForce, then laptops; each from the newest on."""
+"""Data centre first, then GeForce, then laptops; newest first in each group."""
 
 MOST_NEAR = 3
-"""Names that are suggested in place of one that is not known."""
+"""Number of names suggested for an unknown one."""
 
 
 def find(text: str) -> KnownGpu | None:
-    """The GPU that is meant, whatever the case, with or without spaces and dashes; ``None`` when none is.
+    """The GPU of a given name, ignoring case, spaces and dashes; ``None`` if unknown.
 
     Args:
         text: a `KnownGpu.key`, its name, or its product.
@@ -145,7 +145,7 @@ def find(text: str) -> KnownGpu | None:
 
 
 def nearest(text: str) -> list[str]:
-    """Keys of GPUs whose names come nearest to ``text``: those that begin so, else those that are spelt alike."""
+    """Keys of the GPUs with the most similar names: with the same beginning, else with a similar spelling."""
     plain = _plain(text)
     keys = {_plain(gpu.key): gpu.key for gpu in KNOWN_GPUS}
     beginning = [key for spelt, key in keys.items() if plain and (spelt.startswith(plain) or plain in spelt)]
@@ -158,7 +158,7 @@ _INTEGRATED = re.compile(r"\b(?:GB10|Thor|Orin|Xavier|Tegra)\b|\(nvgpu\)", re.IG
 
 
 def is_integrated(product: str) -> bool:
-    """Whether a GPU of this name is known to use the computer's memory, whatever its driver says of it."""
+    """Whether a GPU of this name is known to use the computer's memory, whatever its driver reports."""
     return _INTEGRATED.search(product) is not None
 
 

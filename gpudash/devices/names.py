@@ -1,4 +1,4 @@
-"""Which devices exist and what they are called. Pure: nothing here touches a driver or torch."""
+"""The existing devices and their names. Uses neither drivers nor torch."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from gpudash.devices.simulated_cards import address_of, card_called, card_of_nam
 from gpudash.units import GIB, MAX_SIZE, MIB, format_bytes, parse_size
 
 SIMULATED = "SIMULATED"
-"""What stands wherever a simulated GPU or a figure of one is shown."""
+"""Shown with every simulated GPU and its figures."""
 
 SPEED_REMARK = "times and rates are the CPU's, for {device} is SIMULATED"
-"""Goes with every figure of speed that was taken on a simulated GPU."""
+"""Shown with every speed measured on a simulated GPU."""
 
 SIMULATED_PRODUCT = f"{SIMULATED_PREFIX} GPU"
 
 SHARED = "shared with the CPU"
-"""Stands behind a memory that a GPU has no other than."""
+"""Shown after a memory that a GPU shares with the CPU."""
 
 OFFERED_BYTES = 8 * GIB
-"""Capacity of the simulated GPU that is offered where there is no GPU."""
+"""Capacity of the simulated GPU that is offered if there is no GPU."""
 
 MOST_SIMULATED = 16
 
@@ -36,24 +36,24 @@ OF_AN_INSTANCE = "what a driver tells of a MIG instance is its memory and its pr
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU as NVML lists it, or one that gpudash simulates.
+    """A GPU listed by NVML, or simulated by gpudash.
 
     Attributes:
-        nvml_index: position in NVML's own (PCI bus) order; not torch's index. Of a simulated one, N of ``sim:N``.
-        uuid: "GPU-…", the identity used in recordings and settings; "MIG-…" of a MIG instance, "SIM-0-24GiB" if
-            simulated, torch's name where torch alone knows it.
-        pci_bus_id: "00000000:41:00.0" in any of the spellings in use; compare with `pci_address`. Empty if simulated.
+        nvml_index: position in NVML's own (PCI bus) order, not torch's index; for a simulated one, N in ``sim:N``.
+        uuid: "GPU-…", the identity used in recordings and settings; "MIG-…" for a MIG instance, "SIM-0-24GiB" if
+            simulated, torch's name if only torch knows it.
+        pci_bus_id: "00000000:41:00.0" in any common spelling; compare with `pci_address`. "" if simulated.
         product: marketing name.
-        total_bytes: memory, or ``None`` where the driver does not report it.
-        cuda_capability: (major, minor), where the driver reports it.
-        multiprocessors: how many it has, where the driver reports what it takes to know.
-        pcie_generation, pcie_width: the most the link can do; an idle link runs slower to save power.
-        simulated: whether nothing of it is there but its name and its memory's bookkeeping.
-        shared_memory: whether it has no memory of its own and uses the computer's, as a GB10 or a Jetson.
-        instances: how many MIG instances it is divided into, each a GPU of its own here; programs then use those alone.
-        parent: UUID of the GPU that this is a MIG instance of; empty for a whole one.
-        instance: index of the instance there.
-        by_torch: whether torch alone knows it: what it tells of memory while something runs there is all that is read.
+        total_bytes: memory; ``None`` if the driver does not report it.
+        cuda_capability: (major, minor), if the driver reports it.
+        multiprocessors: number of multiprocessors, if it follows from the driver's data.
+        pcie_generation, pcie_width: maximum of the link; an idle link runs slower to save power.
+        simulated: whether only its name and its memory's bookkeeping exist.
+        shared_memory: whether it uses the computer's memory, like a GB10 or a Jetson.
+        instances: number of its MIG instances, each a GPU of its own here; programs then only use those.
+        parent: UUID of the GPU that contains this MIG instance; "" for a whole one.
+        instance: index of the instance in it.
+        by_torch: whether only torch knows it: its only readings are torch's figures during a run.
     """
 
     nvml_index: int
@@ -74,33 +74,33 @@ class Gpu:
 
     @property
     def number(self) -> str:
-        """NVML's numbering: "0", of a MIG instance "0:1"."""
+        """NVML's number: "0", or "0:1" for a MIG instance."""
         if self.parent:
             return f"{self.nvml_index}:{self.instance}"
         return str(self.nvml_index)
 
     @property
     def link_bytes_per_second(self) -> float | None:
-        """What the link to the GPU can carry in one direction; ``None`` where the driver does not say."""
+        """Rate of the link to the GPU in one direction; ``None`` if the driver does not report it."""
         return link_bytes_per_second(self.pcie_generation, self.pcie_width)
 
 
 Kind = Literal["cpu", "cuda", "sim", "xpu", "mps"]
 
 UNTRIED = "gpudash was never tried on {device}, which nobody who wrote it has"
-"""Goes with a device of Intel's (xpu) or Apple's (mps)."""
+"""Shown with Intel (xpu) and Apple (mps) devices."""
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device torch can run on.
+    """A device that torch can use.
 
     Attributes:
-        name: torch's name: "cpu", "cuda:0", "sim:0", "xpu:0", "mps"; "sim:0@24GiB" of a program's own card.
-        product: what it is.
-        total_bytes: its memory.
-        uuid: the GPU's, as of `Gpu`; ``None`` for the CPU.
-        problem: why no run can use it, in one sentence; ``None`` when one can.
+        name: torch's name: "cpu", "cuda:0", "sim:0", "xpu:0", "mps"; "sim:0@24GiB" for a program's own card.
+        product: product name.
+        total_bytes: size of its memory.
+        uuid: UUID of the GPU, as in `Gpu`; ``None`` for the CPU.
+        problem: why no run can use it, in one sentence; ``None`` if a run can.
     """
 
     name: str
@@ -115,15 +115,15 @@ class Device:
 
     @property
     def remark(self) -> str:
-        """What is to be said wherever it is offered; "" for nothing."""
+        """A remark to show wherever it is offered; "" for none."""
         if self.kind in ("xpu", "mps"):
             return UNTRIED.format(device=self.name)
         return ""
 
     @property
     def memory(self) -> str:
-        """What its memory is called in readings: "host", or a GPU's UUID; its name where it has no readings."""
-        # A GPU that torch alone knows has its name for a UUID; what has neither is not read at all.
+        """Key of its memory in readings: "host", or a GPU's UUID; its name if it has no readings."""
+        # For a GPU that only torch knows, the name is the UUID; a device with neither is never read.
         return self.uuid or ("host" if self.kind == "cpu" else self.name)
 
     @property
@@ -133,17 +133,17 @@ class Device:
 
 
 def kind_of(name: str) -> Kind:
-    """The kind of device in torch's name of one: "sim" for "sim:0"; of a name that is none "cuda"."""
+    """The kind in torch's name of a device: "sim" for "sim:0"; "cuda" for an invalid name."""
     kind = name.partition(":")[0]
-    # "cpu" is never numbered: a name with a number is another kind's.
+    # "cpu" is never numbered: a numbered name is of another kind.
     return next((known for known in get_args(Kind) if known == kind and (":" not in name or known != "cpu")), "cuda")
 
 
 def shown_name(name: str, product: str = "") -> str:
-    """A device's name as a person reads it: "sim:0 (SIMULATED)", any other as it is.
+    """A device's name for display: "sim:0 (SIMULATED)"; others unchanged.
 
     Args:
-        product: of a simulated device, whose GPU is named where there is one: "sim:0 (SIMULATED H100 80GB)".
+        product: product of a simulated device, to name its GPU if it has one: "sim:0 (SIMULATED H100 80GB)".
     """
     if kind_of(name) != "sim":
         return name
@@ -151,22 +151,23 @@ def shown_name(name: str, product: str = "") -> str:
 
 
 def badged_name(name: str) -> str:
-    """A device's name where a badge says that it is simulated: "sim:0", "sim:0 · 24 GiB" of a program's own card."""
+    """A device's name next to a badge that says it is simulated: "sim:0", "sim:0 · 24 GiB" for a program's own
+    card."""
     return " · ".join(filter(None, (address_of(name), card_of_name(name))))
 
 
 def simulated_text(product: str) -> str:
-    """That a GPU is simulated, and what it is: "SIMULATED", "SIMULATED H100 80GB"."""
+    """A simulated GPU in words: "SIMULATED", "SIMULATED H100 80GB"."""
     return f"{SIMULATED} {known_product(product)}".strip()
 
 
 def shown_devices(device: str, spec: Mapping[str, Any], product: str = "") -> str:
-    """Where a run takes place as a person reads it: "cuda:0, cuda:1", "2 × cpu", or `shown_name` of its one device.
+    """The devices of a run for display: "cuda:0, cuda:1", "2 × cpu", or `shown_name` for a single one.
 
     Args:
-        device: of the run.
-        spec: its fields; ``devices`` names all where there are several.
-        product: of the device, where it is one.
+        device: device of the run.
+        spec: fields of its spec; ``devices`` names all if there are several.
+        product: product of a single device.
     """
     names = _names_in(spec)
     if not names:
@@ -175,7 +176,7 @@ def shown_devices(device: str, spec: Mapping[str, Any], product: str = "") -> st
 
 
 def badged_devices(device: str, spec: Mapping[str, Any]) -> str:
-    """`shown_devices` where a badge says that they are simulated."""
+    """`shown_devices` next to a badge that says they are simulated."""
     return _counted(_names_in(spec) or [device], badged_name)
 
 
@@ -185,35 +186,35 @@ def _names_in(spec: Mapping[str, Any]) -> list[str]:
 
 def _counted(names: Sequence[str], shown: Callable[[str], str]) -> str:
     counts = Counter(names)
-    # A name that occurs several times is counted without its badge: "2 × cpu".
+    # A repeated name is counted, without its badge: "2 × cpu".
     return ", ".join(shown(name) if count == 1 else f"{count} × {name}" for name, count in counts.items())
 
 
 SimulatedCard = int | KnownGpu
-"""A GPU to simulate: its memory in bytes, or one that is known by name."""
+"""A GPU to simulate: its memory in bytes, or a known GPU."""
 
 LEAST_SIMULATED = 302 * MIB
-"""Memory in bytes of the smallest GPU that is simulated on request: the context, and one small segment of 2 MiB."""
+"""Smallest GPU that can be simulated, in bytes: the context, and a small segment of 2 MiB."""
 
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 
 _MOST_GIB = 288
-"""A number without a unit up to this is taken to be meant in GiB."""
+"""A number without a unit up to this is assumed to mean GiB."""
 
 
 def parse_card(text: str) -> SimulatedCard:
-    """A card in words: a size such as ``8GiB``, or the name of a known GPU such as ``h100``.
+    """A card from text: a size such as ``8GiB``, or the name of a known GPU such as ``h100``.
 
     Raises:
-        ValueError: one sentence, when it is neither.
+        ValueError: one sentence, if it is neither.
     """
     known = find(text)
     if known is not None:
         return known
-    # A bare number is taken for bytes elsewhere; here a count of GiB was meant, and the likely spellings are offered.
+    # A bare number means bytes elsewhere; here it probably meant GiB, so suggest likely spellings.
     if _NUMBER.fullmatch(text.strip()) and 0 < float(text) < MIB:
         size = f"{text.strip()}{'GiB' if float(text) <= _MOST_GIB else 'MiB'}"
-        # Names of cards that hold the number too: "4090" is meant as a card.
+        # Names of cards that contain the number too: "4090" probably means the card.
         near = [size, *(key for key in nearest(text) if text.strip() in re.findall("[0-9]+", key))]
         raise ValueError(f"{text.strip()} without a unit is a count of bytes; did you mean {_either(near)}?")
     near = nearest(text)
@@ -230,15 +231,15 @@ def _either(names: Sequence[str]) -> str:
 
 
 def parse_simulated(text: str) -> SimulatedCard:
-    """`parse_card` for a GPU that programs are to run on, and which has to hold more than their context.
+    """Like `parse_card`, for a GPU that programs use, which must be larger than their context.
 
     Raises:
-        ValueError: as `parse_card`, and when the card has no room beside the context.
+        ValueError: as in `parse_card`; also if the card has no room besides the context.
     """
     card = parse_card(text)
     size = size_of(card)
     if size < LEAST_SIMULATED:
-        # The parser of sizes would pass it, but no program could make a tensor on it.
+        # The parser of sizes would accept it, but no program could create a tensor on it.
         raise ValueError(
             f"A GPU of {format_bytes(size)} has no room for a tensor: the CUDA context takes about "
             f"{format_bytes(LEAST_SIMULATED - 2 * MIB)} of it, so simulate {format_bytes(LEAST_SIMULATED)} or more"
@@ -247,10 +248,10 @@ def parse_simulated(text: str) -> SimulatedCard:
 
 
 def parse_cards(text: str) -> list[SimulatedCard]:
-    """Cards with commas between them, as `parse_simulated` takes each; none of an empty text.
+    """Cards separated by commas, each as in `parse_simulated`; none for an empty text.
 
     Raises:
-        ValueError: as `parse_simulated`, for the first that is none.
+        ValueError: as in `parse_simulated`, for the first invalid one.
     """
     return [parse_simulated(part.strip()) for part in text.split(",") if part.strip()]
 
@@ -277,39 +278,39 @@ def card_text(card: SimulatedCard) -> str:
 
 
 def card_name(card: SimulatedCard) -> str:
-    """What a card is called: its product, or its size."""
+    """The name of a card: its product, or its size."""
     if isinstance(card, KnownGpu):
         return card.name
     return format_bytes(card)
 
 
 LONGEST_SIZE = 20
-"""Digits of a size in bytes that is read."""
+"""Most digits of a size in bytes."""
 
 
 def read_card(value: Any) -> SimulatedCard | None:
-    """What `written` wrote; ``None`` for anything else."""
-    # bool is an int in Python, and no size.
+    """Read the output of `written`; ``None`` for anything else."""
+    # bool is an int in Python, but not a size.
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if not isinstance(value, str):
         return None
     if value.isascii() and value.isdecimal() and len(value) < LONGEST_SIZE:
-        return int(value)  # lists of runs keep texts
+        return int(value)  # lists of runs store text
     return find(value)
 
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """The GPUs that are asked to be simulated.
+    """The GPUs to simulate.
 
     Attributes:
-        cards: ``sim:0``, ``sim:1`` and so on; empty: none was asked for.
-        others: bytes that simulated other processes hold of the first.
-        offered: whether one is offered where there is no GPU and none was asked for.
+        cards: ``sim:0``, ``sim:1`` and so on; empty if none was requested.
+        others: bytes of simulated other processes on the first one.
+        offered: whether to offer one if there is no GPU and none was requested.
 
     Raises:
-        ValueError: one sentence, when there are too many, or a size cannot be.
+        ValueError: one sentence, if there are too many, or a size is invalid.
     """
 
     cards: tuple[SimulatedCard, ...] = ()
@@ -336,21 +337,21 @@ class Simulation:
 
 
 def simulated_product(card: SimulatedCard) -> str:
-    """What a simulated GPU is called: "Simulated H100 80GB"."""
+    """The product name of a simulated GPU: "Simulated H100 80GB"."""
     if isinstance(card, KnownGpu):
         return f"{SIMULATED_PREFIX} {card.name}"
     return SIMULATED_PRODUCT
 
 
 def known_product(product: str) -> str:
-    """The GPU that a simulated one is: "H100 80GB"; "" of one that has a size alone."""
+    """The GPU in a simulated product's name: "H100 80GB"; "" if it is only a size."""
     return product.removeprefix(SIMULATED_PRODUCT).removeprefix(SIMULATED_PREFIX).strip()
 
 
 def simulated_gpu(index: int, card: SimulatedCard) -> Gpu:
     """The GPU behind ``sim:index``."""
     uuid, product = simulated_uuid(index, card), simulated_product(card)
-    # A size alone has neither a capability nor multiprocessors, which code may not find instead of made up.
+    # A size has no capability or multiprocessors: better none than made-up values.
     if not isinstance(card, KnownGpu):
         return Gpu(index, uuid, "", product, card, simulated=True)
     capability, count = card.capability, card.multiprocessors
@@ -358,12 +359,12 @@ def simulated_gpu(index: int, card: SimulatedCard) -> Gpu:
 
 
 def simulated_device(gpu: Gpu, problem: str | None = None) -> Device:
-    """The device that runs on a simulated GPU, unless there is a ``problem``."""
+    """The device for a simulated GPU; a ``problem`` makes it unusable."""
     return Device(f"sim:{gpu.nvml_index}", gpu.product, gpu.total_bytes, gpu.uuid, problem)
 
 
 def simulated_card(device: Device) -> SimulatedCard:
-    """The card that a simulated device was made as."""
+    """The card from which a simulated device was created."""
     return card_called(device.product, device.total_bytes or OFFERED_BYTES)
 
 
@@ -371,10 +372,10 @@ _PCI = re.compile(r"(?:([0-9a-f]+):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})(?:\.[0-9a-f
 
 
 def pci_address(text: str) -> tuple[int, int, int]:
-    """(domain, bus, device) of a PCI bus id, whatever the width of its domain.
+    """(domain, bus, device) in a PCI bus id, whatever the width of its domain.
 
     Raises:
-        ValueError: when the text is no PCI bus id.
+        ValueError: if the text is not a PCI bus id.
     """
     match = _PCI.fullmatch(text.strip().lower())
     if match is None:
@@ -387,11 +388,11 @@ ONE_INSTANCE = "CUDA uses one MIG instance in a process; CUDA_VISIBLE_DEVICES=MI
 
 @dataclass(frozen=True, slots=True)
 class CudaOrder:
-    """torch's numbering of GPUs, computed without asking CUDA.
+    """torch's numbering of GPUs, computed without CUDA.
 
     Attributes:
-        gpus: position i is ``cuda:i``.
-        reason: why GPUs are missing or uncertain, in words; empty when all are there and certain.
+        gpus: GPUs by torch's index.
+        reason: why GPUs are missing or uncertain, in words; "" if none are.
     """
 
     gpus: tuple[Gpu, ...]
@@ -399,35 +400,34 @@ class CudaOrder:
 
 
 def cuda_order(gpus: Sequence[Gpu], visible: str | None = None, order: str | None = None) -> CudaOrder:
-    """The GPUs as torch numbers them.
+    """The GPUs in torch's order.
 
-    CUDA sorts by speed (``FASTEST_FIRST``) unless ``CUDA_DEVICE_ORDER=PCI_BUS_ID``; CUDA_VISIBLE_DEVICES then picks by
-    index, UUID or the beginning of a UUID, and everything behind the first entry that names no GPU is ignored
-    (CUDA C++ Programming Guide, "CUDA Environment Variables"). Where a MIG instance is among them, CUDA uses the first
-    one and no other GPU (MIG User Guide, "CUDA Device Enumeration").
+    CUDA sorts by speed (``FASTEST_FIRST``) unless ``CUDA_DEVICE_ORDER=PCI_BUS_ID``. CUDA_VISIBLE_DEVICES then selects
+    by index, UUID or the beginning of a UUID, up to the first entry that matches no GPU (CUDA C++ Programming Guide,
+    "CUDA Environment Variables"). If a MIG instance is selected, CUDA uses the first one and no other GPU (MIG User
+    Guide, "CUDA Device Enumeration").
 
     Args:
-        gpus: in any order.
-        visible: value of CUDA_VISIBLE_DEVICES, ``None`` when it is not set.
+        gpus: GPUs in any order.
+        visible: value of CUDA_VISIBLE_DEVICES; ``None`` if it is not set.
         order: value of CUDA_DEVICE_ORDER.
     """
-    # By the address, not by NVML's index: that follows the bus as well, but is not promised to.
+    # By address, not by NVML's index, which also follows the bus, but without a guarantee.
     by_bus = sorted((gpu for gpu in gpus if not gpu.parent), key=lambda gpu: pci_address(gpu.pci_bus_id))
     instances = sorted((gpu for gpu in gpus if gpu.parent), key=lambda gpu: gpu.instance)
     reason = ""
     if order != "PCI_BUS_ID" and len({gpu.product for gpu in by_bus}) > 1:
-        # CUDA's measure of speed is not documented; the capability is what comes nearest, which is why the reason
-        # says so.
+        # CUDA's measure of speed is undocumented; the capability comes closest, and the reason says so.
         by_bus.sort(key=lambda gpu: gpu.cuda_capability or (0, 0), reverse=True)
         reason = "CUDA numbers unlike GPUs by speed; set CUDA_DEVICE_ORDER=PCI_BUS_ID to be sure which is which"
     if visible is None:
         chosen = by_bus
     else:
         chosen = _visible(visible, by_bus, instances)
-    # CUDA uses the first MIG instance that it comes across, and no GPU beside it.
+    # CUDA uses the first MIG instance that it finds, and no other GPU.
     first = next((part for gpu in chosen for part in instances if gpu.uuid in (part.uuid, part.parent)), None)
     if first is not None:
-        # With one GPU and one instance, or an instance named by the user, there is nothing to wonder about.
+        # With a single GPU and instance, or an instance named by the user, there is no ambiguity.
         named = len(gpus) == 2 or (visible or "").startswith("MIG-")
         return CudaOrder((first,), "" if named else ONE_INSTANCE)
     if visible is None:
@@ -446,12 +446,12 @@ def cuda_order(gpus: Sequence[Gpu], visible: str | None = None, order: str | Non
 def _visible(visible: str, by_bus: Sequence[Gpu], instances: Sequence[Gpu]) -> list[Gpu]:
     chosen: list[Gpu] = []
     for entry in (part.strip() for part in visible.split(",")):
-        # The first entry that names nothing ends the list, as CUDA has it.
+        # The first entry without a match ends the list, as in CUDA.
         gpu = _named(entry, by_bus, instances)
         if gpu is None:
             break
         if gpu in chosen:
-            return []  # CUDA answers a GPU named twice with no device at all
+            return []  # if a GPU is named twice, CUDA has no devices at all
         chosen.append(gpu)
     return chosen
 
@@ -463,7 +463,7 @@ def _named(entry: str, gpus: Sequence[Gpu], instances: Sequence[Gpu]) -> Gpu | N
         return None
     if not entry.startswith(("GPU-", "MIG-")):
         return None
-    # The beginning of a UUID names a GPU only where it is one's alone.
+    # The beginning of a UUID only selects a GPU if it is unique.
     matches = [gpu for gpu in (*gpus, *instances) if gpu.uuid.startswith(entry)]
     if len(matches) == 1:
         return matches[0]
@@ -471,11 +471,11 @@ def _named(entry: str, gpus: Sequence[Gpu], instances: Sequence[Gpu]) -> Gpu | N
 
 
 FASTEST_LINK_BYTES_PER_SECOND = 16 * LANE_BYTES_PER_SECOND[6]
-"""What no link in use exceeds: assumed where a driver does not say what a GPU's link can do."""
+"""Faster than any link in use: assumed if a driver does not report a GPU's link."""
 
 
 def link_bytes_per_second(generation: float | None, width: float | None) -> float | None:
-    """What a PCIe link can carry in one direction; ``None`` where generation or width is not known."""
+    """Rate of a PCIe link in one direction; ``None`` if generation or width is unknown."""
     lane = None
     if generation is not None:
         lane = LANE_BYTES_PER_SECOND.get(int(generation))
@@ -488,15 +488,15 @@ _MAKERS = {"cuda": "CUDA device", "xpu": "Intel GPU", "mps": "Apple GPU"}
 
 
 def gpus_by_torch(order: CudaOrder, torch: Mapping[str, Any] | None) -> tuple[Gpu, ...]:
-    """The GPUs that torch sees and NVML does not list: another maker's, or one whose library is hidden or missing.
+    """The GPUs that torch sees but NVML does not list: another vendor's, or with a hidden or missing library.
 
     Args:
-        order: the GPUs that NVML lists, as torch numbers them.
-        torch: what torch is and sees (its report); ``None`` while that is not known.
+        order: the GPUs that NVML lists, in torch's order.
+        torch: torch's report on itself and its devices; ``None`` if not known yet.
     """
     seen = () if torch is None else torch.get("devices", ())
     cuda = [device for device in seen if kind_of(device["name"]) == "cuda"]
-    # torch's first CUDA devices are those that NVML lists, in this order; what is behind them NVML has not.
+    # torch's first CUDA devices are NVML's, in this order; NVML lacks the ones after them.
     found = (*cuda[len(order.gpus) :], *(device for device in seen if kind_of(device["name"]) in ("xpu", "mps")))
     return tuple(_by_torch(device["name"], device["product"], device["total_bytes"], torch) for device in found)
 
@@ -511,8 +511,8 @@ def _by_torch(name: str, product: str | None, total: int | None, torch: Mapping[
 
 
 def torch_devices(order: CudaOrder, torch: Mapping[str, Any] | None) -> list[Device]:
-    """The devices beside the CPU that a run can use, in torch's order; arguments as of `gpus_by_torch`."""
-    # Before torch has answered, the GPUs of NVML are taken to be usable.
+    """The devices besides the CPU that a run can use, in torch's order; arguments as in `gpus_by_torch`."""
+    # Until torch has reported, NVML's GPUs are assumed to be usable.
     listed = order.gpus if torch is None or torch["cuda_available"] else ()
     found = [Device(f"cuda:{n}", gpu.product, gpu.total_bytes, gpu.uuid) for n, gpu in enumerate(listed)]
     by_torch = gpus_by_torch(order, torch)
@@ -520,7 +520,7 @@ def torch_devices(order: CudaOrder, torch: Mapping[str, Any] | None) -> list[Dev
 
 
 def unread_gpus(torch: Mapping[str, Any], problem: str) -> str:
-    """Why torch's GPUs have no readings but torch's, in place of ``problem``, which says why NVML lists none."""
+    """Why torch's GPUs only have torch's readings; replaces ``problem``, which says why NVML lists none."""
     names = [device["name"] for device in torch.get("devices", ())]
     if not names and not torch.get("cuda_available"):
         return problem
@@ -533,10 +533,10 @@ def unread_gpus(torch: Mapping[str, Any], problem: str) -> str:
 
 
 def why_torch_has_no_gpu(torch: Mapping[str, Any], order: CudaOrder) -> str | None:
-    """One sentence when torch cannot use a GPU that is there, or is missing itself; ``None`` when all is well."""
+    """One sentence if torch cannot use an existing GPU, or is missing itself; else ``None``."""
     if torch.get("problem"):
         return str(torch["problem"])
-    # Without a GPU by NVML, torch's having none is no news.
+    # If NVML has no GPU, it is no news that torch has none.
     if torch["cuda_available"] or not (order.gpus or order.reason):
         return None
     if not torch.get("cuda_version"):
@@ -553,16 +553,16 @@ def default_device(devices: Sequence[Device], free_bytes: dict[str, int]) -> str
     cuda = [device for device in devices if device.kind == "cuda"]
     if not cuda:
         return "cpu"
-    # Of equal ones the first, which is torch's default too.
+    # Of equal ones the first, which is also torch's default.
     return max(cuda, key=lambda device: free_bytes.get(device.uuid or "", 0)).name
 
 
 def short_product(product: str) -> str:
-    """A product's name without its maker's: "RTX 4090", "EPYC 9554"; a MIG instance's begins with what it is."""
+    """A product's name without its vendor: "RTX 4090", "EPYC 9554"; a MIG instance's begins with its profile."""
     for maker in ("NVIDIA GeForce ", "NVIDIA ", "AMD ", "Intel(R) ", "Intel "):
         product = product.removeprefix(maker)
     whole, mig, profile = product.partition(" MIG ")
-    # A MIG instance's name has the profile last, and a narrow column would cut just that off.
+    # A MIG instance's name ends with its profile, which a narrow column would cut off.
     if mig:
         product = f"MIG {profile} {whole}"
     return product.replace("(R)", "").replace("(TM)", "").split(" CPU @")[0].strip()

@@ -1,4 +1,4 @@
-"""What a workload may be asked: one pydantic model per workload.
+"""The settings of each workload: one pydantic model per workload.
 
 Form, command-line flags, validation, recording and repetition all read these models. A field carries its
 default, range, unit and one line of help; `Spec.refusals` says what a device cannot do, so that the form can
@@ -66,8 +66,8 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 ENTRY_POINTS = "gpudash.workloads"
-"""Entry-point group: each names a module that holds one `Spec` subclass and imports nothing heavy; the guide's page on
-plug-ins has an example."""
+"""Entry-point group: each entry names a module with one `Spec` subclass and without heavy imports; see the guide's
+page on plug-ins for an example."""
 
 BUILT_IN: tuple[type[Spec], ...] = (
     TrainingSpec,
@@ -82,22 +82,22 @@ NEEDED = ("name", "title", "summary", "run")
 """Attributes that every spec sets."""
 
 RESERVED = frozenset(("verbose", "json", "device"))
-"""Names that no field of a plug-in may have."""
+"""Names that a plug-in's fields must not have."""
 
 DEFAULT_WORKLOAD = TrainingSpec.name
 
 
 def workloads() -> dict[str, type[Spec]]:
-    """Name → spec class: the built-in ones, then those of installed entry points, in order of name.
+    """Spec classes by name: the built-in ones, then those of installed entry points, sorted by name.
 
-    An entry point that is of no use is left out; `broken_entry_points` says why.
+    Unusable entry points are left out; `broken_entry_points` gives the reasons.
     """
     return _offered()[0]
 
 
 @functools.cache
 def installed() -> tuple[EntryPoint, ...]:
-    """The entry points of `ENTRY_POINTS`, in order of name; looked for once, for that reads a file of every package."""
+    """The entry points of `ENTRY_POINTS`, sorted by name; cached, as the search reads a file of every package."""
     return tuple(sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name))
 
 
@@ -129,7 +129,7 @@ class _PlugInError(ValueError):
 
 @functools.cache
 def _outcome(module: str) -> type[Spec] | str:
-    """The spec of a third party's module, or why it cannot be offered; one that fails is not imported again."""
+    """The spec of another package's module, or why it cannot be offered; a module that fails is not imported again."""
     try:
         return _entry_point_spec(module)
     except _PlugInError as error:
@@ -137,14 +137,14 @@ def _outcome(module: str) -> type[Spec] | str:
 
 
 def _entry_point_spec(module: str) -> type[Spec]:
-    """The spec of a third party's module.
+    """The spec of another package's module.
 
     Raises:
-        _PlugInError: when there is none that could be offered.
+        _PlugInError: if it has none that can be offered.
     """
     try:
         contents = vars(importlib.import_module(module))
-    except Exception as error:  # a third party's module may raise anything; the program goes on without it
+    except Exception as error:  # another package's module may raise anything; go on without it
         logger.exception("the module of a workload does not import")
         why = " ".join(f"{type(error).__name__}: {error}".split())
         raise _PlugInError(f"{module} does not import ({why}); correct or uninstall the package") from error

@@ -1,4 +1,4 @@
-"""What every workload's spec is made of: fields with their help and limits, refusals and cautions."""
+"""The base of every workload's spec: fields with help and limits, refusals and cautions."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ Bytes = Annotated[int, BeforeValidator(read_size)]
 
 
 Group = Literal["data", "optimizer", "memory", "several devices", "measuring", "reproducibility"]
-"""What a field that is no essential one has to do with."""
+"""Subject of a field that is not essential."""
 
 GROUPS: tuple[Group, ...] = get_args(Group)
 
 MOST_DEVICES = 32
-"""Devices of one run on one machine; larger ones are started by torchrun itself and watched."""
+"""Most devices of a run on one machine; larger runs are started by torchrun itself and watched."""
 
 _DEVICE = re.compile(r"cpu|(cuda|sim):\d{1,3}")
 
@@ -63,11 +63,11 @@ def field(
 
     Args:
         default: its default value.
-        help: one line: tooltip, ``--help`` and documentation.
-        more: the group it stands in behind the essentials; without one it is an essential, which everybody sees first.
-        unit: shown behind the value; "bytes" marks a size, written and read as 512MiB.
-        when: other field → values for which this one matters; the form does not let it be changed otherwise.
-        labels: value → what the form shows for a choice.
+        help: one line for tooltip, ``--help`` and documentation.
+        more: group of the field; without one it is essential, and shown first.
+        unit: unit shown after the value; "bytes" marks a size, written and read as 512MiB.
+        when: other field → values for which this one matters; otherwise the form disables it.
+        labels: value → label of a choice in the form.
         limits: pydantic's ``ge``, ``le``, ``gt``, ``lt``.
     """
     extra: dict[str, Any] = {}
@@ -126,7 +126,7 @@ class Spec(BaseModel):
 
     @classmethod
     def tiers(cls) -> dict[Group | None, list[str]]:
-        """Its fields: the essential ones under ``None``, then those of each group that has some."""
+        """Its fields by group: the essential ones under ``None``, then every group that has any."""
         own = [name for name in cls.model_fields if name not in Spec.model_fields]
         found: dict[Group | None, list[str]] = {}
         for group in (None, *GROUPS):
@@ -138,11 +138,11 @@ class Spec(BaseModel):
 
     @classmethod
     def refusals(cls, device: str) -> dict[tuple[str, str], str]:
-        """(field, value) → why that choice cannot be run on ``device`` ("cpu", "cuda:0", "sim:0")."""
+        """(field, value) → why that choice cannot run on ``device`` ("cpu", "cuda:0", "sim:0")."""
         return {}
 
     def problems(self, device: str) -> list[str]:
-        """Sentences saying why this spec cannot run on ``device``; empty when it can."""
+        """Sentences saying why this spec cannot run on ``device``; empty if it can."""
         refused = self.refusals(device)
         found = [
             f"{flag(name)} {value}: {refused[name, value]}"
@@ -155,22 +155,22 @@ class Spec(BaseModel):
         return found
 
     def run_problems(self, device: str) -> list[str]:
-        """`problems`, and what bars only running this spec on ``device``, not predicting it; and what to do instead."""
+        """`problems`, and reasons against running (but not predicting) this spec on ``device``, with alternatives."""
         return self.problems(device)
 
     @property
     def device_names(self) -> tuple[str, ...]:
-        """The devices of its ranks, in their order; none when the run takes place on one device."""
+        """The devices of its ranks, in order; empty for a run on one device."""
         return ()
 
     @property
     def rank_devices(self) -> tuple[str, ...]:
-        """`device_names`, unless several devices have one process, without ranks."""
+        """`device_names`, unless a single process without ranks uses them."""
         return self.device_names
 
     @property
     def own_device(self) -> str | None:
-        """Where this run takes place by its own fields; ``None``: wherever it is put."""
+        """The device set by its own fields; ``None`` if any device will do."""
         names = self.device_names
         if names:
             return names[0]
@@ -178,12 +178,12 @@ class Spec(BaseModel):
 
     @property
     def predicted(self) -> Spec:
-        """The run whose memory is this one's."""
+        """The run that has the same memory as this one, for the prediction."""
         return self
 
     @property
     def missing(self) -> str:
-        """Why there is nothing to predict or run as yet; "" where there is."""
+        """Why there is nothing to predict or run yet; "" if there is."""
         return ""
 
     def cautions(self, device: str) -> list[str]:
@@ -199,31 +199,31 @@ Choice = tuple[str, str]
 
 
 def cuda_only(device: str, *choices: Choice) -> dict[Choice, str]:
-    """The refusals of choices that only a CUDA device can run."""
+    """The refusals of choices that only run on a CUDA device."""
     if device.startswith("cuda"):
         return {}
     return dict.fromkeys(choices, NEEDS_CUDA.format(device=device))
 
 
 def gpu_only(device: str, *choices: Choice) -> dict[Choice, str]:
-    """The refusals of choices that a CUDA device and a simulated GPU can run."""
+    """The refusals of choices that run on a CUDA device or a simulated GPU."""
     if device.startswith(("cuda", "sim")):
         return {}
     return dict.fromkeys(choices, NEEDS_GPU.format(device=device))
 
 
 def long_operation(seconds: float, what: str) -> list[str]:
-    """The caution for an operation expected to take ``seconds``; none when it is short."""
+    """The caution for an operation expected to take ``seconds``; empty if it is short."""
     if seconds <= LONG_OPERATION_S:
         return []
     return [f"Stopping can take about {seconds:.0f} s ({what})."]
 
 
 def several_devices(text: str) -> tuple[str, ...]:
-    """The devices that ``text`` names, in their order; none when it is empty.
+    """The devices in ``text``, in order; empty if it is empty.
 
     Raises:
-        ValueError: one sentence, when they cannot be the devices of one data-parallel run.
+        ValueError: one sentence, if they cannot be used in one data-parallel run.
     """
     if not text.strip():
         return ()
@@ -243,7 +243,7 @@ def several_devices(text: str) -> tuple[str, ...]:
 
 
 Devices = Annotated[str, AfterValidator(lambda text: ",".join(several_devices(text)))]
-"""A spec's field of several devices, without blanks; empty for one."""
+"""A spec's field for several devices, without blanks; "" for one."""
 
 
 def _require_one_kind(names: tuple[str, ...]) -> None:

@@ -1,4 +1,4 @@
-"""Changes of a spec that let the same work take less memory."""
+"""Changes of a spec with which the same work needs less memory."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ SMALLEST_WIDTH = 8
 
 @dataclass(frozen=True)
 class SpecChange:
-    """One change.
+    """A change of a spec.
 
     Attributes:
-        label: what it is: "bf16 autocast".
+        label: short name: "bf16 autocast".
         fields: fields of the spec and their new values.
-        changes_training: whether a training may converge differently.
-        note: what else is different, as of `gpudash.telemetry.explanation.RunChange`.
+        changes_training: whether it may affect convergence.
+        note: other differences, as in `gpudash.telemetry.explanation.RunChange`.
     """
 
     label: str
@@ -40,7 +40,7 @@ class SpecChange:
         """``spec`` with the change.
 
         Raises:
-            pydantic.ValidationError: when the result is no valid spec.
+            pydantic.ValidationError: if the result is not a valid spec.
         """
         return type(spec).model_validate({**spec.model_dump(exclude_defaults=True), **self.fields})
 
@@ -93,11 +93,11 @@ RECIPE_TEXTS: dict[tuple[str, object], str] = {
     ("optimizer", "adamw_fused"): "fused AdamW",
     ("optimizer", "adamw8bit"): "8-bit AdamW",
 }
-"""What a recipe sets, in words."""
+"""The settings of a recipe, in words."""
 
 
 def changes(spec: Spec) -> list[SpecChange]:
-    """What may be changed of ``spec`` to need less memory, the least harmful first."""
+    """Possible changes of ``spec`` to reduce memory, the least harmful first."""
     for kind, found in _CHANGES.items():
         if isinstance(spec, kind):
             return list(found(spec))
@@ -105,39 +105,39 @@ def changes(spec: Spec) -> list[SpecChange]:
 
 
 def size_field(spec: Spec) -> str | None:
-    """The field that memory grows with and that can be searched for the largest value that fits; ``None``: none."""
+    """The field that determines memory, whose largest fitting value can be searched; ``None`` if there is none."""
     if isinstance(spec, TrainingSpec):
         return "batch"
     return None
 
 
 UNBOUNDED = 2**31
-"""The largest size where a spec sets no bound."""
+"""Largest size if a spec has no limit."""
 
 
 def largest_size(spec: Spec, name: str) -> int:
-    """The largest value that a field may have."""
+    """The largest value allowed for a field."""
     bounds = type(spec).model_fields[name].metadata
     return int(next((bound.le for bound in bounds if hasattr(bound, "le")), UNBOUNDED))
 
 
 def batch_fields(spec: TrainingSpec, size: int) -> dict[str, int]:
-    """The fields that make the batch of each forward pass ``size``, on each rank where there are several."""
+    """The fields that set the batch of each forward pass, on each rank, to ``size``."""
     if spec.global_batch and spec.rank_devices:
         return {"global_batch": size * spec.world_size}
     return {"batch": size}
 
 
 def over_ranks(spec: Spec, devices: Sequence[str], parallel: str) -> SpecChange | None:
-    """Data parallel training over several devices, one rank on each, with the same samples in a step if possible.
+    """Data parallel training over several devices, one rank on each, with the same samples per step if possible.
 
     Args:
-        spec: of the run on one device.
-        devices: of the ranks.
+        spec: spec of the run on one device.
+        devices: devices of the ranks.
         parallel: "ddp" or "fsdp".
 
     Returns:
-        Without words; ``None`` where it cannot be spread so.
+        The change, without a label; ``None`` if the run cannot be distributed.
     """
     count, fields = len(devices), {"devices": ",".join(devices), "parallel": parallel}
     if isinstance(spec, TrainingSpec):
@@ -156,7 +156,7 @@ def over_ranks(spec: Spec, devices: Sequence[str], parallel: str) -> SpecChange 
 
 
 def batch_text(spec: TrainingSpec | ModelSpec, size: int) -> str:
-    """A batch of ``size`` in words."""
+    """A batch size in words."""
     if isinstance(spec, TrainingSpec):
         ranks = spec.rank_devices
     else:
@@ -167,9 +167,9 @@ def batch_text(spec: TrainingSpec | ModelSpec, size: int) -> str:
 
 
 def recipe_changes(spec: ModelSpec) -> list[SpecChange]:
-    """What recipes do and ``spec`` does not: the libraries' recipes as a whole, then each of their parts by itself.
+    """What recipes set and ``spec`` does not: first the libraries' recipes as a whole, then each of their parts.
 
-    None of a task that does not learn. Some may not go with what ``spec`` has: `SpecChange.applied` says so.
+    Empty for a task without training. Some may contradict ``spec``, for which `SpecChange.applied` raises.
     """
     if spec.task not in LEARNS:
         return []
@@ -246,7 +246,7 @@ def _of_training(spec: TrainingSpec) -> Iterator[SpecChange]:
 
 
 def _of_model(spec: ModelSpec) -> Iterator[SpecChange]:
-    """The ones that promise most come early: each takes seconds to follow."""
+    """The most promising first: simulating each takes seconds."""
     learns = spec.task != "infer"
     if spec.device_names and spec.parallel == "ddp" and not spec.packed:
         note = "each block's weights are gathered before they are used"
@@ -286,7 +286,7 @@ def _of_model(spec: ModelSpec) -> Iterator[SpecChange]:
 
 
 def _four_bits(spec: ModelSpec) -> Iterator[SpecChange]:
-    """Adapters over packed weights."""
+    """Adapters on quantised weights."""
     note = f"adapters of rank {spec.lora_rank} learn, over weights rounded to 4 bits and unpacked in each pass"
     yield SpecChange("QLoRA", {"task": "qlora"}, changes_training=True, note=note)
     if not spec.checkpointing:
@@ -295,7 +295,7 @@ def _four_bits(spec: ModelSpec) -> Iterator[SpecChange]:
 
 
 def _smaller_states(spec: ModelSpec) -> Iterator[SpecChange]:
-    """Fewer weights that learn, and optimizers that keep less of each."""
+    """Fewer trained weights, and optimizers with less state for each."""
     note = f"adapters of rank {spec.lora_rank} learn, the weights stay"
     both = {"task": "lora", "checkpointing": True}
     yield SpecChange("LoRA and checkpointing", both, changes_training=True, note=note)
@@ -309,7 +309,7 @@ def _smaller_states(spec: ModelSpec) -> Iterator[SpecChange]:
 
 
 def _offloads(spec: ModelSpec) -> Iterator[SpecChange]:
-    """What may lie on the host instead."""
+    """Offloading to host memory."""
     yield ACTIVATIONS_ON_HOST
     if spec.task == "train" and spec.optimizer not in (*BITSANDBYTES, "adamw_fused"):
         text, note = "weights and optimizer on the host (FSDP2)", "the CPU updates the weights"
@@ -344,7 +344,7 @@ def _of_transfer(spec: TransferSpec) -> Iterator[SpecChange]:
 
 
 def _of_pressure(spec: PressureSpec) -> Iterator[SpecChange]:
-    """Of a run that ends at a cap; where another may end is a question of the memory there is: see `capped`."""
+    """For a run that ends at a cap; another cap depends on the available memory: see `capped`."""
     if spec.until == "cap" and spec.cap is not None:
         for parts in (2, 4):
             if spec.cap // parts >= spec.step:
@@ -352,7 +352,7 @@ def _of_pressure(spec: PressureSpec) -> Iterator[SpecChange]:
 
 
 def capped(cap: int) -> SpecChange:
-    """Ending a memory pressure at ``cap`` bytes."""
+    """A memory pressure that ends at ``cap`` bytes."""
     return SpecChange(f"stop at {format_bytes(cap)}", {"until": "cap", "cap": cap})
 
 

@@ -17,7 +17,7 @@ NOT_COMPARED = {
     "pressure": "memory pressure is paced by a clock, so its time says nothing of a device; run it alone",
     "transfer": "a transfer is already measured between the CPU and a device; run it alone on the device",
 }
-"""Workload → why its times on two devices say nothing of them."""
+"""Workload → why its times on two devices do not compare the devices."""
 
 SIMULATED_SPEED = (
     "{device} is simulated: its arithmetic is done on the CPU, so its speed is no GPU's and is not compared; "
@@ -27,15 +27,15 @@ SIMULATED_SPEED = (
 ONE_MEASURED = "{card} is predicted, beside a CPU that is measured; write cpu,{card}"
 
 PREDICTED_CARDS = ("rtx3060", "rtx4090", "l4", "a100-80gb", "h100")
-"""Cards that are offered beside a CPU; any other known one may be named."""
+"""Cards offered next to a CPU; other known ones can be given by name."""
 
 PREDICTED_CARD = "rtx4090"
-"""The one that is looked at first where there is no GPU."""
+"""The default card if there is no GPU."""
 
 _DEVICE = re.compile(r"cpu|(cuda|sim):\d{1,3}")
 
 COMMON = ("seed", "threads")
-"""Fields that the comparison and the workload it runs share."""
+"""Fields that the comparison shares with its workload."""
 
 
 class ComparisonSpec(Spec):
@@ -95,7 +95,7 @@ class ComparisonSpec(Spec):
         """The two devices.
 
         Raises:
-            ValueError: one sentence, when `devices` does not name two.
+            ValueError: one sentence, if `devices` does not name two devices.
         """
         names = tuple(part.strip() for part in self.devices.split(","))
         wrong = next((name for name in names if not _DEVICE.fullmatch(name) and find(name) is None), None)
@@ -107,10 +107,10 @@ class ComparisonSpec(Spec):
 
     @property
     def card(self) -> KnownGpu | None:
-        """The card that is predicted beside the CPU, which is measured; ``None`` where both devices are measured.
+        """The card that is predicted and compared with the measured CPU; ``None`` if both devices are measured.
 
         Raises:
-            ValueError: one sentence, when no CPU stands beside it, and as `pair`.
+            ValueError: one sentence, if it is not paired with a CPU; otherwise as in `pair`.
         """
         pair = self.pair
         cards = [card for name in pair if not _DEVICE.fullmatch(name) and (card := find(name)) is not None]
@@ -127,7 +127,7 @@ class ComparisonSpec(Spec):
 
     @property
     def chosen(self) -> Spec:
-        """The workload with its fields, as each device runs it."""
+        """The spec of the workload, as it runs on each device."""
         return spec_of(self.workload).model_validate({**self.fields, "seed": self.seed, "threads": self.threads})
 
     @property
@@ -159,9 +159,9 @@ def spec_of(workload: str) -> type[Spec]:
     """The spec class of a workload that can be compared.
 
     Raises:
-        ValueError: one sentence, when there is none of that name, or its times say nothing of a device.
+        ValueError: one sentence, if there is no such workload, or its times do not compare devices.
     """
-    from gpudash.specs import workloads  # the registry holds this class too
+    from gpudash.specs import workloads  # imported late: the registry includes this class
 
     if workload in NOT_COMPARED:
         raise ValueError(f"workload: {workload!r}: {NOT_COMPARED[workload]}")
@@ -172,5 +172,5 @@ def spec_of(workload: str) -> type[Spec]:
 
 
 def compared(there: Mapping[str, type[Spec]]) -> list[str]:
-    """The names of those workloads that can be compared."""
+    """The names of the workloads that can be compared."""
     return [name for name in there if name not in NOT_COMPARED]

@@ -1,4 +1,4 @@
-"""What is wrong with a field's value, in the program's own words."""
+"""What is wrong with a field's value, in gpudash's words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 from gpudash.units import format_bytes, parse_size
 
 OWN_SENTENCE = "gpudash"
-"""Type of a pydantic error whose message is a sentence of ours."""
+"""Type of a pydantic error whose message is our own sentence."""
 
 _LIMITS = {
     "greater_than_equal": ("ge", "at least"),
@@ -29,16 +29,16 @@ _KINDS = {
     "bool": "give true or false",
     "string": "give text",
 }
-"""Beginning of pydantic's error type → what the field takes."""
+"""Beginning of a pydantic error type → what the field accepts."""
 
 
 def flag(name: str) -> str:
-    """The command-line flag of field ``name``."""
+    """The command-line option for field ``name``."""
     return f"--{name.replace('_', '-')}"
 
 
 def did_you_mean(written: str, there: Iterable[str]) -> str:
-    """A question behind a name that is not there: " (did you mean training?)"; nothing where no other is near it."""
+    """A suggestion after an unknown name: " (did you mean training?)"; "" if no name is similar."""
     names = {name.casefold(): name for name in there}
     begun = [name for name in names if len(written) > 1 and name.startswith(written.casefold())]
     if len(begun) == 1:
@@ -51,12 +51,12 @@ def did_you_mean(written: str, there: Iterable[str]) -> str:
 
 
 def describe(problem: ErrorDetails, value: object, unit: str | None = None) -> str:
-    """What is wrong with ``value``: itself, and the limit or what to give instead.
+    """What is wrong with ``value``: the value, and its limit or an alternative.
 
     Args:
-        problem: as pydantic tells it.
-        value: as it was given.
-        unit: the field's; with "bytes", limits are written as sizes.
+        problem: pydantic's error.
+        value: the value as given.
+        unit: unit of the field; with "bytes", limits are written as sizes.
     """
     kind, context = problem["type"], problem.get("ctx", {})
     if kind == "value_error":
@@ -78,10 +78,10 @@ def describe(problem: ErrorDetails, value: object, unit: str | None = None) -> s
 
 
 def invalid_fields(error: ValidationError, fields: Iterable[str] = ()) -> dict[str, str]:
-    """Field → sentence for each thing pydantic found wrong; a field named "" concerns the whole spec.
+    """Field → sentence for each error of pydantic; the field "" means the whole spec.
 
     Args:
-        fields: names that there are, to be suggested for one that there is not.
+        fields: existing names, to suggest one for an unknown name.
     """
     found: dict[str, str] = {}
     for problem in error.errors():
@@ -124,7 +124,7 @@ def _limit(limit: float, unit: str | None) -> str:
 
 
 def _shown(value: object, unit: str | None) -> str:
-    """A number or size as it was written, other text in quotes."""
+    """A number or size as written; other text in quotes."""
     if unit == "bytes" and isinstance(value, int) and not isinstance(value, bool):
         return format_bytes(value)
     if not isinstance(value, str):

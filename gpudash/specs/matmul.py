@@ -8,13 +8,13 @@ from typing import ClassVar
 from gpudash.specs.base import CPU_FLOPS, LONG_OPERATION_S, FloatDtype, Presets, Spec, field, long_operation
 
 WARM_UP = 2
-"""Products before the measured ones: the first pays for threads, handles and memory."""
+"""Products before the measured ones: the first includes starting threads, handles and memory."""
 
 LARGE = 256
-"""Rows from which more than one CPU thread is worth its cost."""
+"""Number of rows from which more than one CPU thread pays off."""
 
 MIN_PANEL_ROWS = 128
-"""Fewest rows of a matrix product computed at once: with fewer, the product would be measured as slower than it is."""
+"""Fewest rows computed together: with fewer, the product would be slower than it should be."""
 
 
 class MatmulSpec(Spec):
@@ -36,7 +36,7 @@ class MatmulSpec(Spec):
     repeat: int = field(30, "Products measured, after a warm-up", ge=3, le=1_000_000)
 
     def panel_rows(self, device: str) -> int:
-        """Rows multiplied in one operation: where the CPU computes, as many as are expected to take a second."""
+        """Rows multiplied in one operation; on the CPU, as many as are expected to take a second."""
         if device.startswith("cuda"):
             return self.size
         return min(self.size, max(MIN_PANEL_ROWS, int(LONG_OPERATION_S * CPU_FLOPS / (2 * self.size**2))))
@@ -49,7 +49,7 @@ class MatmulSpec(Spec):
 
 
 def threads_for(size: int) -> int:
-    """CPU threads for a product of ``size`` rows: all but one of the cores, which is left to the window."""
+    """CPU threads for a product of ``size`` rows: all cores but one, which is left to the window."""
     if size < LARGE:
         return 1
     if hasattr(os, "sched_getaffinity"):

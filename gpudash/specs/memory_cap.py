@@ -1,4 +1,4 @@
-"""The most memory that torch may reserve on a device during a run."""
+"""The limit on memory that torch may reserve on a device during a run."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _PERCENT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*")
 
 @dataclass(frozen=True, slots=True)
 class MemoryCap:
-    """A limit of the run's own, below the device's capacity: reaching it ends the run and harms nobody else.
+    """A run's own limit, below the device's capacity: exceeding it ends the run, and harms no other program.
 
     Attributes:
-        size: bytes, or
-        share: part of the device's memory, above 0 and at most 1; one of the two is given.
+        size: limit in bytes, or
+        share: fraction of the device's memory, above 0 and at most 1; exactly one of the two is given.
     """
 
     size: int | None = None
@@ -25,10 +25,10 @@ class MemoryCap:
 
     @classmethod
     def parse(cls, text: str) -> MemoryCap:
-        """The cap in a size such as ``2GiB`` or a share such as ``50%``.
+        """Parse a size such as ``2GiB`` or a share such as ``50%``.
 
         Raises:
-            ValueError: one sentence, when it is neither, or nothing at all.
+            ValueError: one sentence, if it is neither, or zero.
         """
         percent = _PERCENT.fullmatch(text)
         if percent is not None:
@@ -36,7 +36,7 @@ class MemoryCap:
             if not 0 < share <= 1:
                 raise ValueError(f"{text!r} is no share of a memory; write for example 50%")
             return cls(share=share)
-        if _DECIMAL.fullmatch(text):  # bytes have no decimals: half of the memory was meant, or 2.0 GiB
+        if _DECIMAL.fullmatch(text):  # not bytes, which have no decimals: a fraction, or 2.0 GiB, was meant
             raise ValueError(f"{text!r} is a number without a unit; write for example 2GiB or 50%")
         try:
             size = parse_size(text)
@@ -47,17 +47,17 @@ class MemoryCap:
         return cls(size=size)
 
     def fraction(self, total_bytes: int) -> float:
-        """The cap as a part of ``total_bytes``, at most 1.
+        """The cap as a fraction of ``total_bytes``, at most 1.
 
-        torch multiplies it out again and drops what is beyond a whole byte (2.11) or rounds it (2.13); a quarter of a
-        byte more lets both come to the cap.
+        torch multiplies it and truncates (2.11) or rounds (2.13) to whole bytes; an extra quarter of a byte makes both
+        arrive at the cap.
         """
         if self.share is not None:
             return self.share
         return min(1.0, ((self.size or 0) + 0.25) / total_bytes)
 
     def allowed_bytes(self, total_bytes: int | None) -> int | None:
-        """The most that may be reserved of ``total_bytes``; ``None`` for a share of a memory that is not known."""
+        """The most that may be reserved of ``total_bytes``; ``None`` for a share if the total is unknown."""
         if self.share is None:
             return self.size
         if total_bytes is None:
@@ -65,7 +65,7 @@ class MemoryCap:
         return int(self.share * total_bytes)
 
     def problems(self, device: str, total_bytes: int | None) -> list[str]:
-        """Sentences saying why ``device`` of ``total_bytes`` cannot be capped so; empty when it can."""
+        """Sentences saying why ``device`` of ``total_bytes`` cannot have this cap; empty if it can."""
         if device == "cpu":
             return ["--memory-cap: torch limits what it reserves on a GPU only; on the CPU use --guard"]
         if device == "mps":

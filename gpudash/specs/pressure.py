@@ -82,5 +82,5 @@ class PressureSpec(Spec):
 
 
 def fills_memory(spec: Spec) -> bool:
-    """Whether a run ends by running out of memory by design: what would have let it go on is then no question."""
+    """Whether a run is designed to end out of memory, so that remedies make no sense."""
     return isinstance(spec, PressureSpec) and spec.until == "oom"

@@ -10,15 +10,15 @@ from gpudash.specs.base import COPY_BYTES_PER_SECOND, Presets, Spec, cuda_only, 
 from gpudash.units import GIB, MIB, format_bytes, parse_size
 
 SERIES_BYTES = 64 * MIB
-"""Bytes a sample copies at least, in as many copies as that takes (at most `SERIES`), so that timing costs nothing."""
+"""Least bytes copied in a sample, in up to `SERIES` copies, so that the cost of timing is negligible."""
 
 SERIES = 64
 
 COMPUTE_SIZE = 2048
-"""Rows of the matrices multiplied while an overlapped copy runs: a few milliseconds a product on any GPU."""
+"""Rows of the matrices multiplied during an overlapped copy: a few milliseconds a product on any GPU."""
 
 COMPUTE_MARGIN = 1.5
-"""How much longer than the copies the computation beside them is made to last."""
+"""Duration of that computation, relative to the copies."""
 
 COPY_STEPS = 20
 """Steps of the comparison between copying every step and copying once."""
@@ -61,10 +61,10 @@ class TransferSpec(Spec):
 
     @property
     def block_sizes(self) -> list[int]:
-        """Bytes of each block, ascending.
+        """Size of each block in bytes, ascending.
 
         Raises:
-            ValueError: when a part of `blocks` is no size.
+            ValueError: if a part of `blocks` is not a size.
         """
         try:
             return sorted({parse_size(part) for part in self.blocks.split(",")})

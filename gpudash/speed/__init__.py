@@ -1,1 +1,1 @@
-"""How long a step takes on a card that is not there, as an interval, and what holds the step back."""
+"""Predicted time of a step on a card that is not there, with an interval, and what limits the step."""

@@ -1,4 +1,4 @@
-"""Changes of a program that may make its step faster, as the work that the step would then be."""
+"""Changes of a program that may make its step faster, as the work that the step would then have."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _TF32 = DTYPES.index("tf32")
 
 @dataclass(frozen=True)
 class Change:
-    """A step as it would be.
+    """A changed step.
 
     Attributes:
-        name: of the change, in words.
-        graph: the host starts the whole step at once.
-        copies_hidden: copies go on beside kernels.
-        host_operations: that the host need not start any more.
-        fits: as of `gpudash.speed.work.Gain`.
+        name: the change, in words.
+        graph: whether the host starts the whole step at once, as a CUDA graph.
+        copies_hidden: whether copies overlap with kernels.
+        host_operations: operations that the host no longer has to start.
+        fits: as in `gpudash.speed.work.Gain`.
     """
 
     name: str
@@ -52,12 +52,12 @@ class Change:
 def changes(
     work: StepWork, columns: WorkColumns, card: CardPerformance, bound: str, more: int, room: float | None
 ) -> Iterator[Change]:
-    """Those that may help.
+    """The changes that may help.
 
     Args:
-        bound: what holds the step back, of `gpudash.speed.work.BOUNDS`.
-        more: how many times larger a batch to try, where the host is that.
-        room: how many times larger a batch fits; ``None`` where that is not known.
+        bound: what limits the step, one of `gpudash.speed.work.BOUNDS`.
+        more: how many times larger a batch to try, if the host is the limit.
+        room: how many times larger a batch fits; ``None`` if unknown.
     """
     products = np.isin(columns.kind, _PRODUCTS)
     single = products & (columns.dtype == _FLOAT32)
@@ -83,7 +83,7 @@ def _precision(
     if card.flops.get("tf32", 0.0) > card.flops["float32"]:
         yield Change("TF32", work, replace(columns, dtype=np.where(single & products, _TF32, columns.dtype)))
     half = "bfloat16" if "bfloat16" in card.flops else "float16"
-    # Under autocast normalisations and the optimizer stay in fp32; all else moves half of the bytes.
+    # Under autocast, normalisations and the optimizer stay in fp32; everything else moves half of the bytes.
     halved = single & ~columns.optimizer_phase & (columns.kind != kind_index(NORMALISATION))
     halved &= columns.kind != kind_index(OPTIMIZER)
     yield Change(
@@ -93,7 +93,7 @@ def _precision(
             columns,
             dtype=np.where(single & products, DTYPES.index(half), columns.dtype),
             bytes=np.where(halved, columns.bytes / 2, columns.bytes),
-            # A cast before most products: of what comes in, and of the weight once a step.
+            # A cast before most products: of the input, and of the weight once a step.
             launches=columns.launches + (single & products),
         ),
         host_operations=-float(columns.count[single & products].sum()),
@@ -101,13 +101,13 @@ def _precision(
 
 
 LEAST_LARGER = 1.1
-"""A batch that is larger by less is none to speak of."""
+"""Smallest increase of the batch that is worth mentioning."""
 
 
 def _larger_batch(work: StepWork, columns: WorkColumns, more: int, room: float | None) -> Change:
-    """The largest that fits, of those up to ``more`` times as large; where none does, that of ``more`` times.
+    """The largest batch that fits, up to ``more`` times the present one; if none is known to fit, ``more`` times.
 
-    All but the optimizer grows with the batch.
+    Everything but the optimizer grows with the batch.
     """
     times = float(more)
     fits = None if room is None else room >= LEAST_LARGER
@@ -120,10 +120,10 @@ def _larger_batch(work: StepWork, columns: WorkColumns, more: int, room: float |
     grows = np.where(columns.optimizer_phase | (columns.kind == kind_index(OPTIMIZER)), 1.0, times)
     shape = columns.shape.copy()
     product = columns.kind == kind_index(PRODUCT)
-    # Of a product of matrices the rows; of many, how many.
+    # For a matrix product, the rows; for a batched one, their number.
     rows = product & (shape[:, 0] == 1)
     shape[:, 1] *= np.where(rows, grows, 1.0)
-    # Of recurrent layers the third is the batch: there are neither more of them, nor more steps.
+    # For recurrent layers the third size is the batch: their number and steps are unchanged.
     recurrent = columns.kind == kind_index(RECURRENT)
     shape[:, 0] *= np.where(rows | recurrent, 1.0, grows)
     shape[:, 2] *= np.where(recurrent, grows, 1.0)
@@ -138,19 +138,19 @@ def _larger_batch(work: StepWork, columns: WorkColumns, more: int, room: float |
 
 
 def _named(work: StepWork, times: float) -> tuple[str, float]:
-    """A batch ``times`` as large in words, and how many times that is once it is a whole number."""
+    """A batch ``times`` as large in words, and the factor after rounding it to a whole number."""
     batch = work.batch
     if not batch and work.ranks == 1 and work.unit in ("samples", "images"):
         batch = work.items
     if not batch:
         return f"a batch {times:.3g} times as large", times
-    # Nearer than a rounding error a whole number is meant: 192 / 64 times 64.
+    # Within rounding errors, a whole number is meant: 192 / 64 times 64.
     larger = int(batch * times + 1e-6)
     return f"batch {larger}", larger / batch
 
 
 _FUSED_SHARE = 0.45
-"""Of the bytes that an optimizer's separate kernels move, what a fused one does: every tensor once (Adam: 7 of 16)."""
+"""Bytes moved by a fused optimizer, relative to separate kernels: every tensor once (Adam: 7 of 16)."""
 
 
 def _fused_optimizer(work: StepWork, columns: WorkColumns) -> Change:

@@ -1,6 +1,6 @@
-"""From an operation of torch, as a dispatch mode sees it, to the `Operation` whose time can be worked out.
+"""From an operation of torch, as a dispatch mode sees it, to an `Operation` whose time can be predicted.
 
-Standard library alone, Python 3.9: the dry run is in the user's own Python.
+Only the standard library, for Python 3.9: the dry run is in the user's own Python.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from gpudash.speed.work import (
 
 
 class Tensor(NamedTuple):
-    """A tensor as far as its cost goes; any tuple of the same three will do.
+    """The properties of a tensor that determine its cost; any tuple of these three works.
 
     Attributes:
-        shape: its sizes, with 1 where it is expanded (stride 0): what does not lie in memory is not read.
-        dtype: as torch names it: "float16".
-        element_size: bytes an element.
+        shape: sizes, with 1 for expanded dimensions (stride 0): they are not in memory, so they are not read.
+        dtype: torch's name: "float16".
+        element_size: bytes of an element.
     """
 
     shape: tuple[int, ...]
@@ -50,19 +50,18 @@ def classify(
     scalars: Mapping[str, Any] | None = None,
     phase: str = "",
 ) -> Operation | None:
-    """What the device does for one operation; None when that is nothing, as for a view or an empty tensor.
+    """The device's work for one operation; None if there is none, as for a view or an empty tensor.
 
     Args:
-        name: of torch, without namespace and overload: "addmm", "add_".
-        inputs: every tensor among its arguments, also within lists, in their order.
-        outputs: every tensor that it gives back, in order.
-        flops: a multiplication with its addition counted as two; counted here for products, convolutions and
-            attention, so that 0 will do for them.
-        scalars: arguments by name that decide the kernel: of a convolution ``groups``, ``transposed`` and
-            ``channels_last``, the last true where its result lies in memory channel by channel within a position; of a
-            normalisation ``contiguous``, false where its input must be copied first, and of one over batches
-            ``training``.
-        phase: see `Operation`.
+        name: torch's name, without namespace and overload: "addmm", "add_".
+        inputs: all tensors among its arguments, including those in lists, in order.
+        outputs: all tensors that it returns, in order.
+        flops: FLOPs, counting a multiply-add as two; computed here for products, convolutions and attention, for which
+            0 is enough.
+        scalars: arguments by name that determine the kernel: for a convolution ``groups``, ``transposed`` and
+            ``channels_last`` (true if its result has that memory format); for a normalisation ``contiguous``, false if
+            its input must first be copied, and for one over batches ``training``.
+        phase: as in `Operation`.
     """
     if name in _FREE:
         return None
@@ -101,10 +100,12 @@ def _operation(
 
 
 def _recurrent(name: str, reads: list[Tensor], writes: list[Tensor], flops: int) -> Operation:
-    """All layers of cuDNN at once: read are the values and the weights, written first the values, then a state.
+    """All layers of cuDNN together: the values and weights are read; the values come first among the results, then a
+    state.
 
-    A layer is one product of all steps with the inputs' matrix, and then for each step one with the hidden state's and
-    one kernel for the gates (Appleyard, Kočiský, Blunsom, arXiv 1604.01946, section 3, which is how cuDNN does it).
+    A layer is one product of all steps with the input matrix, and then for each step one with the hidden state's
+    matrix and one kernel for the gates (Appleyard, Kočiský, Blunsom, arXiv 1604.01946, section 3, which describes
+    cuDNN).
     """
     values, *weights = reads
     layers, batch, _width = writes[1].shape
@@ -113,7 +114,7 @@ def _recurrent(name: str, reads: list[Tensor], writes: list[Tensor], flops: int)
     hidden = matrices[1][1]
     tokens = prod(values.shape[:-1])
     steps = -(-tokens // batch)
-    # Upper layers are as wide as the hidden state, the first as the values: on average.
+    # Upper layers are as wide as the hidden state, the first as wide as the values: use the average.
     inputs = max(round(sum(map(prod, matrices)) / layers / rows) - hidden, 1)
     return Operation(
         name=name,
@@ -123,7 +124,7 @@ def _recurrent(name: str, reads: list[Tensor], writes: list[Tensor], flops: int)
         read_bytes=_bytes(reads),
         written_bytes=_bytes(writes),
         shape=(layers, steps, batch, rows, inputs, hidden),
-        # Backward the gradients by input and by weight are products of all steps too.
+        # In the backward pass, the gradients of inputs and weights are products of all steps too.
         launches=layers * (2 * steps + 1 + (name != "_cudnn_rnn")),
     )
 
@@ -166,13 +167,13 @@ def _product(name: str, reads: list[Tensor], writes: list[Tensor]) -> Operation 
 def _convolution_shape(
     given: Tensor, weight: Tensor, result: Tensor, groups: int, transposed: bool
 ) -> tuple[str, tuple[int, ...], int]:
-    """Its kind, the shape of `Operation`, and FLOPs: all of the direction in which it shrinks."""
+    """Kind, shape for `Operation`, and FLOPs, all for the direction in which it shrinks."""
     channels_in = given.shape[1]
     channels_out = result.shape[1]
     kernel = prod(weight.shape[2:])
     positions = prod(result.shape[2:])
     if transposed:
-        # A transposed convolution is the gradient of one that goes the other way: its products are over what goes in.
+        # A transposed convolution is the gradient of the opposite one: its products are over its input.
         positions = prod(given.shape[2:])
         channels_in, channels_out = channels_out, channels_in
     flops = 2 * given.shape[0] * channels_out * positions * (channels_in // groups) * kernel
@@ -187,7 +188,7 @@ def _convolution_shape(
 def _convolution(name: str, reads: list[Tensor], writes: list[Tensor], groups: int, transposed: bool) -> Operation:
     given, weight = reads[:2]
     kind, shape, flops = _convolution_shape(given, weight, writes[0], groups, transposed)
-    # A bias is added by a kernel of its own (aten/src/ATen/native/cudnn/ConvShared.cpp: cudnn_convolution, then add_).
+    # A bias is added by a separate kernel (aten/src/ATen/native/cudnn/ConvShared.cpp: cudnn_convolution, then add_).
     launches = 1 + (len(reads) > 2)
     return Operation(
         name=name,
@@ -232,7 +233,7 @@ def _attention(name: str, reads: list[Tensor], writes: list[Tensor], backward: b
         keys = key.shape[1]
     flops = 2 * query.shape[0] * heads * queries * keys * (width + value.shape[-1])
     if backward:
-        # Five products for the two of the way forth: the scores once more, and the gradients of all three inputs.
+        # Five products for the forward pass's two: the scores again, and the gradients of all three inputs.
         flops = flops * 5 // 2
     return Operation(
         name=name,
@@ -247,15 +248,15 @@ def _attention(name: str, reads: list[Tensor], writes: list[Tensor], backward: b
 
 
 _CHUNK = 65536
-"""Elements a block of a kernel over many tensors (aten/src/ATen/native/cuda/MultiTensorApply.cuh: kChunkSize)."""
+"""Elements per block of a multi-tensor kernel (aten/src/ATen/native/cuda/MultiTensorApply.cuh: kChunkSize)."""
 
 _BLOCKS_A_LAUNCH = 320
 _TENSORS_A_LAUNCH = (110, 64, 48, 36, 30)
-"""By how many lists of tensors it goes over (the same file: depth_to_max_blocks, depth_to_max_tensors)."""
+"""Tensors per launch by number of lists (the same file: depth_to_max_blocks, depth_to_max_tensors)."""
 
 
 def _many_tensors(name: str, reads: list[Tensor], writes: list[Tensor]) -> Operation:
-    """A kernel goes over as many tensors as fit into its arguments."""
+    """A kernel processes as many tensors as fit in its arguments."""
     changed = max(len(writes), 1)
     lists = max(round(len(reads) / changed), 1) if writes else 4
     each_list = len(reads) / lists
@@ -265,7 +266,7 @@ def _many_tensors(name: str, reads: list[Tensor], writes: list[Tensor]) -> Opera
     dtype = reads[0].dtype if reads else "float32"
     written = writes
     if not writes:
-        # In place without an answer: all lists but the gradients are written.
+        # In place without a result: all lists but the gradients are written.
         written = reads[: len(reads) * (lists - 1) // lists]
     return Operation(
         name=name,
@@ -292,7 +293,7 @@ def _by_bytes(
     elif plain == "copy":
         read_bytes = _bytes(reads[1:])
     elif plain in _PICK:
-        # Only what is picked is read, and the indices.
+        # Only the selected elements are read, and the indices.
         read_bytes = written_bytes + _bytes(reads[1:])
     elif kind == NORMALISATION and scalars.get("contiguous") is False:
         copied_bytes = _bytes(reads[:1])
@@ -339,7 +340,7 @@ _FREE = _split(
     "unsafe_split unsafe_split_with_sizes unsqueeze unsqueeze_ view view_as view_as_complex view_as_real "
     "_nested_view_from_buffer output_nr _fused_sdp_choice retain_grad is_same_size _backward"
 )
-"""Start no kernel: views, tensors without content, and questions about a tensor."""
+"""Operations without a kernel: views, tensors without content, and queries on a tensor."""
 
 _WRITE_THEIR_ARGUMENTS = _split(
     "_foreach_add_ _foreach_mul_ _foreach_sub_ _foreach_div_ _foreach_lerp_ _foreach_addcdiv_ _foreach_addcmul_ "
@@ -347,7 +348,7 @@ _WRITE_THEIR_ARGUMENTS = _split(
     "_foreach_clamp_max_ _foreach_reciprocal_ _foreach_pow_ _foreach_sign_ _foreach_exp_ _fused_adam_ _fused_adamw_ "
     "_fused_sgd_ _fused_adagrad_ _amp_foreach_non_finite_check_and_unscale_"
 )
-"""Give nothing back, for they change lists of tensors in place."""
+"""Operations without a result, because they change lists of tensors in place."""
 
 _PRODUCTS = {
     "mm": 0,
@@ -393,7 +394,7 @@ _RECURRENT = _split("_cudnn_rnn _cudnn_rnn_backward")
 _HEADS_THIRD = _split(
     "_flash_attention_forward _efficient_attention_forward _flash_attention_backward _efficient_attention_backward"
 )
-"""Take (batch, positions, heads, width); the others (batch, heads, positions, width)."""
+"""Operations with the layout (batch, positions, heads, width); the others have (batch, heads, positions, width)."""
 
 _NAMES = {
     NORMALISATION: (
@@ -468,13 +469,13 @@ _WRITE_ONLY = _split(
     "linspace logspace eye rand randn randint rand_like randn_like randint_like normal uniform random bernoulli "
     "exponential geometric cauchy log_normal"
 )
-"""Read nothing, also where a tensor is among their arguments."""
+"""Operations that read nothing, even with tensors among their arguments."""
 
 _PICK = _split("embedding index index_select gather take _unsafe_index masked_select nonzero")
 _PUT_IN_PLACE = _split("index_put _index_put_impl scatter scatter_add scatter_reduce index_add index_copy")
 
 _LAUNCHES = {
-    # Backward the sums, then the gradient (aten/src/ATen/native/cuda/Normalization.cuh).
+    # Backward: the sums, then the gradient (aten/src/ATen/native/cuda/Normalization.cuh).
     "_batch_norm_with_update": 2,
     "native_batch_norm_backward": 2,
     "cudnn_batch_norm_backward": 2,
@@ -485,7 +486,7 @@ _LAUNCHES = {
     # Moments, scale and shift, then the values (group_norm_kernel.cu).
     "native_group_norm": 3,
     "native_group_norm_backward": 4,
-    # Sorted by radix: passes of histogram, scan and scatter (cub).
+    # Radix sort: passes of histogram, scan and scatter (cub).
     "sort": 5,
     "argsort": 5,
     "topk": 3,

@@ -1,4 +1,4 @@
-"""The operations of a step as columns of numbers, for numpy."""
+"""The operations of a step as numpy columns."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ _BACKWARD_PRODUCTS = frozenset(("convolution_backward", "convolution_backward_ov
 
 @dataclass(frozen=True)
 class WorkColumns:
-    """Operations as columns, once for all cards.
+    """Operations as columns, built once for all cards.
 
     Attributes:
-        count: how often each is done in a step.
+        count: how often each occurs in a step.
         kind: index into `KINDS`.
         dtype: index into `DTYPES`.
-        rate: index into `RATES`: which share of the bandwidth it gets.
-        bytes: of memory, read and written.
-        shape: (operations, 6), as of `Operation`, filled up with 1.
-        backward: of a convolution or attention, whether it is their gradient.
-        masked: of attention.
-        channels_last: of a convolution.
-        backward_phase, optimizer_phase: by the phase of the step.
+        rate: index into `RATES`, for its share of the bandwidth.
+        bytes: bytes of memory read and written.
+        shape: array of shape (operations, 6), as in `Operation`, padded with 1.
+        backward: whether a convolution or attention is a gradient.
+        masked: whether attention has a mask.
+        channels_last: whether a convolution has that memory format.
+        backward_phase, optimizer_phase: whether it belongs to that phase of the step.
     """
 
     count: Floats
@@ -71,15 +71,15 @@ class WorkColumns:
 
     @classmethod
     def of(cls, operations: Iterable[Operation], counts: Iterable[int]) -> WorkColumns:
-        """Of ``operations``, in their order."""
+        """Columns for ``operations``, in their order."""
         table = np.array([_row(operation) for operation in operations], _ROW)
-        # Contiguous columns: every formula goes over whole columns, never over rows.
+        # Contiguous columns: all formulas work on whole columns, never on rows.
         columns = {name: np.ascontiguousarray(table[name]) for name in _ROW.names or ()}
         return cls(count=np.array(list(counts), dtype=np.float64), **columns)
 
 
 SIZES = 6
-"""Sizes of a shape that are kept; a shorter shape ends in ones."""
+"""Sizes kept of a shape; shorter shapes are padded with ones."""
 
 _ROW = np.dtype(
     [
@@ -97,7 +97,7 @@ _ROW = np.dtype(
         ("optimizer_phase", np.bool_),
     ]
 )
-"""The columns of `WorkColumns` but ``count``, in the order of `_row`."""
+"""The columns of `WorkColumns` except ``count``, in the order of `_row`."""
 
 
 def _row(operation: Operation) -> tuple[object, ...]:
@@ -111,7 +111,7 @@ def _row(operation: Operation) -> tuple[object, ...]:
         operation.launches,
         sizes + (1,) * (SIZES - len(sizes)),
         operation.name.endswith("_backward") or operation.name in _BACKWARD_PRODUCTS,
-        # Of the fused kernels of attention the memory-efficient one takes a mask.
+        # Of the fused attention kernels, the memory-efficient one accepts a mask.
         "efficient" in operation.name,
         operation.channels_last,
         operation.phase == "backward",
@@ -136,7 +136,7 @@ RATES = (
     "sort",
     "unknown",
 )
-"""Names of `Constants`: shares of the bandwidth."""
+"""Names in `Constants` of shares of the bandwidth."""
 
 _KIND_INDEX = {kind: index for index, kind in enumerate(KINDS)}
 _DTYPE_INDEX = {dtype: index for index, dtype in enumerate(DTYPES)}
@@ -178,18 +178,18 @@ def _normalisation(operation: Operation) -> str:
 
 
 def kind_index(kind: str) -> int:
-    """Into `KINDS`."""
+    """Index into `KINDS`."""
     return _KIND_INDEX[kind]
 
 
 def columns_of(work: StepWork) -> WorkColumns:
-    """Of the operations of ``work``, made once for all cards that it is asked for."""
+    """The columns of ``work``'s operations, built once for all cards."""
     return _columns(_Same(work))
 
 
 @dataclass(frozen=True, eq=False)
 class _Same:
-    """Work by its identity: it has too much in it to be compared."""
+    """Work compared by identity: its content is too large to compare."""
 
     work: StepWork
 

@@ -15,28 +15,28 @@ from gpudash.speed.work import StepTime
 Order = Literal["time", "price", "memory", "energy"]
 
 STEPS_WITHOUT_EPOCHS = 1000
-"""Steps for which energy and money are told where the length of an epoch is not known."""
+"""Number of steps for energy and cost if the length of an epoch is unknown."""
 
 
 TOKENS = 1e6
-"""Tokens generated for which a server's energy and money are told."""
+"""Number of generated tokens for a server's energy and cost."""
 
 
 @dataclass(frozen=True)
 class HardwareOffer:
-    """What cards of one kind would do.
+    """What cards of one kind would offer.
 
     Attributes:
-        key: what the card is asked for by.
-        name: what it is called.
-        fits: as of an estimate; ``None`` within the margin.
-        spare_bytes: memory that is left there, negative for what is short; ``None`` where that is not known.
-        time: predicted; ``None`` where nothing is known of the card's speed, or of what is done.
-        reason: why something is missing, in words; "" where nothing is.
-        power_w: of one board; ``None`` where it is not known.
-        cost: ``None`` without a price, or a time.
-        currency: of it; "" where none was said.
-        cards: how many there are.
+        key: key of the card.
+        name: name of the card.
+        fits: as in an estimate; ``None`` within the margin.
+        spare_bytes: memory left, negative if it is too small; ``None`` if unknown.
+        time: predicted time; ``None`` if the card's speed, or the work, is unknown.
+        reason: why something is missing, in words; "" if nothing is.
+        power_w: power of one board; ``None`` if unknown.
+        cost: cost; ``None`` without a price or a time.
+        currency: currency of the cost; "" if none was given.
+        cards: number of cards.
     """
 
     key: str
@@ -52,18 +52,18 @@ class HardwareOffer:
 
     @property
     def seconds(self) -> float | None:
-        """Predicted, of all that energy and cost are told for."""
+        """Predicted time of everything that energy and cost are for."""
         raise NotImplementedError
 
     @property
     def energy_wh(self) -> float | None:
-        """Watt-hours meanwhile at the boards' full power: the most that the cards take."""
+        """Energy in watt-hours at the boards' full power: the most that the cards use."""
         if self.seconds is None or self.power_w is None:
             return None
         return watt_hours(self.power_w, self.seconds, self.cards)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON; every time in it is predicted."""
+        """As JSON; all times in it are predictions."""
         time = None
         if self.time is not None:
             time = self.time.to_dict()
@@ -80,12 +80,12 @@ class HardwareOffer:
 
 @dataclass(frozen=True)
 class CardOffer(HardwareOffer):
-    """What a card would do for a run.
+    """What a card would offer for a run.
 
     Attributes:
         time: of a step.
-        steps: for which energy and price are told: of an epoch, else `STEPS_WITHOUT_EPOCHS`.
-        largest_batch: that fits, as of an estimate.
+        steps: number of steps for energy and cost: those of an epoch, else `STEPS_WITHOUT_EPOCHS`.
+        largest_batch: largest batch that fits, as in an estimate.
     """
 
     time: StepTime | None = None
@@ -111,11 +111,11 @@ class CardOffer(HardwareOffer):
 
 @dataclass(frozen=True)
 class ServerOffer(HardwareOffer):
-    """What a server on cards of one kind would do; its spare bytes are those of each card for the KV cache.
+    """What a server on cards of one kind would offer; spare bytes are each card's, for the KV cache.
 
     Attributes:
-        time: how fast it answers; ``None`` where it does not start, too.
-        users: requests of the length in question at a time.
+        time: how fast it answers; also ``None`` if it does not start.
+        users: concurrent requests of the given length.
     """
 
     time: ServingTime | None = None
@@ -123,7 +123,7 @@ class ServerOffer(HardwareOffer):
 
     @property
     def seconds(self) -> float | None:
-        """Of `TOKENS`, generated for all users together, predicted."""
+        """Predicted time for `TOKENS`, generated for all users together."""
         if self.time is None:
             return None
         return TOKENS / self.time.tokens_per_s
@@ -147,13 +147,13 @@ _MEASURES: Mapping[Order, Callable[[HardwareOffer], float | None]] = {
     "energy": lambda offer: offer.energy_wh,
     "memory": lambda offer: None if offer.spare_bytes is None else -offer.spare_bytes,
 }
-"""What is smallest of the first: of memory most to spare."""
+"""Sort keys, smallest first; for memory, most to spare."""
 
 _STANDING: Mapping[bool | None, int] = {True: 0, None: 1, False: 2}
 
 
 def in_order(offers: Iterable[_Any], by: Order) -> list[_Any]:
-    """The offers, the best first: those that fit, and of them by what is asked; what is not known last."""
+    """The offers, the best first: those that fit, sorted by the given quantity; unknown ones last."""
     measure = _MEASURES[by]
 
     def place(offer: _Any) -> tuple[int, bool, float]:

@@ -1,4 +1,4 @@
-"""From the work of a step to its time on a card: kernels, the host, copies, exchanges, and how far off that may be."""
+"""From the work of a step to its time on a card: kernels, host, copies, exchanges, and the uncertainty."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from gpudash.speed.work import (
 Floats = NDArray[np.float64]
 
 WORTHWHILE = 1.05
-"""A change that helps by less is not mentioned."""
+"""Smallest gain for which a change is mentioned."""
 
 
 def predict(work: StepWork, card: CardPerformance, host: HostSpeed, batch_room: float | None = None) -> StepTime:
-    """How long a step takes on ``card``, between what bounds, what holds it back, and what would help.
+    """The time of a step on ``card``: its interval, what limits it, and what would help.
 
     Args:
-        batch_room: how many times larger a batch has memory there; ``None`` where that is not known.
+        batch_room: how many times larger a batch fits there; ``None`` if unknown.
     """
     c = constants()
     columns = columns_of(work)
@@ -69,16 +69,17 @@ def predict(work: StepWork, card: CardPerformance, host: HostSpeed, batch_room: 
 
 
 def joined(device_s: Floats, host_s: Floats) -> Floats:
-    """The longer of both, and a little more where they are close: each waits for the other at times."""
+    """The longer of both, plus a little if they are close: each waits for the other at times."""
     both: Floats = (device_s**8 + host_s**8) ** (1 / 8)
     return both
 
 
 _BUCKET_BYTES = 25 * 2**20
-"""Gradients of data parallel that are exchanged at once (torch.nn.parallel.DistributedDataParallel: bucket_cap_mb)."""
+"""Size of the gradient buckets of data parallel training (torch.nn.parallel.DistributedDataParallel:
+bucket_cap_mb)."""
 
 _HIDDEN_SHARE = 0.9
-"""Of backward, beside which gradients are exchanged: those of its first layers come last."""
+"""Part of the backward pass that overlaps with the exchange of gradients: the first layers' come last."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ class _Step:
 
     @property
     def communication_s(self) -> float:
-        """Of exchanges, what backward does not hide."""
+        """Time of exchanges that the backward pass does not hide."""
         if self.exchange_s == 0:
             return 0.0
         backward = float(
@@ -116,7 +117,7 @@ class _Step:
         copy_s: float | None = None,
         communication_s: float | None = None,
     ) -> float:
-        """Of the step; with other parts than its own where they are given."""
+        """Time of the step, with some of its parts replaced if given."""
         device = self.device_s if device_s is None else device_s
         host = self.host_s if host_s is None else host_s
         copies = self.copy_s if copy_s is None else copy_s
@@ -125,12 +126,12 @@ class _Step:
         return float(joined(np.array(busy), np.array(host)))
 
     def by_kind(self) -> dict[str, float]:
-        """The device's time, by kind of operation; kinds that take none are left out."""
+        """The device's time by kind of operation; without kinds that take none."""
         seconds = np.bincount(self.columns.kind, self.kernels.together * self.columns.count, len(KINDS))
         return {kind: float(value) for kind, value in zip(KINDS, seconds, strict=True) if value > 0}
 
     def bound(self) -> str:
-        """What the step would shorten most by, were it nothing."""
+        """The part whose removal would shorten the step most."""
         count = self.columns.count
         start = self.start_s
         compute, memory, launches, copies, communication = BOUNDS
@@ -160,22 +161,22 @@ def _step(work: StepWork, columns: WorkColumns, card: CardPerformance, host: Hos
 
 
 _STARTS = {CONVOLUTION: 2.5, DEPTHWISE: 2.5, GROUPED: 2.5, ATTENTION: 2.0, NORMALISATION: 1.5}
-"""How many times as long as a usual operation the host takes to start one of these: cuDNN looks up its plan, fused
-kernels make several tensors. From what PyTorch's profiler shows as their own CPU time; not fitted."""
+"""Host time to start one of these, relative to a usual operation: cuDNN looks up its plan, fused kernels create
+several tensors. Based on their own CPU time in PyTorch's profiler; not fitted."""
 
 _A_TENSOR = 0.05
 """The same for each tensor of an operation over a list of them."""
 
 
 def _starts(columns: WorkColumns) -> Floats:
-    """Of each operation, how long the host takes to start it, as a multiple of a usual one."""
+    """Host time to start each operation, relative to a usual one."""
     by_kind = np.array([_STARTS.get(kind, 1.0) for kind in KINDS])
     listed = np.where(columns.kind == KINDS.index(OPTIMIZER), columns.shape[:, 0] - 1, 0.0)
     return by_kind[columns.kind] + _A_TENSOR * listed
 
 
 def _copy_s(work: StepWork, card: CardPerformance, c: Constants) -> float:
-    """Pageable memory is copied by the processor into a pinned buffer first."""
+    """Time of copies; pageable memory is first copied into a pinned buffer by the processor."""
     rate = card.link_bytes_per_s * c.link
     if not work.pinned:
         rate = min(rate, c.pageable)
@@ -183,10 +184,10 @@ def _copy_s(work: StepWork, card: CardPerformance, c: Constants) -> float:
 
 
 def _exchange(work: StepWork, card: CardPerformance, c: Constants) -> tuple[float, float]:
-    """Seconds to sum gradients over all ranks in a ring, and of the last bucket alone, which nothing hides."""
+    """Seconds to sum gradients over all ranks in a ring, and for the last bucket alone, which nothing hides."""
     if work.ranks < 2 or work.exchanged_bytes == 0:
         return 0.0, 0.0
-    # Each rank sends every byte but its own share twice: to sum, then to spread the sums.
+    # Each rank sends all bytes but its own share twice: to sum, and to distribute the sums.
     passes = 2 * (work.ranks - 1) / work.ranks
     rate = card.peer_bytes_per_s * c.peer
     buckets = -(-work.exchanged_bytes // _BUCKET_BYTES)
@@ -196,7 +197,7 @@ def _exchange(work: StepWork, card: CardPerformance, c: Constants) -> tuple[floa
 
 
 def _interval(step: _Step, card: CardPerformance, host: HostSpeed, known: Spread) -> tuple[float, float]:
-    """Between what nine in ten such steps lie, in seconds."""
+    """Interval in seconds that contains nine of ten such steps."""
     median_s = step.seconds()
     further = further_doubts(step, card, host, known) + known.unseen_family**2
     faster_card = slower_card = 0.0
@@ -208,13 +209,13 @@ def _interval(step: _Step, card: CardPerformance, host: HostSpeed, known: Spread
     slower = known.slowest_host
     if host.source.startswith("measured"):
         slower = known.slower_host
-    # A host is rarely faster than that of the fit, and often slower; what that costs depends on the step's share of it.
+    # A host is rarely faster than the fit's, but often slower; the cost depends on its part of the step.
     with_slow_host_s = step.seconds(host_s=slower * step.host_s) * exp(known.high)
     return low_s, max(high_s, with_slow_host_s)
 
 
 def further_doubts(step: _Step, card: CardPerformance, host: HostSpeed, known: Spread) -> float:
-    """Doubts of what a step is made of, as a sum of squares: they are independent."""
+    """Uncertainties from the parts of a step, as a sum of squares, since they are independent."""
     kernels = step.kernels.together * step.columns.count
     total = max(float(kernels.sum()), 1e-12)
     median_s = step.seconds()
@@ -225,7 +226,7 @@ def further_doubts(step: _Step, card: CardPerformance, host: HostSpeed, known: S
     host_doubt = known.usual_host
     if host.source.startswith("measured"):
         host_doubt = known.host
-    # The host's speed counts by how much the step would change with it.
+    # The host's speed counts by its influence on the step.
     doubts.append(host_doubt * min((step.host_s / median_s) ** 8, 1.0))
     doubts.append(known.copies * (step.copy_s + step.communication_s) / median_s)
     return sum(doubt**2 for doubt in doubts)
@@ -240,7 +241,7 @@ def _gains(
     c: Constants,
     batch_room: float | None,
 ) -> tuple[Gain, ...]:
-    """Each change by the same model, on the work as it would be; last what has no memory."""
+    """Each change, predicted by the same model on the changed work; those that do not fit in memory come last."""
     rate = work.items / step.seconds()
     found = []
     for change in changes(work, columns, card, step.bound(), _more(step), batch_room):
@@ -251,7 +252,7 @@ def _gains(
 
 
 def _more(step: _Step) -> int:
-    """By how many times larger batches the device would have as much to do as the host."""
+    """How many times larger a batch would give the device as much to do as the host."""
     factor = 2
     while factor < 64 and factor * step.device_s < step.host_s:
         factor *= 2
@@ -259,13 +260,13 @@ def _more(step: _Step) -> int:
 
 
 def _rate(change: Change, card: CardPerformance, host: HostSpeed, c: Constants) -> float:
-    """Items a second with it."""
+    """Items per second with the change."""
     step = _step(change.work, change.columns, card, host, c)
     seconds = step.seconds(
         host_s=step.host_s - change.host_operations * host.operation_s if not change.graph else c.graph,
         copy_s=0.0 if change.copies_hidden else None,
     )
     if change.copies_hidden:
-        # The copy of the next batch goes on beside this one's kernels.
+        # The copy of the next batch overlaps with this one's kernels.
         seconds = max(seconds, step.copy_s)
     return change.work.items / seconds

@@ -1,4 +1,4 @@
-"""What an hour of a card costs, as the user says it, and what a time on it costs then: money and electricity."""
+"""The user's prices for an hour of a card, and the resulting cost of a time: money and electricity."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpudash.devices.known_gpus import find, nearest
 HOUR_S = 3600.0
 
 MOST = 1e6
-"""More than this an hour is a slip of the pen, whatever the currency."""
+"""Largest credible price for an hour, in any currency."""
 
 _SYMBOLS = {"€": "EUR", "$": "USD", "£": "GBP", "¥": "JPY"}
 
@@ -30,11 +30,11 @@ _FILE = 'A price file reads: currency = "EUR", and below [prices] lines such as 
 
 @dataclass(frozen=True)
 class Prices:
-    """Money for an hour of each card.
+    """Price of an hour of each card.
 
     Attributes:
-        by_card: by `KnownGpu.key`, or the name of a card of the user's own.
-        currency: of all of them, as "EUR"; "" where none was said.
+        by_card: prices by `KnownGpu.key`, or by the name of a user's own card.
+        currency: currency of all of them, such as "EUR"; "" if none was given.
     """
 
     by_card: Mapping[str, float] = field(default_factory=dict)
@@ -42,18 +42,18 @@ class Prices:
 
     @classmethod
     def parse(cls, texts: Iterable[str], own: Iterable[str] = ()) -> Prices:
-        """From texts such as ``4090=0.44/h`` or ``h100=2.10€/h``, several with commas between.
+        """Parse texts such as ``4090=0.44/h`` or ``h100=2.10€/h``, separated by commas.
 
         Args:
             own: names of the user's own cards.
 
         Raises:
-            ValueError: one sentence, for what is no price, or prices in several currencies.
+            ValueError: one sentence, for an invalid price, or several currencies.
         """
         read: list[tuple[str, float, str]] = []
         for text in texts:
             parts = text.split(",")
-            # All of them before any amount: 0,44 would else be a price of 0.
+            # Check all of them before any amount: 0,44 would otherwise be a price of 0.
             if not all("=" in part for part in parts):
                 raise ValueError(f"{text!r} is no price; say it as 4090=0.44/h, with a point in the number.")
             for part in parts:
@@ -63,10 +63,10 @@ class Prices:
 
     @classmethod
     def read(cls, text: str, own: Iterable[str] = ()) -> Prices:
-        """From the text of a TOML file: ``currency``, and a table ``[prices]`` by card.
+        """Read a TOML text with ``currency``, and a table ``[prices]`` by card.
 
         Raises:
-            ValueError: one sentence, with line and column where it is no TOML.
+            ValueError: one sentence, with line and column if it is not TOML.
         """
         try:
             document = tomllib.loads(text)
@@ -99,10 +99,10 @@ class Prices:
         return cls(by_card, next(iter(currencies), ""))
 
     def money(self, card: str, seconds: float, cards: int = 1) -> float | None:
-        """What a time on so many of a card costs; ``None`` when its price is not known.
+        """Cost of a time on a number of cards; ``None`` if the price is unknown.
 
         Args:
-            card: key, or name of a card of the user's own.
+            card: key, or name of a user's own card.
         """
         hour = self.by_card.get(card)
         if hour is None:
@@ -110,14 +110,14 @@ class Prices:
         return hour * cards * seconds / HOUR_S
 
     def missing(self, cards: Iterable[str]) -> str:
-        """A sentence that names the cards of which no price is known; "" when there are none."""
+        """A sentence that names the cards without a price; "" if there are none."""
         unpriced = [card for card in cards if card not in self.by_card]
         if not unpriced:
             return ""
         return f"No price was given for {', '.join(unpriced)}."
 
     def text(self, money: float) -> str:
-        """An amount for people, with as many digits as it needs: "0.44 EUR", "0.0012"."""
+        """An amount for display, with as many digits as necessary: "0.44 EUR", "0.0012"."""
         digits = 2
         if 0 < money < 0.1:
             digits = 1 - math.floor(math.log10(money))
@@ -125,9 +125,9 @@ class Prices:
 
 
 def watt_hours(power_w: float, seconds: float, cards: int = 1) -> float:
-    """At most so much electricity do so many cards take in a time: their boards' power all along, without the computer.
+    """Upper limit for the cards' electricity in a time: their boards' full power, without the computer.
 
-    A card that waits, or is held back by its memory, takes less.
+    A card that waits, or is limited by its memory, uses less.
     """
     return power_w * cards * seconds / HOUR_S
 
@@ -139,7 +139,7 @@ def _row(card: str, value: Any, currency: str) -> tuple[str, float, str]:
 
 
 def _amount(card: str, text: str) -> tuple[float, str]:
-    """Number and currency of ``0.44€/h``."""
+    """Number and currency in ``0.44€/h``."""
     if not text.strip():
         raise ValueError(f"{card} has no price behind the =; say it as {card}=0.44/h.")
     found = _AMOUNT.fullmatch(text.strip())
@@ -163,7 +163,7 @@ def _currency(text: str) -> str:
 
 
 def _key(card: str, own: Mapping[str, str]) -> str:
-    """The card that is meant: "rtx4090" for "4090"."""
+    """The key of a card: "rtx4090" for "4090"."""
     if card.casefold() in own:
         return own[card.casefold()]
     for prefix in ("", "rtx", "gtx"):

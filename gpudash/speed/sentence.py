@@ -1,4 +1,4 @@
-"""What holds a predicted step back, and what would help, in a sentence."""
+"""What limits a predicted step, and what would help, in a sentence."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from gpudash.speed.work import Gain, StepTime
 
 
 def sentence(time: StepTime) -> str:
-    """As "Launch-bound: for 71 % of the step the GPU waits for Python; batch 64: 2.6× samples/s." """
+    """For example, "Launch-bound: for 71 % of the step the GPU waits for Python; batch 64: 2.6× samples/s." """
     parts = [held_back(time)]
     parts += [gain_text(gain, f"{gain.factor:.1f}× {time.unit}/s") for gain in time.gains[:2]]
     said = "; ".join(parts) + "."
@@ -18,13 +18,13 @@ def sentence(time: StepTime) -> str:
 
 
 def gain_text(gain: Gain, brings: str) -> str:
-    """A change with what it ``brings``, and whether the device has memory for it."""
+    """A change with what it ``brings``, and whether it fits in the device's memory."""
     remark = {True: "", None: ", if it fits", False: ", but does not fit"}
     return f"{gain.change}: {brings}{remark[gain.fits]}"
 
 
 def held_back(time: StepTime) -> str:
-    """What holds the step back, with its share: a sentence without a full stop."""
+    """What limits the step, and its share: a sentence without a full stop."""
     if time.bound == "launches":
         waiting = 1 - time.device_s / time.median_s
         if waiting < 0.05:

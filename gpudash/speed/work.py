@@ -1,6 +1,6 @@
-"""What a step does, operation by operation: what a dry run writes down and a card's time is worked out from.
+"""The work of a step, operation by operation: recorded by a dry run, and the basis for the time on a card.
 
-Standard library alone, Python 3.9: the dry run is in the user's own Python.
+Only the standard library, for Python 3.9: the dry run is in the user's own Python.
 """
 
 from __future__ import annotations
@@ -40,30 +40,30 @@ KINDS = (
     COPY,
     UNKNOWN,
 )
-"""Classes of kernels, each with its own share of what a card can do."""
+"""Classes of kernels, each with its own share of a card's performance."""
 
 BOUNDS = ("compute", "memory bandwidth", "launches", "copies", "communication")
-"""What may hold a step back."""
+"""What may limit a step."""
 
 
 class Operation(NamedTuple):
-    """One operation on the device; equal ones are counted together.
+    """An operation on the device; equal ones are counted together.
 
     Attributes:
-        name: of torch, without its namespace: "addmm".
+        name: torch's name without namespace: "addmm".
         kind: one of `KINDS`.
-        dtype: of the arithmetic: "float32", "float16", "bfloat16".
-        flops: floating-point operations, a multiplication with its addition counted as two.
-        read_bytes: of the device's memory that it reads, each tensor once.
-        written_bytes: that it writes.
+        dtype: type of the arithmetic: "float32", "float16", "bfloat16".
+        flops: floating-point operations, counting a multiply-add as two.
+        read_bytes: bytes of device memory that it reads, each tensor once.
+        written_bytes: bytes of device memory that it writes.
         shape: what decides its kernel: of a product (batch, m, n, k); of a convolution (batch, channels in, channels
             out, groups, elements of the kernel, positions out); of attention (batch, heads, queries, keys, width of a
             head); of cuDNN's recurrent layers (layers times directions, steps, batch, rows of the gates' matrices,
             inputs, columns of the hidden state's matrix); of a bilinear or bicubic resize (images times
             channels, positions out); of an operation over a list of tensors (tensors,); else ().
-        launches: kernels that CUDA starts for it.
-        phase: "forward", "backward" or "optimizer"; "" where that is not known.
-        channels_last: of a convolution, whether its tensors lie so in memory.
+        launches: number of CUDA kernels.
+        phase: "forward", "backward" or "optimizer"; "" if unknown.
+        channels_last: whether a convolution has that memory format.
     """
 
     name: str
@@ -80,20 +80,20 @@ class Operation(NamedTuple):
 
 @dataclass(frozen=True)
 class StepWork:
-    """What one step asks of the device and of the host, in the steady state.
+    """The work of a step for the device and the host, in the steady state.
 
     Attributes:
-        operations: each with how often it is done in a step.
-        items: samples, images or tokens a step.
-        unit: what `items` counts, in the plural: "samples".
-        copied_in_bytes: from the host to the device a step.
-        copied_out_bytes: from the device to the host a step.
-        copies: how many of either.
-        pinned: whether what is copied in lies in pinned memory.
-        synchronisations: times that the host waits for the device a step, as at ``.item()``.
-        exchanged_bytes: of gradients that ranks exchange a step; 0 for one device.
-        ranks: devices that share the work.
-        batch: of each forward pass on each of them, as its user sets it; 0 where that is not known.
+        operations: operations, with how often each occurs in a step.
+        items: samples, images or tokens per step.
+        unit: plural of what `items` counts: "samples".
+        copied_in_bytes: bytes copied from the host to the device per step.
+        copied_out_bytes: bytes copied from the device to the host per step.
+        copies: number of copies in both directions.
+        pinned: whether copies to the device are from pinned memory.
+        synchronisations: how often the host waits for the device in a step, as in ``.item()``.
+        exchanged_bytes: bytes of gradients exchanged between ranks per step; 0 for one device.
+        ranks: number of devices that share the work.
+        batch: batch size of each forward pass on each device, as set by the user; 0 if unknown.
     """
 
     operations: Mapping[Operation, int]
@@ -110,20 +110,20 @@ class StepWork:
 
     @property
     def flops(self) -> int:
-        """Floating-point operations a step, of matrix products, convolutions, attention and recurrent layers."""
+        """FLOPs of a step, in matrix products, convolutions, attention and recurrent layers."""
         return sum(count * operation.flops for operation, count in self.operations.items())
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON; see `from_dict`."""
+        """As JSON; read by `from_dict`."""
         document = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "operations"}
         return {**document, "operations": [[*operation, count] for operation, count in self.operations.items()]}
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> StepWork:
-        """What `to_dict` wrote.
+        """Read the output of `to_dict`.
 
         Raises:
-            KeyError, TypeError, ValueError: when it is none.
+            KeyError, TypeError, ValueError: if it is malformed.
         """
         operations = {}
         for *values, count in document["operations"]:
@@ -134,12 +134,12 @@ class StepWork:
 
 @dataclass(frozen=True)
 class HostSpeed:
-    """What the host adds to a step.
+    """The host's speed.
 
     Attributes:
-        operation_s: seconds that PyTorch takes to start an operation, from Python.
-        backward_operation_s: the same in a backward pass, which C++ drives.
-        source: where they are from: "measured on this computer", or of whom the defaults are.
+        operation_s: seconds that PyTorch takes to start an operation from Python.
+        backward_operation_s: the same in a backward pass, which runs in C++.
+        source: source of the figures: "measured on this computer", or whose the defaults are.
     """
 
     operation_s: float = 7e-6
@@ -152,9 +152,9 @@ class Gain:
     """A change that would help.
 
     Attributes:
-        change: in words: "mixed precision (AMP)".
-        factor: items a second with it, of those without.
-        fits: whether the device has memory for it; ``None`` where that is not known.
+        change: the change in words: "mixed precision (AMP)".
+        factor: items per second, relative to the unchanged step.
+        fits: whether it fits in the device's memory; ``None`` if unknown.
     """
 
     change: str
@@ -164,23 +164,24 @@ class Gain:
 
 @dataclass(frozen=True)
 class StepTime:
-    """How long a step is predicted to take on one card. Times in seconds.
+    """Predicted time of a step on a card. Times in seconds.
 
     Attributes:
-        median_s: as likely too long as too short.
-        low_s, high_s: nine in ten steps are to lie between; how many of those measured do, the guide says.
-        bound: what holds the step back, of `BOUNDS`.
-        by_kind: the device's time by kind of operation, see `KINDS`.
+        median_s: median of the prediction.
+        low_s, high_s: interval that should contain nine of ten steps; the guide says how many of the measured ones it
+            does.
+        bound: what limits the step, one of `BOUNDS`.
+        by_kind: the device's time by kind of operation, as in `KINDS`.
         host_s: the host's time.
-        device_s: the device's time, were it never to wait.
-        copy_s: of copies between host and device.
-        communication_s: of exchanges between devices that nothing hides.
-        unknown: operations of no known kind a step, which count by their bytes.
-        unknown_s: their share of `device_s`.
-        items: a step, of `unit`.
-        unit: as of `StepWork`.
-        gains: changes that would help, the largest first.
-        source: what the constants come from, in a sentence.
+        device_s: the device's time, if it never had to wait.
+        copy_s: time of copies between host and device.
+        communication_s: time of exchanges between devices that nothing hides.
+        unknown: number of operations of unknown kind per step, which count by their bytes.
+        unknown_s: their part of `device_s`.
+        items: number of items per step, in `unit`.
+        unit: as in `StepWork`.
+        gains: changes that would help, the largest gain first.
+        source: basis of the constants, in a sentence.
     """
 
     median_s: float
@@ -201,7 +202,7 @@ class StepTime:
 
     @property
     def items_per_s(self) -> float:
-        """Items a second."""
+        """Items per second."""
         return self.items / self.median_s
 
     def to_dict(self) -> dict[str, Any]:

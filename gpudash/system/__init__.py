@@ -1,1 +1,1 @@
-"""What every room needs of the operating system: files that are written whole, processes that end together."""
+"""Operating system services for every room: files written as a whole, processes that end together."""

@@ -1,4 +1,4 @@
-"""A child process that takes requests and answers in lines of JSON, and the thread that waits for it."""
+"""A child process that exchanges requests and answers as lines of JSON, and the thread that waits for it."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from gpudash.system.processes import end_group
 logger = logging.getLogger(__name__)
 
 ENDING_S = 2.0
-"""Longest wait for the end of a process that has closed its output, to learn how it ended."""
+"""Longest wait for the end of a process that has closed its output, to get its exit code."""
 
 _CHUNK = 65_536
 _LAST_OUTPUT = 4_000
-"""Characters kept of what the process wrote to its standard error."""
+"""Characters kept of the process's standard error."""
 
 
 class ChildProcess:
-    """Starts the process, whose end is `gpudash.system.processes.Conversation`. Only one thread may use it.
+    """Starts the process, whose end of the pipes is `gpudash.system.processes.Conversation`. For a single thread.
 
-    It leads a process group of its own: a Ctrl+C in the terminal does not reach it, and what it starts ends with it.
+    The process leads its own process group: Ctrl+C in the terminal does not reach it, and its children end with it.
 
     Args:
         command: program and arguments.
 
     Raises:
-        OSError: when it cannot be started.
+        OSError: if it cannot be started.
 
     Attributes:
-        gone: whether it has ended, or will never answer again.
+        gone: whether it has ended, or will not answer any more.
     """
 
     def __init__(self, command: Sequence[str]) -> None:
@@ -62,7 +62,7 @@ class ChildProcess:
 
     @property
     def processor_s(self) -> float:
-        """Processor time that the process and what it has started have had, in seconds; 0 once it is gone."""
+        """Processor time of the process and its children, in seconds; 0 once it is gone."""
         import psutil  # the command line loads this file and asks this of nothing
 
         found = 0.0
@@ -73,8 +73,8 @@ class ChildProcess:
         return found
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Write one line; a process that no longer reads is `gone`."""
-        # What was printed for requests before says nothing of how this one ends.
+        """Write a line; a process that no longer reads is `gone`."""
+        # Output from earlier requests does not explain how this one ends.
         self._errors = b""
         line = memoryview(json.dumps(message).encode() + b"\n")
         try:
@@ -84,7 +84,7 @@ class ChildProcess:
             self.gone = True
 
     def read(self) -> list[dict[str, Any]]:
-        """The messages that have come, without waiting; lines that are no JSON object are left out."""
+        """The messages that have arrived, without waiting; skips lines that are not JSON objects."""
         written, open_ = _written(self._pipes[1].fileno())
         self._errors = (self._errors + _written(self._pipes[2].fileno())[0])[-_LAST_OUTPUT:]
         *lines, self._begun = (self._begun + written).split(b"\n")
@@ -92,8 +92,8 @@ class ChildProcess:
         return [message for line in lines if isinstance(message := _decoded(line), dict)]
 
     def end(self) -> str:
-        """Kill the process with all it has started, and say in words how it ended."""
-        # one whose output is closed is about to end by itself
+        """Kill the process and its children, and return in words how it ended."""
+        # A process that has closed its output is about to exit.
         ended = end_group(self._process, patience_s=ENDING_S if self.gone else 0.0)
         self._errors += _written(self._pipes[2].fileno())[0]
         for stream in self._pipes:
@@ -104,7 +104,7 @@ class ChildProcess:
 
 
 class Waker:
-    """Lets the thread that owns a child process wait for it, and for others who want something of that thread."""
+    """Lets the thread that owns a child process wait for it, and lets others wake that thread."""
 
     def __init__(self) -> None:
         self._reading, self._writing = os.pipe()
@@ -114,7 +114,7 @@ class Waker:
         self._lock = threading.Lock()
 
     def rouse(self) -> None:
-        """End the wait; any thread may call, also after `close`."""
+        """End the wait; any thread may call this, even after `close`."""
         with self._lock, suppress(BlockingIOError):
             if self._open:
                 os.write(self._writing, b".")
@@ -129,7 +129,7 @@ class Waker:
             os.read(self._reading, _CHUNK)
 
     def close(self) -> None:
-        """Let go of what waiting takes."""
+        """Free the resources for waiting."""
         with self._lock:
             self._open = False
             os.close(self._reading)
@@ -137,7 +137,7 @@ class Waker:
 
 
 def _family(pid: int) -> list[int]:
-    """A process and all that descend from it, as proc(5) has them in ``task/TID/children``."""
+    """A process and its descendants, by ``task/TID/children`` in proc(5)."""
     found = [pid]
     for parent in found:
         for listed in Path("/proc", str(parent), "task").glob("*/children"):
@@ -155,7 +155,7 @@ def _described(command: Sequence[str]) -> str:
 
 
 def _written(descriptor: int) -> tuple[bytes, bool]:
-    """What can be read now, and whether more may come."""
+    """The data that can be read now, and whether there may be more."""
     found = bytearray()
     while True:
         try:

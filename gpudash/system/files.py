@@ -19,12 +19,12 @@ _LOCK = "lock"
 
 
 def resource(*parts: str) -> Path:
-    """The path of a file under ``resources/``: beside the package in a checkout, inside it in a wheel.
+    """The path of a file in ``resources/``: next to the package in a checkout, inside it in a wheel.
 
     Raises:
-        FileNotFoundError: naming the file, when an installation lacks it.
+        FileNotFoundError: if the installation lacks the file; names it.
     """
-    # A wheel has the files inside the package, a checkout beside it.
+    # A wheel has the files inside the package, a checkout next to it.
     for base in (_PACKAGE / "_resources", _PACKAGE.parent / "resources"):
         path = base.joinpath(*parts)
         if path.exists():
@@ -33,53 +33,53 @@ def resource(*parts: str) -> Path:
 
 
 def make_private_folder(folder: Path) -> None:
-    """Make a folder, and those above it that are missing, with mode 0700; one that is there keeps its mode.
+    """Create a folder and its missing parents with mode 0700; an existing folder keeps its mode.
 
     Raises:
-        OSError: when it cannot be made, or something else has its name.
+        OSError: if it cannot be created, or something else has its name.
     """
     missing = [folder]
     while not missing[-1].parent.exists():
         missing.append(missing[-1].parent)
-    # From the outermost on, each with its own mode: mkdir(parents=True) gives the mode to the last alone.
+    # From the outermost on, each with its own mode: mkdir(parents=True) only sets the mode of the last.
     for one in reversed(missing):
         one.mkdir(mode=0o700, exist_ok=True)
 
 
 @contextmanager
 def written_whole(path: Path, *, private: bool = False) -> Iterator[Path]:
-    """A file beside ``path`` to write to, which takes its place when the block ends well and goes when it does not.
+    """A temporary file beside ``path`` that replaces it when the block succeeds, and is deleted when it fails.
 
-    Readers of ``path`` meanwhile find what was there before. A link stays one. Nothing is forced to the disk: a
-    machine that loses its power may lose what was written last.
+    Meanwhile, readers of ``path`` find the previous content. A symlink is kept. Nothing is synced to disk: after a
+    power failure, the last content may be lost.
 
     Args:
-        private: make it with mode 0600, for the user alone; otherwise its mode is by the umask.
+        private: whether to create it with mode 0600; otherwise the umask decides.
 
     Raises:
-        OSError: when it cannot be written; what was there before is left.
+        OSError: if it cannot be written; the previous content stays.
     """
-    # The target of a link is replaced, not the link.
+    # Replace the target of a symlink, not the symlink.
     target = Path(os.path.realpath(path))
-    # not the whole name: with it, the longest that the file system takes would be too long
+    # Not the whole name: with it, the longest names that the file system accepts would be too long.
     part = target.with_name(f".{target.name[:40]}.{os.getpid()}-{threading.get_ident()}.part")
-    # A part of this name can only be a leftover of this very thread.
+    # A temporary file of this name can only be a leftover of this thread.
     part.unlink(missing_ok=True)
     try:
         if private:
-            # Made before it is written: its mode is right from the first byte.
+            # Created before it is written, so that its mode is right from the first byte.
             os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         yield part
-        # One rename on one file system: no reader sees half a file.
+        # A rename within a file system: no reader sees half a file.
         part.replace(target)
     finally:
-        # After a rename there is none, and after an error it must not stay.
+        # After a rename it is gone, and after an error it must not stay.
         with suppress(OSError):
             part.unlink()
 
 
 def text_of(path: Path) -> str:
-    """What a file of the kernel (/proc, /sys) holds as text, odd bytes replaced; "" where it cannot be read."""
+    """Text of a kernel file (/proc, /sys), with invalid bytes replaced; "" if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -87,10 +87,10 @@ def text_of(path: Path) -> str:
 
 
 class KeptFile:
-    """A file under /proc or /sys, opened once: each `read` makes the kernel write it anew.
+    """A file in /proc or /sys that is kept open: the kernel writes its text anew for each `read`.
 
     Raises:
-        OSError: when it cannot be opened, or what it describes is gone.
+        OSError: if it cannot be opened, or what it describes has gone.
     """
 
     __slots__ = ("_descriptor", "_size")
@@ -100,7 +100,7 @@ class KeptFile:
         self._size = size
 
     def read(self) -> bytes:
-        # pread at 0 needs no seek, and the kernel makes the text anew for it.
+        # pread at 0 needs no seek, and makes the kernel write the text anew.
         return os.pread(self._descriptor, self._size, 0)
 
     def close(self) -> None:
@@ -110,14 +110,14 @@ class KeptFile:
 
 
 class PrivateFolder:
-    """A new folder of mode 0700, removed by `remove`, or by the next gpudash when this one is killed.
+    """A new folder of mode 0700, deleted by `remove`, or by the next gpudash if this one is killed.
 
     Args:
-        parent: where; made when it is not there.
-        prefix: of its name, by which leftovers are known.
+        parent: parent folder; created if missing.
+        prefix: prefix of its name, by which leftovers are recognised.
 
     Raises:
-        OSError: when it cannot be made.
+        OSError: if it cannot be created.
 
     Attributes:
         path: the folder.
@@ -127,15 +127,15 @@ class PrivateFolder:
         make_private_folder(parent)
         _sweep(parent, prefix)
         made = None
-        # Again, where another gpudash has swept the new folder away before its lock was held.
+        # Repeat if another gpudash has deleted the new folder before its lock was held.
         while made is None:
             self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
             made = _locked(self.path)
         self._lock = made
 
     def remove(self) -> None:
-        """Remove it with all that is in it. Never raises."""
-        # Removed while the lock is held: no other process begins to sweep it.
+        """Delete it with its content. Never raises."""
+        # Delete it while the lock is held, so that no other process starts to.
         shutil.rmtree(self.path, ignore_errors=True)
         descriptor, self._lock = self._lock, -1
         if descriptor >= 0:
@@ -146,11 +146,11 @@ def _locked(folder: Path) -> int | None:
     """Lock a new folder.
 
     Returns:
-        A descriptor of its lock; ``None`` when another gpudash has swept the folder away: it takes a new folder for a
-        leftover as long as its lock is free.
+        A descriptor of its lock; ``None`` if another gpudash has deleted the folder, which looks like a leftover until
+        its lock is held.
     """
     try:
-        # With the lock held by a descriptor, the kernel releases it when the process ends, however it ends.
+        # The kernel releases the descriptor's lock when the process ends, however it ends.
         lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except FileNotFoundError:
         return None
@@ -160,8 +160,8 @@ def _locked(folder: Path) -> int | None:
         os.close(lock)
         return None
     except OSError:
-        return lock  # a file system without locks: nothing is swept there
-    # it may have been swept before it was locked, and then has no name any more
+        return lock  # a file system without locks: leftovers stay there
+    # It may have been deleted before it was locked, and then has no name any more.
     if os.fstat(lock).st_nlink:
         return lock
     os.close(lock)
@@ -169,15 +169,15 @@ def _locked(folder: Path) -> int | None:
 
 
 def _sweep(parent: Path, prefix: str) -> None:
-    """Remove the folders whose gpudash is gone."""
+    """Delete the folders of gpudash processes that have ended."""
     for folder in parent.glob(f"{prefix}*"):
         with suppress(OSError):
-            # In a shared /tmp a folder of the same prefix may be another user's, or a link planted there.
+            # In a shared /tmp, a folder of this prefix may be another user's, or a planted symlink.
             if folder.stat().st_uid != os.getuid() or folder.is_symlink():
                 continue
             descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
             try:
-                # A lock that can be had is one whose gpudash is gone.
+                # If its lock is free, its gpudash has ended.
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(folder, ignore_errors=True)
             finally:
@@ -185,7 +185,7 @@ def _sweep(parent: Path, prefix: str) -> None:
 
 
 def runtime_folder() -> Path:
-    """Where sockets are put: the user's own runtime folder, else the one for temporary files."""
+    """Folder for sockets: the user's runtime folder, else the one for temporary files."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     if runtime and os.access(runtime, os.W_OK | os.X_OK):
         return Path(runtime)

@@ -22,24 +22,24 @@ _KINDS = {
 
 
 COPIED_AT_ONCE = 2**20
-"""Bytes that copying a file reads at a time."""
+"""Bytes copied at a time."""
 
 
 class NotRegularError(OSError):
-    """What has this name is neither a regular file nor a folder. Its ``strerror`` says what it is."""
+    """The path is neither a regular file nor a folder. ``strerror`` says what it is."""
 
 
 class TooLargeError(OSError):
-    """A file has more bytes than are read. Its ``strerror`` says how many are."""
+    """A file exceeds the limit. ``strerror`` has the limit."""
 
 
 READS_WITHIN = "GPUDASH_READS_WITHIN"
-"""Variable of the environment: the folders, by their real paths with ":" between them, that nothing named in them leads
-out of. A process that reads for somebody who may name files of these alone is given it."""
+"""Environment variable with folders, as real paths separated by ":"; paths inside them must not lead out of them. Set
+for a process that reads for somebody who may only name files in these folders."""
 
 
 def reads_within() -> tuple[str, ...]:
-    """The folders of `READS_WITHIN`; none where this process may read whatever its user can."""
+    """The folders in `READS_WITHIN`; empty if this process may read whatever its user can."""
     return tuple(folder for folder in os.environ.get(READS_WITHIN, "").split(os.pathsep) if folder)
 
 
@@ -52,9 +52,9 @@ def open_regular(path: Path | str) -> BinaryIO:
             out of the folders of `READS_WITHIN`. The ``strerror`` of each fits behind "X cannot be read: ".
         ValueError: the name has a null character.
     """
-    # Asked before it is opened: opening a device can have an effect.
+    # Check before opening: opening a device can have an effect.
     require_regular(path)
-    # O_NONBLOCK: what has become a FIFO since would wait for a writer.
+    # O_NONBLOCK: if it has become a FIFO since, opening would wait for a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
         _check(os.fstat(descriptor).st_mode, path)  # what has the name may have changed since
@@ -66,11 +66,11 @@ def open_regular(path: Path | str) -> BinaryIO:
 
 
 def require_regular(path: Path | str) -> None:
-    """For a file that a library opens by its name, such as SQLite: refuse what `open_regular` would refuse.
+    """For a file that a library such as SQLite opens by name: refuse what `open_regular` would refuse.
 
     Raises:
-        FileNotFoundError, IsADirectoryError, NotRegularError, OSError: as `open_regular`.
-        ValueError: the name has a null character.
+        FileNotFoundError, IsADirectoryError, NotRegularError, OSError: as in `open_regular`.
+        ValueError: if the name contains a null character.
     """
     _check(os.stat(path).st_mode, path)  # noqa: PTH116 - a path may be text here
 
@@ -80,14 +80,14 @@ def read_regular(path: Path | str, most: int) -> bytes:
 
     Args:
         path: the file.
-        most: bytes that it may have.
+        most: limit on its size in bytes.
 
     Raises:
-        TooLargeError: it has more.
-        FileNotFoundError, IsADirectoryError, NotRegularError, OSError, ValueError: as `open_regular`.
+        TooLargeError: if it is larger.
+        FileNotFoundError, IsADirectoryError, NotRegularError, OSError, ValueError: as in `open_regular`.
     """
     with open_regular(path) as file:
-        # One byte more than is allowed tells that there are more, whatever the size that the file system states.
+        # One more byte than allowed shows that it is too large, whatever size the file system reports.
         data = file.read(most + 1) or b""  # None: a file of the kernel that has nothing to say now
     if len(data) > most:
         raise TooLargeError(errno.EFBIG, f"it has more than the {most:,} bytes that are read", str(path))
@@ -98,17 +98,17 @@ def read_regular_text(path: Path | str, most: int) -> str:
     """The content of a regular file as UTF-8.
 
     Raises:
-        ValueError: it is not UTF-8.
-        TooLargeError, FileNotFoundError, IsADirectoryError, NotRegularError, OSError: as `read_regular`.
+        ValueError: if it is not UTF-8.
+        TooLargeError, FileNotFoundError, IsADirectoryError, NotRegularError, OSError: as in `read_regular`.
     """
     return read_regular(path, most).decode("utf-8")
 
 
 def copy_regular(path: Path | str, target: Path) -> None:
-    """Copy the content of a regular file to ``target``, which is made or replaced.
+    """Copy the content of a regular file to ``target``, which is created or replaced.
 
     Raises:
-        FileNotFoundError, IsADirectoryError, NotRegularError, OSError, ValueError: as `open_regular`, and where
+        FileNotFoundError, IsADirectoryError, NotRegularError, OSError, ValueError: as in `open_regular`, and if
             ``target`` cannot be written.
     """
     with open_regular(path) as source, target.open("wb") as copy:
@@ -125,9 +125,9 @@ def _check(mode: int, path: Path | str) -> None:
 
 
 def _check_place(descriptor: int, path: Path | str) -> None:
-    """Refuse a file that was named in one of the folders of `READS_WITHIN` and lies in none of them.
+    """Refuse a file that was named inside one of the folders in `READS_WITHIN` but is outside of all of them.
 
-    Asked of what has been opened: a link that replaced a file, or a folder above it, after its name was looked at is
+    Checks the open file: a symlink that replaced a file, or one of its parent folders, after the first check has been
     followed by then.
     """
     folders = reads_within()
@@ -139,36 +139,35 @@ def _check_place(descriptor: int, path: Path | str) -> None:
 
 
 LARGEST_SOURCE = 4 * 2**20
-"""Bytes of the largest file of which lines are shown."""
+"""Largest file from which lines are shown, in bytes."""
 
 MOST_SOURCES_BYTES = 32 * 2**20
-"""Bytes of files that are kept to be asked for other lines."""
+"""Largest total size of cached files."""
 
 _ENTRY_BYTES = 1_000
-"""Counted for each file that is kept beside its content, so that empty ones count too."""
+"""Overhead counted for each cached file, so that empty ones count too."""
 
 LONGEST_LINE = 2_000
-"""Characters of a line that are shown."""
+"""Longest line that is shown, in characters."""
 
 _Stamp = tuple[int, int, int]
-"""Identity of a file's content: inode, time of the last change in ns, bytes."""
+"""Identity of a file's content: inode, modification time in ns, size."""
 
 
 class _Sources:
-    """Source files that were asked for a line. Any thread may ask."""
+    """Cache of source files. Any thread may use it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._kept: dict[str, tuple[_Stamp, bytes]] = {}
-        self._bytes = 0  # what was read since everything was dropped
+        self._bytes = 0  # bytes read since the cache was cleared
 
     def content(self, file: str) -> bytes:
-        """The content of a file, read again once it has changed; nothing where it cannot be read."""
+        """The content of a file, read again after a change; b"" if it cannot be read."""
         try:
             found = os.stat(file)  # noqa: PTH116 - asked for each line that is drawn
             stamp = found.st_ino, found.st_mtime_ns, found.st_size
-            # Reading the file happens outside the lock; two threads may read the same one, and the later result
-            # stays.
+            # Read outside the lock; two threads may read the same file, and the later result stays.
             with self._lock:
                 kept = self._kept.get(file)
             if kept is not None and kept[0] == stamp:
@@ -178,7 +177,7 @@ class _Sources:
             return b""
         with self._lock:
             self._bytes += len(data) + _ENTRY_BYTES
-            # Everything at once: a rare event that needs no order of use.
+            # Clear everything: this is rare, and needs no order of use.
             if self._bytes > MOST_SOURCES_BYTES:
                 self._kept.clear()
                 self._bytes = len(data) + _ENTRY_BYTES
@@ -190,18 +189,18 @@ _sources = _Sources()
 
 
 def source_line(file: str, line: int) -> str:
-    """The text of a line of the program, without the blanks behind it; "" when its file cannot be read.
+    """A line of the program's source without trailing blanks; "" if the file cannot be read.
 
-    The names in a snapshot are its author's choice, and its lines end up in reports that are passed on: so only Python
-    files are read.
+    The paths in a snapshot are untrusted, and its lines end up in reports that are passed on: only Python files are
+    read.
 
     Args:
-        file: absolute path, as the program or a snapshot names it.
-        line: its number, from 1 on.
+        file: absolute path, from the program or a snapshot.
+        line: line number, from 1.
     """
     if not file.startswith("/") or not file.endswith(".py") or not 0 < line <= LARGEST_SOURCE:
         return ""
-    # Not decoded as a whole: one odd byte, or a huge file, must not cost more than the line.
+    # Not decoded as a whole: an invalid byte, or a huge file, must not cost more than this line.
     lines = _sources.content(file).split(b"\n", line)
     if line > len(lines):
         return ""

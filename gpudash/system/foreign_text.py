@@ -1,4 +1,4 @@
-"""Text that is not ours, as it leaves the program: on a terminal, in a table, on a page."""
+"""Untrusted text, made safe for terminals, tables and pages."""
 
 from __future__ import annotations
 
@@ -8,28 +8,27 @@ from pathlib import Path
 from unicodedata import category
 
 UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
-"""Unicode's categories of what a terminal obeys, or draws nothing for: control and format characters (among them the
-overrides of the direction of writing and what has no width), halves of pairs, separators of lines and paragraphs."""
+"""Unicode categories that a terminal obeys or does not show: control and format characters (including bidirectional
+overrides and zero-width ones), surrogates, line and paragraph separators."""
 
 _FORMULA = ("=", "+", "-", "@", "\t", "'")
-"""With one of these at its beginning a cell is a formula to programs that calculate with tables; an apostrophe is the
-mark that it is none."""
+"""A cell that begins with one of these is a formula to spreadsheets; an apostrophe marks it as text."""
 
 _NUMBER = re.compile(r"[+-](?:(?:[\d., ]*\d(?:e[+-]?\d+)?|inf|nan)(?: [\w%/·]+)*)?\Z")
-"""A number with its sign, perhaps in words: "-3", "+4.00 MiB"; or a sign alone, which stands for no value."""
+"""A signed number, possibly with a unit: "-3", "+4.00 MiB"; or a sign alone, which means no value."""
 
 _PARTING = str.maketrans("\t\r\n", "   ")
 
 
 def visible(text: str, keep: str = "\n\t") -> str:
-    """``text`` with what a terminal would obey or hide written out, as in ``\\x1b``, but for ``keep``.
+    """``text`` with everything escaped that a terminal would obey or hide, as in ``\\x1b``, except ``keep``.
 
-    Also of files: who prints a table with ``cat`` has it in a terminal.
+    Also used for files: ``cat`` shows them in a terminal.
 
-    Names of devices, functions, files and labels are not ours: an escape sequence in one could clear the screen, name
-    the window, or make one name look like another.
+    Names of devices, functions, files and labels are untrusted: an escape sequence could clear the screen, set the
+    window's title, or make one name look like another.
     """
-    # Nearly every text; going through its characters would cost more than all else in a table.
+    # True for nearly every text; checking each character would be the largest cost of a table.
     if text.isprintable():
         return text
     return "".join(
@@ -39,19 +38,19 @@ def visible(text: str, keep: str = "\n\t") -> str:
 
 
 def name_of(path: Path) -> str:
-    """The name of a file, fit for a sentence."""
+    """The name of a file, safe for a sentence."""
     if path.name.isprintable():
         return path.name
     return repr(path.name)[1:-1]
 
 
 def harmless(text: str) -> str:
-    """``text`` as a cell that no program takes for a formula: names are not ours, and ``=HYPERLINK(…)`` is one.
+    """``text`` as a cell that no spreadsheet takes for a formula: names are untrusted, and ``=HYPERLINK(…)`` is one.
 
-    What a terminal would obey is written out (`visible`).
+    What a terminal would obey is escaped (`visible`).
 
-    A text that begins as formulas do has an apostrophe before it, which such programs take for "this is text"; so has
-    one that begins with an apostrophe, so that what was added can be told. Numbers stay numbers.
+    A text that looks like a formula gets an apostrophe in front, which spreadsheets take for "this is text"; so does
+    one that begins with an apostrophe, so that an added one can be recognised. Numbers stay numbers.
     """
     text = visible(text)
     if text.startswith(_FORMULA) and not _NUMBER.match(text):
@@ -60,5 +59,5 @@ def harmless(text: str) -> str:
 
 
 def tab_separated(lines: Iterable[Iterable[str]]) -> str:
-    """Lines of cells for the clipboard: each cell `harmless`, and without tabs and line ends of its own."""
+    """Lines of cells for the clipboard: each cell is `harmless`, and free of tabs and line ends."""
     return "\n".join("\t".join(harmless(cell.translate(_PARTING)) for cell in line) for line in lines)

@@ -1,4 +1,4 @@
-"""When Python looks for garbage: not while many objects are made that stay; where there is a window, in its thread."""
+"""Control of Python's garbage collection: not while many long-lived objects are created; in a GUI, on its thread."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _was_on = False
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """No search for garbage until the last of those who asked for this, in whatever thread, is done.
+    """No garbage collection until the last of the concurrent users of this, on any thread, is done.
 
-    For what makes very many objects that stay: each search would find nothing, and stops every thread meanwhile.
+    For code that creates very many long-lived objects: each collection would find nothing, and stops every thread.
     """
     global _holders, _was_on
     with _lock:
-        # The first who asks remembers whether it was on; with a count, threads may come and go in any order.
+        # The first user stores whether it was on; with a count, threads may come and go in any order.
         if _holders == 0:
             _was_on = gc.isenabled()
             gc.disable()
@@ -35,15 +35,15 @@ def without_collection() -> Iterator[None]:
 
 
 def collect_due() -> None:
-    """Collect the oldest generation whose turn it is, as Python itself would (CPython, gc_collect_generations).
+    """Collect the oldest generation that is due, as Python itself would (CPython, gc_collect_generations).
 
-    For a process in which automatic collection is off, to be called from one thread now and then.
+    For a process with automatic collection disabled; call it from one thread regularly.
     """
     if _holders:
         return
     for generation in (2, 1, 0):
         threshold = gc.get_threshold()[generation]
-        # A threshold of 0 turns a generation off.
+        # A threshold of 0 disables a generation.
         if threshold and gc.get_count()[generation] > threshold:
             gc.collect(generation)
             return

@@ -1,4 +1,4 @@
-"""The log of gpudash's processes: what they did and what they could not do, in a file that its user alone may read.
+"""The log of gpudash's processes: what they did and what failed, in a file that only its user may read.
 
 A module logs by ``logger = logging.getLogger(__name__)``: INFO is for the few facts of a process's life (what began,
 ended, was lost or came back), WARNING for what the user is shown, ERROR for the unexpected, with its traceback.
@@ -25,17 +25,17 @@ from types import TracebackType
 from gpudash.system.foreign_text import visible
 
 VARIABLE = "GPUDASH_LOG"
-"""Names the file for a process that cannot find it by itself, for it runs in another Python."""
+"""Variable with the log's path, for a process that cannot find it, because it runs in another Python."""
 
 MOST_BYTES = 1_000_000
 KEPT = 4
-"""Older files that are kept beside the newest one, as gpudash.log.1 and so on."""
+"""Number of older files kept next to the newest one, as gpudash.log.1 and so on."""
 
 LONGEST_RECORD = 100_000
-"""Bytes of one record, traceback included."""
+"""Largest record in bytes, including its traceback."""
 
 A_MINUTE = 30
-"""Records a minute of one place in the code; so that what fails again and again does not fill the file."""
+"""Most records per minute from one place in the code, so that a repeated failure does not fill the file."""
 
 FORMAT = "%(asctime)s %(process)d %(threadName)s %(levelname)s %(name)s: %(message)s"
 
@@ -45,13 +45,13 @@ _hidden: set[str] = set()
 
 
 def start_log(file: str, *, verbose: bool = False) -> None:
-    """Log what this process does to a file from now on. A log that cannot be written costs nothing but itself.
+    """Log what this process does to a file from now on. If the log cannot be written, nothing else is affected.
 
     Args:
-        file: absolute path. It and its folder are made with the first record.
-        verbose: write it, and what is of interest to developers alone, to the standard error too.
+        file: absolute path. The file and its folder are created with the first record.
+        verbose: whether to write it to standard error too, with debug messages.
     """
-    # May be called again, as by a command that runs within a test.
+    # May be called again, for example by a command inside a test.
     stop_log()
     _add(_PrivateFile(file), logging.INFO)
     if verbose:
@@ -60,7 +60,7 @@ def start_log(file: str, *, verbose: bool = False) -> None:
 
 
 def stop_log() -> None:
-    """Log nothing more."""
+    """Stop logging."""
     for handler in _handlers:
         _PACKAGE.removeHandler(handler)
         handler.close()
@@ -69,17 +69,17 @@ def stop_log() -> None:
 
 
 def hide(secret: str) -> None:
-    """Have the log show … in place of a token, or of an address that is as good as one."""
+    """Make the log show … instead of a token, or of an address that is as sensitive."""
     if secret:
         _hidden.add(secret)
 
 
 def log_uncaught() -> None:
-    """Log unhandled exceptions: of the main thread and of Qt's slots, of other threads, and of finalizers.
+    """Log unhandled exceptions: of the main thread and Qt's slots, of other threads, and of finalizers.
 
-    The hooks that were there before are called as well.
+    Calls the previous hooks as well.
     """
-    # Those before are kept and called: pytest and Qt have hooks of their own.
+    # Keep and call the previous ones: pytest and Qt have their own hooks.
     excepthook, thread_hook, unraisable_hook = sys.excepthook, threading.excepthook, sys.unraisablehook
 
     def of_main_thread(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
@@ -88,7 +88,7 @@ def log_uncaught() -> None:
         excepthook(kind, error, traceback)
 
     def of_thread(args: threading.ExceptHookArgs) -> None:
-        if args.exc_type is not SystemExit:  # with which a thread may end itself
+        if args.exc_type is not SystemExit:  # a thread may end itself with it
             if args.thread is None:
                 name = "that has ended"
             else:
@@ -103,7 +103,7 @@ def log_uncaught() -> None:
     sys.excepthook, threading.excepthook, sys.unraisablehook = of_main_thread, of_thread, of_finalizer
 
 
-# An exception may be known by its type alone; logging wants one.
+# An exception may be known only by its type; logging needs an instance.
 def _log_unhandled(text: str, args: threading.ExceptHookArgs | sys.UnraisableHookArgs) -> None:
     if args.exc_value is None:
         error = args.exc_type()
@@ -121,8 +121,8 @@ def _add(handler: logging.Handler, level: int) -> None:
 
 
 class _Filter(logging.Filter):
-    """Leaves out the steps of somebody's training, ``logging.getLogger("gpudash").info("step", …)``, and what one place
-    in the code logs more often than `A_MINUTE`."""
+    """Filters out the user's training steps, ``logging.getLogger("gpudash").info("step", …)``, and records that one
+    place in the code logs more often than `A_MINUTE`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,29 +130,29 @@ class _Filter(logging.Filter):
         self._counts: dict[tuple[str, int], int] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        # A training of the user's that logs by our name would else fill the file with its steps.
+        # A user's training that logs under our name would otherwise fill the file with its steps.
         if record.name == _PACKAGE.name and hasattr(record, "step"):
             return False
-        # A monotonic minute: a clock that is set back would silence the place.
+        # Monotonic minutes: a clock that is set back would otherwise silence the place.
         minute = int(time.monotonic() // 60)
         if minute != self._minute:
             self._minute = minute
             self._counts.clear()
         place = record.pathname, record.lineno
         self._counts[place] = self._counts.get(place, 0) + 1
-        # The last one says that more are left out.
+        # The last record says that more are omitted.
         if self._counts[place] == A_MINUTE:
             record.msg = f"{record.msg} (Until the next minute no more of these is logged.)"
         return self._counts[place] <= A_MINUTE
 
 
 class _Formatter(logging.Formatter):
-    """Shows no secret, and nothing that a terminal would obey."""
+    """Hides secrets, and escapes what a terminal would obey."""
 
     def format(self, record: logging.LogRecord) -> str:
         try:
             text = super().format(record)
-        except (TypeError, ValueError):  # of a message and its arguments, which do not belong together
+        except (TypeError, ValueError):  # the message and its arguments do not match
             text = f"{record.levelname} {record.name}: {record.msg!r} {record.args!r}"
         return visible(without_secrets(text))
 
@@ -162,24 +162,24 @@ _BEFORE_SECRET = (
     r"authorization:\s*(?:(?:basic|bearer)\s+)?|bearer\s+|ntfy:|(?:token|password|passwd|secret|api[-_]?key)[:=]\s*"
 )
 _NAMED = re.compile(rf"\b({_BEFORE_SECRET})[^\s&'\",;)]+", re.IGNORECASE)
-"""What stands before a secret, and the secret."""
+"""What precedes a secret, and the secret."""
 
 
 def without_secrets(text: str) -> str:
-    """``text`` without what `hide` was told, without passwords, and with no more of a URL than its host."""
-    # The longest first: a secret may contain another one.
+    """``text`` without secrets from `hide`, without passwords, and with URLs reduced to their host."""
+    # Longest first: a secret may contain another one.
     for secret in sorted(_hidden, key=len, reverse=True):
         text = text.replace(secret, "…")
-    # The host stays, which is what a person looks for; user, path and query may hold a token.
+    # Keep the host, which a person looks for; user, path and query may contain a token.
     text = _URL.sub(lambda found: f"{found[1]}://{found[2]}{'/…' if len(found[3]) > 1 else found[3]}", text)
     return _NAMED.sub(r"\1…", text)
 
 
 class _PrivateFile(logging.Handler):
-    """A file of mode 0600, whatever the umask, that several processes may write.
+    """A file of mode 0600, whatever the umask, to which several processes may write.
 
-    It is opened for each record: there are few, and so no process goes on writing to a file that another one has put
-    aside.
+    It is opened for each record, of which there are few, so that no process keeps writing to a file that another one
+    has rotated.
     """
 
     def __init__(self, file: str) -> None:
@@ -188,20 +188,20 @@ class _PrivateFile(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         data = self.format(record).encode("utf-8", "backslashreplace")[:LONGEST_RECORD] + b"\n"
-        # The log goes by itself: no caller can do anything about it.
-        with suppress(OSError):  # a full disk is no reason to write into somebody's terminal
+        # Errors are ignored: no caller could do anything about them.
+        with suppress(OSError):  # a full disk is no reason to print on the user's terminal
             self._write(data)
 
     def _write(self, data: bytes) -> None:
-        # Twice at most: into the file, or into the new one after the old was put aside.
+        # Twice at most: to the file, or to the new one after a rotation.
         for _ in range(2):
             descriptor = self._open()
             try:
                 found = os.fstat(descriptor)
-                # A file that is empty takes any record, or one that is too large would turn files for ever.
+                # An empty file accepts any record: a large one would otherwise cause endless rotations.
                 if found.st_size + len(data) > MOST_BYTES and found.st_size and self._put_aside(descriptor):
                     continue  # into the new file
-                # What is no file was opened without being waited for, and is not written to.
+                # Anything but a regular file was opened without waiting, and is not written to.
                 if stat.S_ISREG(found.st_mode):
                     # One write with O_APPEND: lines of several processes do not mix.
                     os.write(descriptor, data)
@@ -210,7 +210,7 @@ class _PrivateFile(logging.Handler):
                 os.close(descriptor)
 
     def _open(self) -> int:
-        # what lies there in place of a file, such as a pipe that nobody reads, is not waited for
+        # Do not wait for what is there instead of a file, such as a pipe without a reader.
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
         try:
             return os.open(self._file, flags, 0o600)
@@ -220,15 +220,15 @@ class _PrivateFile(logging.Handler):
             return os.open(self._file, flags, 0o600)
 
     def _put_aside(self, descriptor: int) -> bool:
-        """Put the file aside, if no other process is doing so; whether a new one is to be opened."""
+        """Rotate the file, unless another process is doing so; returns whether to open a new one."""
         try:
-            # Not waited for: while another process puts it aside, this one writes into the file it has.
+            # Without waiting: while another process rotates it, this one writes to the file it has.
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             return False
         if not os.path.samestat(self._file.stat(), os.fstat(descriptor)):
             return True  # another process has done so meanwhile
-        # From the oldest on, each to the next number; the last is replaced.
+        # From the oldest on, each gets the next number; the last is replaced.
         for number in range(KEPT - 1, 0, -1):
             with suppress(FileNotFoundError):
                 self._older(number).replace(self._older(number + 1))

@@ -1,4 +1,4 @@
-"""Requests that are answered one at a time away from the caller, where only the newest one still matters."""
+"""Requests that are answered one at a time on another thread, where only the newest one matters."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ T = TypeVar("T")
 
 
 class NewestRequest(Generic[T]):
-    """Answers requests on a thread, which is there only while there is something to answer.
+    """Answers requests on a thread that exists only while there are requests.
 
-    A request that comes while another is answered waits for it, in place of one that waited already.
+    A request that arrives during another one waits, replacing the one that was already waiting.
 
     Args:
-        name: of the thread.
-        answer: called on that thread; false has the same request ignored from then on. It raises nothing.
+        name: name of the thread.
+        answer: callback on that thread; returns false to have equal requests ignored from then on. Must not raise.
     """
 
     def __init__(self, name: str, answer: Callable[[T], bool]) -> None:
@@ -33,16 +33,16 @@ class NewestRequest(Generic[T]):
 
     @property
     def busy(self) -> bool:
-        """Whether something that was requested has not been answered yet."""
+        """Whether any request is unanswered."""
         with self._lock:
             return self._thread is not None
 
     def submit(self, request: T, *, retry: bool = False) -> None:
-        """Have ``request`` answered in place of one that waits; returns at once.
+        """Request an answer, replacing a waiting request; returns immediately.
 
         Args:
-            request: what is answered.
-            retry: answer it also where the same was refused before.
+            request: the request.
+            retry: whether to answer it even if an equal one was refused before.
         """
         with self._lock:
             if retry:
@@ -50,27 +50,27 @@ class NewestRequest(Generic[T]):
             self._begin(request, retry=retry)
 
     def submit_if_none_waits(self, request: T) -> None:
-        """Have ``request`` answered unless another one waits; returns at once."""
-        # A request of lesser weight, such as reading ahead, does not replace one that a caller waits for.
+        """Request an answer unless another request waits; returns immediately."""
+        # For requests of low priority, such as reading ahead: they must not replace one that a caller waits for.
         with self._lock:
             if self._waiting is None:
                 self._begin(request)
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until everything that was requested has been answered; false when the time passed first."""
-        # Read once: the thread may end between two looks.
+        """Wait until all requests are answered; false on timeout."""
+        # Read once: the thread may end meanwhile.
         thread = self._thread
         return joined(thread, timeout_s)
 
     def close(self) -> None:
-        """Answer nothing more; what is being answered goes on, and `wait` waits for it."""
+        """Accept no more requests; the present one continues, and `wait` waits for it."""
         with self._lock:
             self._closed = True
             self._waiting = None
 
     def _begin(self, request: T, *, retry: bool = False) -> None:
-        """The caller holds the lock."""
-        # What was refused once would be refused again; a caller that redraws asks for the same at every frame.
+        """Store a request, and start the thread if necessary; the caller holds the lock."""
+        # A refused request would be refused again; a caller that redraws repeats it with every frame.
         if self._closed or request == self._refused:
             return
         self._waiting = request
@@ -84,13 +84,12 @@ class NewestRequest(Generic[T]):
             with self._lock:
                 request = self._waiting
                 self._waiting = None
-                # Under the lock, with which `_begin` looks: no request can come between the last look and the
-                # thread's end.
+                # Under the same lock as `_begin`: no request can arrive between the last check and the thread's end.
                 if request is None:
                     self._thread = None
                     return
             if not self._answer(request):
                 with self._lock:
                     self._refused = request
-                    if self._waiting == request and not self._retried:  # it came before the refusal was known
+                    if self._waiting == request and not self._retried:  # it arrived before the refusal was known
                         self._waiting = None

@@ -1,9 +1,9 @@
 """Files that anybody may have written, each read by a child process: a hostile or huge one can end that process, and
 nothing else.
 
-The first line for the process says what to read: ``{"path", "parent", "memory_bytes"}``. It writes lines of JSON:
-``{"progress": [bytes, bytes]}`` now and then, at the end ``{"refused": sentence}`` or ``{"read": what it found}``. What
-it is asked and answers after that is between it and the subclass of `OpenedFile`.
+The process's first line of input is ``{"path", "parent", "memory_bytes"}``. It writes lines of JSON: ``{"progress":
+[bytes, bytes]}`` from time to time, at the end ``{"refused": sentence}`` or ``{"read": result}``. Later questions and
+answers are up to the subclass of `OpenedFile`.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ class OpenedFile(Generic[T]):
     One thread owns the process, which may stay to answer questions until `close`.
 
     Args:
-        path: of the file.
-        memory_bytes: for the process.
-        process: program and arguments, instead of `command`.
+        path: path of the file.
+        memory_bytes: memory limit of the process.
+        process: program and arguments; by default those of `command`.
     """
 
     KIND: ClassVar[str]
-    """What such a file is, in a word."""
+    """The kind of file, in a word."""
 
     MODULE: ClassVar[str]
-    """The process's; its ``main`` has a `FileReader`."""
+    """The process's module; its ``main`` uses a `FileReader`."""
 
     REFUSAL: ClassVar[type[ValueError]]
 
@@ -67,17 +67,17 @@ class OpenedFile(Generic[T]):
 
     @classmethod
     def command(cls) -> tuple[str, ...]:
-        """The process that reads; the folder it is started in holds no module for it."""
+        """The command of the reading process; no module is imported from its working directory."""
         code = f"import sys; sys.path.insert(0, {_ROOT!r}); from {cls.MODULE} import main; main()"
         return (sys.executable, "-P", "-c", code)
 
     @property
     def progress(self) -> tuple[int, int]:
-        """Bytes read, and those of the file; zeros before they are known."""
+        """Bytes read, and size of the file; zeros before they are known."""
         return self._progress
 
     def start(self) -> None:
-        """Begin to read; a second call does nothing."""
+        """Start to read; a second call does nothing."""
         with self._changed:
             if self._thread is not None or self._closing:
                 return
@@ -86,10 +86,10 @@ class OpenedFile(Generic[T]):
             self._thread.start()
 
     def poll(self) -> T | None:
-        """What was read, or ``None`` as long as it is being read.
+        """The result, or ``None`` while the file is being read.
 
         Raises:
-            ValueError: the `REFUSAL` of the kind; the file was refused, or the process that read it ended.
+            ValueError: the kind's `REFUSAL`, if the file was refused, or its process ended.
         """
         with self._changed:
             if self._found is None and self._refusal is not None:
@@ -97,16 +97,16 @@ class OpenedFile(Generic[T]):
             return self._found
 
     def wait(self, timeout_s: float) -> T | None:
-        """As `poll`, after waiting until there is something to tell, or for so long."""
+        """Like `poll`, after waiting for the result or the timeout."""
         with self._changed:
             self._changed.wait_for(lambda: self._found is not None or self._refusal is not None, timeout_s)
         return self.poll()
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> bool:
-        """End the process and the thread, whatever they are doing; what has been read stays usable.
+        """End the process and the thread, whatever they are doing; the result stays usable.
 
         Returns:
-            Whether the thread is gone.
+            Whether the thread has ended.
         """
         with self._changed:
             self._closing = True
@@ -118,21 +118,21 @@ class OpenedFile(Generic[T]):
         return joined(self._thread, timeout_s)
 
     def _prepare(self) -> Mapping[str, Any]:
-        """What the process is told besides the file; called before there is one, by the thread that owns it."""
+        """Further data for the process; called before it is started, by the thread that owns it."""
         return {}
 
     def _read(self, found: Any) -> T:
-        """What is kept of the process's answer."""
+        """Convert the process's answer to the result."""
         raise NotImplementedError
 
     def _take(self, message: Mapping[str, Any]) -> None:
-        """Take an answer to what was asked once the file was read."""
+        """Process an answer to a later question."""
 
     def _ask(self, process: ChildProcess) -> None:
-        """Send what is to be asked, once the file is read and whenever the thread was roused."""
+        """Send pending questions, once the file is read and whenever the thread is woken."""
 
     def _clean_up(self) -> None:
-        """Remove what `_prepare` has made; called when the process has ended."""
+        """Delete what `_prepare` has created; called when the process has ended."""
 
     def _rouse(self) -> None:
         if self._waker is not None:
@@ -149,7 +149,7 @@ class OpenedFile(Generic[T]):
             about = {"path": str(self.path.absolute()), "parent": os.getpid(), "memory_bytes": self._memory_bytes}
             process.send({**request, **about})
             self._converse(process, self._waker)
-        except Exception as error:  # whatever it is, who waits for the file is to know
+        except Exception as error:  # report it in any case: others wait for the file
             logger.exception("a %s could not be opened", self.KIND)
             self._refuse(f"{self._name} could not be opened ({type(error).__name__}: {error}).")
         finally:
@@ -197,18 +197,18 @@ class OpenedFile(Generic[T]):
 
 
 class FileReader(Conversation):
-    """The process's end. It ends with the process that has started it.
+    """The process's end of the pipes. It ends with its parent process.
 
     Args:
-        name: of this process, at most 15 bytes.
+        name: name of this process, at most 15 bytes.
 
     Raises:
-        ValueError: what is to be read was not said in JSON.
+        ValueError: if the request is not JSON.
 
     Attributes:
         request: the first line.
-        path: of the file.
-        memory_bytes: that reading may take.
+        path: path of the file.
+        memory_bytes: memory limit for reading.
     """
 
     def __init__(self, name: bytes) -> None:
@@ -223,7 +223,7 @@ class FileReader(Conversation):
     def read(
         self, read: Callable[[], T], refusal: type[Exception], *, cpu_s: int, cpu_s_per_mib: int, remedy: str
     ) -> T | None:
-        """What ``read`` makes of the file, under limits; ``None`` when the file was refused, which is answered then.
+        """The result of ``read`` under limits; ``None`` if the file was refused, which is then reported.
 
         Args:
             read: opens the file at `path` and reports `progress`.

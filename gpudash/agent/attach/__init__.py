@@ -1,1 +1,1 @@
-"""Coming into a program that runs already, and leaving it as it was."""
+"""Entering a running program, and leaving it as it was."""

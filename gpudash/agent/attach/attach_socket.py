@@ -1,8 +1,8 @@
-"""The way into a program that is to be attached to later: a socket that one thread waits at, and nothing else.
+"""The attach socket of a program that may be attached to later: one thread waits on it, and nothing else happens.
 
-Its process is not watched until a client connects. It has no file: its name is the process's number, in Linux's
-abstract names (unix(7)). Every process that shares the network can connect to such a name, also one in a container of
-another user namespace or file system, so each end checks the other. What may enter is what may debug the program
+The process is not watched until a client connects. The socket has no file: its name is the PID, in Linux's abstract
+namespace (unix(7)). Any process on the same network can connect to such a name, even from a container with another
+user namespace or file system, so both ends check each other. Access is granted to what may debug the program
 (ptrace(2), "Ptrace access mode checking"): a process of the same user, in the same user, mount and PID namespaces,
 with the same root folder and all of the program's capabilities.
 """
@@ -24,30 +24,31 @@ if TYPE_CHECKING:
 NAME = "\0gpudash-door-{pid}"
 
 MOST_BYTES = 2**20
-"""Of what is let in."""
+"""Largest code that is accepted."""
 
 PATIENCE_S = 1.0
 """Longest wait for the thread to end before the program forks."""
 
 SPEAKING_S = 0.5
-"""Longest wait for each piece of what a process sends that has come."""
+"""Longest wait for each piece of a client's data."""
 
 ENTERED = b"in"
 
 REFUSED = b"no"
-"""Answered to a process of the same user that may not enter."""
+"""Answer to a process of the same user that is refused."""
 
 CREDENTIALS_BYTES = 12
-"""Of ``struct ucred`` of Linux (unix(7)): process, user and group."""
+"""Size of Linux's ``struct ucred`` (unix(7)): PID, user and group."""
 
 NAMESPACES = ("user", "mnt", "pid")
-"""Those that have to be the same at both ends."""
+"""Namespaces that must be the same at both ends."""
 
 _attach_socket: AttachSocket | None = None
 
 
 def open_attach_socket() -> bool:
-    """Let the same user's gpudash attach to this process; false where that cannot be. A forked child has no door."""
+    """Allow the same user's gpudash to attach to this process; false if that is impossible. Forked children have no
+    socket."""
     global _attach_socket
     if _attach_socket is not None or not hasattr(os, "register_at_fork"):
         return _attach_socket is not None
@@ -75,10 +76,10 @@ def _after_fork_in_child() -> None:
 
 
 class AttachSocket:
-    """Waits for those who come.
+    """Waits for clients.
 
     Raises:
-        OSError: when such a socket cannot be made.
+        OSError: if the socket cannot be created.
     """
 
     def __init__(self) -> None:
@@ -97,7 +98,7 @@ class AttachSocket:
         self.wait()
 
     def wait(self) -> None:
-        """Have a thread wait."""
+        """Start a thread that waits."""
         if self._waits or identity(self._socket.fileno()) != self._identity:
             return
         self._leaving, self._ended = False, _thread.allocate_lock()
@@ -106,11 +107,11 @@ class AttachSocket:
             self._waits = True
             _thread.start_new_thread(self._answer, (self._ended,))
         except RuntimeError:
-            # none can be started any more: the interpreter is ending
+            # No thread can be started any more: the interpreter is shutting down.
             self._waits = False
 
     def leave(self) -> None:
-        """Have the thread end, and wait for that: a program that forks is to have its own threads only."""
+        """End the thread and wait for it: a program that forks should only have its own threads."""
         if not self._waits:
             return
         self._leaving = True
@@ -121,17 +122,17 @@ class AttachSocket:
             if not self._ended.acquire(True, PATIENCE_S):
                 return
         except OSError:
-            # too many have come, or the program has closed the socket
+            # Too many clients are waiting, or the program has closed the socket.
             return
         finally:
             connecting.close()
-        # Python lets go of a thread a little before the system does
+        # Python reports the end of a thread slightly before the system does.
         deadline = time.monotonic() + PATIENCE_S
         while os.path.exists(f"/proc/self/task/{self._thread}") and time.monotonic() < deadline:
             time.sleep(0.0001)
 
     def abandon(self) -> None:
-        """In a child: it is the parent's door."""
+        """In a forked child: the socket belongs to the parent."""
         self._waits = False
         if identity(self._socket.fileno()) == self._identity:
             self._socket.close()
@@ -151,7 +152,7 @@ class AttachSocket:
                 finally:
                     coming.close()
         except Exception:
-            # such as that the program has closed the socket
+            # For example, the program has closed the socket.
             return
         finally:
             self._waits = False
@@ -170,17 +171,17 @@ class AttachSocket:
             exec(text, {})
             coming.send(ENTERED, _socket.MSG_NOSIGNAL)
         except Exception:
-            # whatever somebody else has sent is no concern of the program's
+            # Invalid data from others must not affect the program.
             return
 
 
 def _received(coming: Any, pid: int) -> bytes | None:
-    """What a process sends; ``None`` where it may not enter, or is not the one that has connected.
+    """A client's data; ``None`` if it has no access, or is not the process that connected.
 
-    A process may connect, send and end, and its number be given to another one before the door reads /proc. So it
-    sends a descriptor of its own folder there along with the text, and the kernel adds the sender's number to each
-    piece (SCM_CREDENTIALS of unix(7)). That folder is still the one found by that number: so the number belonged to
-    the process that is read here when the text was sent.
+    A process may connect, send and end, and its PID be reused before we read /proc. The client therefore sends a
+    descriptor of its own /proc folder with the text, and the kernel adds the sender's PID to each piece
+    (SCM_CREDENTIALS in unix(7)). If that folder is still the one for this PID, then the PID belonged to the process
+    read here when the text was sent.
     """
     folders: list[int] = []
     try:
@@ -215,10 +216,10 @@ def _received(coming: Any, pid: int) -> bytes | None:
 
 
 def _may_enter(folder: int) -> bool:
-    """Whether a process is in our namespaces and may do all that we may; false where that cannot be read.
+    """Whether a process shares our namespaces and has all our capabilities; false if that cannot be read.
 
     Args:
-        folder: a descriptor of its folder in /proc.
+        folder: descriptor of its folder in /proc.
     """
     own = -1
     try:
@@ -248,11 +249,11 @@ def _capabilities(folder: int, field: bytes) -> int:
 
 
 def peer_of(connection: Any) -> tuple[int, int]:
-    """Process and user at the other end, as they were when it connected or listened."""
+    """PID and user of the other end at the time when it connected or listened."""
     pid, user, _group = _numbers(connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, CREDENTIALS_BYTES))
     return pid, user
 
 
 def _numbers(data: bytes) -> list[int]:
-    """Of an array of C's ``int``. Python's `struct` is a module that the program may not have imported."""
+    """The elements of an array of C's ``int``, without `struct`, which the program may not have imported."""
     return [int.from_bytes(data[at : at + 4], sys.byteorder, signed=True) for at in range(0, len(data), 4)]

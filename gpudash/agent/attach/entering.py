@@ -1,7 +1,7 @@
-"""Brings the agent into a program that runs already.
+"""Starts the agent in a running program.
 
-The code of this file is executed there, whatever the way in was, on a thread of its own: the main thread may stand in
-the midst of an import. It can name nothing of its package, and no exception may leave it.
+This file is executed there, by any entry method, on a thread of its own, since the main thread may be inside an
+import. It cannot refer to its package by name, and must not let any exception escape.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 class Package:
-    """The agent's modules, for one attachment alone.
+    """The agent's modules, for a single attachment.
 
-    `sys.modules` never holds them: they are gone when no longer needed, the program may go over its modules at any
-    time, and the next to attach may be another gpudash.
+    They are never in `sys.modules`: they disappear when no longer needed, the program may iterate over its modules at
+    any time, and another gpudash may attach next.
 
     Args:
-        folder: where their files are.
+        folder: folder of their files.
     """
 
     def __init__(self, folder: str) -> None:
@@ -33,7 +33,7 @@ class Package:
         self._builtins = {**vars(builtins), "__import__": self._import}
 
     def module(self, name: str) -> Any:
-        """One of them, executed."""
+        """Execute and return one of the modules."""
         found = self._loaded.get(name)
         if found is None:
             from importlib.machinery import SourceFileLoader
@@ -61,7 +61,7 @@ class Package:
             inside.append(name)
         if name and not self._is_folder(inside):
             return self.module(".".join(inside))
-        # of a folder its modules are wanted, and it has no code of its own
+        # A folder has modules, but no code of its own.
         several = type(sys)("_gpudash_agent")
         for one in fromlist or ():
             setattr(several, one, self.module(".".join((*inside, one))))
@@ -77,12 +77,12 @@ def enter(folder: str, path: str, config: str) -> None:
     """Attach to this process.
 
     Args:
-        folder: of the agent's modules.
-        path: of the dashboard's socket.
-        config: what the dashboard wants, as JSON.
+        folder: folder of the agent's modules.
+        path: path of the dashboard's socket.
+        config: the dashboard's settings, as JSON.
     """
     try:
         Package(folder).module("program").attach(path, config)
     except Exception:
-        # whoever waits for it hears nothing; the program must not
+        # The waiting dashboard times out; the program must not notice.
         return

@@ -1,7 +1,7 @@
-"""What Python and torch never let go of once they have it: given once, however often one attaches, and inert meanwhile.
+"""Hooks that Python and torch never remove: registered once, however often one attaches, and inert in between.
 
-Hooks of a fork, torch's observer of full memory and calls it keeps for when it initialises CUDA cannot be taken back.
-So they only pass on to the agent that is here now. That there is one is known by this place, too.
+Fork hooks, torch's out-of-memory observer, and callbacks for CUDA's initialisation cannot be removed. They therefore
+only forward to the present agent. This object also shows that there is one.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     Call = Callable[..., Any]
 
 NAME = "_gpudash_lasting"
-"""Of the attribute of `sys`; what it holds is plain, since the agent of another gpudash may come next."""
+"""Name of the attribute in `sys`; its value is plain data, since another gpudash's agent may come next."""
 
 OWNER = "owner"
 
 
 class Lasting:
-    """The calls of one agent, as long as it is the one that is here."""
+    """The callbacks of an agent, as long as it is the present one."""
 
     def __init__(self) -> None:
         found: dict[str, Any] = sys.__dict__.setdefault(NAME, {"given": set(), "now": {}})
@@ -32,10 +32,10 @@ class Lasting:
         self._owns = False
 
     def claim(self, is_held: Callable[[], bool]) -> bool:
-        """Be the agent of this process; false where another one is.
+        """Become the agent of this process; false if there is another one.
 
         Args:
-            is_held: asked by the next that comes; it may let go before it answers.
+            is_held: called by the next agent; may release before it answers.
         """
         before = self._now.setdefault(OWNER, is_held)
         if before is not is_held and not before():
@@ -44,18 +44,18 @@ class Lasting:
         return self._owns
 
     def call(self, name: str, callback: Call) -> None:
-        """Have ``callback`` called in place of the one before."""
+        """Set the callback of this name, replacing the previous one."""
         if self._owns:
             self._now[name] = callback
 
     def given(self, name: str, give: Callable[[Call], Any]) -> None:
-        """Hand out what calls the callback of this name, the first time only."""
+        """Register a forwarder to the callback of this name, only the first time."""
         if name not in self._given:
             self._given.add(name)
             give(_passing_on(self._now, name))
 
     def release(self) -> None:
-        """Let nothing be called any more."""
+        """Remove all callbacks."""
         if self._owns:
             self._owns = False
             self._now.clear()
@@ -67,7 +67,7 @@ def _passing_on(now: dict[str, Call], name: str) -> Call:
         if call is not None:
             call(*args)
 
-    # of its own names it needs none; those of this module would keep all of the agent
+    # It needs no globals; this module's would keep the whole agent alive.
     function: Any = type(pass_on)
     made: Call = function(pass_on.__code__, {"__builtins__": builtins.__dict__}, name, None, pass_on.__closure__)
     return made

@@ -1,1 +1,1 @@
-"""What the program's torch tells of its devices' memory; loaded when it has imported torch."""
+"""The program's memory on torch's devices; loaded once it has imported torch."""

@@ -1,6 +1,6 @@
-"""What is watched of torch, from its import on: figures, memory history, out-of-memory errors, simulated GPUs.
+"""Watches torch's memory from its import on: figures, memory history, out-of-memory errors, simulated GPUs.
 
-`Allocators` reads their figures without making, changing or resetting anything.
+`Allocators` reads the figures without creating, changing or resetting anything.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ Post = Callable[[Message], None]
 
 
 class Gpus:
-    """Watches them.
+    """Watches the memory of the program's devices.
 
     Args:
-        torch: the module.
-        config: what the dashboard wants.
+        torch: the torch module.
+        config: the dashboard's settings.
         post, keep: send a message.
-        steps: tells the present step.
-        lasting: what torch cannot be made to forget.
+        steps: provides the current step.
+        lasting: hooks that torch cannot remove.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Gpus:
         self._said = 0
 
     def attach(self) -> None:
-        """Do what is wanted of this torch, and tell what could be done."""
+        """Apply the settings to this torch, and report what was possible."""
         try:
             self._attach()
         except Exception as error:
@@ -72,7 +72,7 @@ class Gpus:
         self._report_torch()
 
     def detach(self) -> None:
-        """Undo what was done; what torch cannot forget is inert once the agent is gone."""
+        """Undo all changes; hooks that torch cannot remove are inert once the agent has gone."""
         self._failed = True
         self._history.stop(self._torch)
         if self._followed is not None:
@@ -81,11 +81,11 @@ class Gpus:
                 waiting.remove(self._snapshots.on_simulated_full)
 
     def report(self) -> bool:
-        """Tell the figures, and what is live; whether a device is in use."""
+        """Report figures and live memory; returns whether a device is in use."""
         if self._failed:
             return False
         try:
-            # the program may have made cards, or others, since the last look
+            # The program may have created or replaced cards since the last check.
             if simulating.cards() != self._cards:
                 self._follow_simulated()
                 self._report_torch()
@@ -105,15 +105,15 @@ class Gpus:
 
     @property
     def figures(self) -> dict[str, Any]:
-        """Of the allocators by device, as they were read last."""
+        """The allocators' last figures, by device."""
         return self._last
 
     def snapshot(self, path: str, reason: str) -> None:
-        """Write a memory snapshot, and answer."""
+        """Write a memory snapshot, and report the result."""
         self._snapshots.write_on_request(path, reason)
 
     def write_traces(self) -> None:
-        """Write what was asked of the simulated cards so far, where that is kept, and say where."""
+        """Write the requests to simulated cards so far, if they are recorded, and report the path."""
         if self._traces is None:
             return
         path = None
@@ -125,7 +125,7 @@ class Gpus:
         self._keep({"type": "trace", "path": path, "step": self._steps.present, "problem": problem})
 
     def forked(self) -> None:
-        """In a child: begin anew, on a connection of its own."""
+        """In a forked child: start over, on a separate connection."""
         if self._traces is not None:
             self._traces.forked()
         self._history.forked()
@@ -149,7 +149,7 @@ class Gpus:
             self._follow_simulated()
 
     def _follow_simulated(self) -> None:
-        """Be told when a simulated card is full; the program may have made the cards itself, or new ones."""
+        """Observe when a simulated card is full; the program may have created the cards itself, or new ones."""
         found = simulating.backend()
         self._cards = simulating.cards()
         if found is not self._followed:
@@ -161,7 +161,7 @@ class Gpus:
             self._history.start_simulated(found)
 
     def _report_torch(self) -> None:
-        # where a simulated GPU answers for CUDA, that is said to be of a build with CUDA
+        # A simulated GPU that stands in for CUDA reports a build with CUDA.
         cuda = None
         if not simulating.answers_for_cuda() and self._torch.version.cuda is not None:
             cuda = str(self._torch.version.cuda)
@@ -175,7 +175,7 @@ class Gpus:
         self._keep({"type": "torch", **facts})
 
     def _say(self) -> None:
-        """Tell what a simulated device does not do, once each."""
+        """Report once each what a simulated device does not support."""
         said = simulating.notices()
         for sentence in said[self._said :]:
             self._keep({"type": "said", "text": sentence})
@@ -188,7 +188,7 @@ class Gpus:
     def _figures(self) -> bool:
         found = self._allocators.read()
         now_s = time.monotonic()
-        # figures that have not changed are news all the same, since they say that the process is there
+        # Unchanged figures are still news: they show that the process is alive.
         if found and (found != self._last or now_s - self._reported_s >= HEARTBEAT_S):
             self._post({"type": "allocator", "devices": found})
             self._reported_s = now_s
@@ -200,7 +200,7 @@ Figures = dict[str, Any]
 
 
 class Allocators:
-    """Reads them; a device without a context is left alone."""
+    """Reads the allocators' figures; a device without a context is left alone."""
 
     def __init__(self) -> None:
         self._cards: dict[int, Figures] = {}
@@ -208,16 +208,16 @@ class Allocators:
         self._inherited: dict[str, tuple[Any, Figures]] = {}
 
     def forked(self) -> None:
-        """In a child: what the parent allocated on a simulated card is not this process's."""
+        """In a forked child: the parent's allocations on a simulated card are not this process's."""
         self._at_fork = {device: counted(card) for device, card in simulated()}
         self._inherited = {device: (card, _card(card)) for device, card in simulated()}
 
     def read(self) -> dict[str, Figures]:
-        """Figures in bytes by device; empty where no device is in use."""
+        """Figures in bytes by device; empty if no device is in use."""
         found = {f"cuda:{index}": self._cuda(index) for index in range(devices_of("cuda"))}
         found.update((f"xpu:{index}", intel(sys.modules["torch"].xpu, index)) for index in range(devices_of("xpu")))
         for device, card in simulated():
-            # nothing allocated since the fork: the card is the parent's until then
+            # Nothing was allocated since the fork: until then, the card is the parent's.
             if device in self._at_fork and counted(card) == self._at_fork[device]:
                 continue
             self._at_fork.pop(device, None)
@@ -225,7 +225,7 @@ class Allocators:
         return found
 
     def _own(self, device: str, card: Any) -> Figures:
-        """Figures of a simulated card without what a forked child has of its parent."""
+        """Figures of a simulated card without what a forked child has inherited."""
         figures = _card(card)
         inherited, at_fork = self._inherited.get(device, (None, {}))
         if inherited is card:
@@ -235,7 +235,7 @@ class Allocators:
     def _cuda(self, index: int) -> Figures:
         torch: Any = sys.modules["torch"]
         if index not in self._cards:
-            # asked once, since they never change
+            # Read once, since they never change.
             properties = torch.cuda.get_device_properties(index)
             identity = getattr(properties, "uuid", None)
             if identity is not None:
@@ -245,7 +245,7 @@ class Allocators:
                 "product": str(properties.name),
                 "uuid": identity,
             }
-        # what torch.cuda.memory_stats makes its flat dictionary of
+        # The source of torch.cuda.memory_stats's flat dictionary.
         stats = torch._C._cuda_memoryStats(index)
         allocated = stats["allocated_bytes"]["all"]
         reserved = stats["reserved_bytes"]["all"]
@@ -261,9 +261,10 @@ class Allocators:
 
 
 def devices_of(kind: str) -> int:
-    """How many "cuda" or "xpu" there are to read: 0 until the program initialises them, and in a child forked then.
+    """Number of "cuda" or "xpu" devices to read: 0 until the program initialises them, and in children forked
+    afterwards.
 
-    Apple's are not read: torch does not tell whether the program uses them, and asking would begin to.
+    Apple's are not read: torch does not say whether the program uses them, and asking would initialise them.
     """
     module: Any = getattr(sys.modules.get("torch"), kind, None)
     answered = kind == "cuda" and simulating.answers_for_cuda()
@@ -273,7 +274,7 @@ def devices_of(kind: str) -> int:
 
 
 def intel(xpu: Any, index: int) -> Figures:
-    """Figures of an Intel GPU by ``torch.xpu``, the whole card's among them: no driver is read that tells of it."""
+    """Figures of an Intel GPU from ``torch.xpu``, including the whole card's: no driver is read for it."""
     stats = xpu.memory_stats(index)
     free, total = xpu.mem_get_info(index)
     return {
@@ -294,7 +295,7 @@ def simulated() -> list[tuple[str, Any]]:
 
 
 def counted(card: Any) -> int:
-    """Allocations since the process began."""
+    """Number of allocations since the process began."""
     return int(card.statistics()["allocation.all.allocated"])
 
 
@@ -302,10 +303,10 @@ _OF_ALLOCATOR = ("allocated_bytes", "reserved_bytes", "peak_allocated_bytes", "p
 
 
 def _card(card: Any) -> Figures:
-    # the program's own environment may have an older simulator, whose cards are each process's own
+    # The program's own environment may have an older simulator, whose cards belong to single processes.
     is_shared = getattr(card, "is_shared", False)
     if is_shared:
-        # other processes of the program tell of themselves: here they would count twice
+        # Other processes of the program report themselves: here they would count twice.
         used = card.held_bytes
         others = card.simulated_others
     else:

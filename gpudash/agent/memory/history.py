@@ -1,4 +1,4 @@
-"""Memory history of the program, when it is wanted: recording it, and a digest of what is live."""
+"""The program's memory history, if requested: records it, and summarises live memory."""
 
 from __future__ import annotations
 
@@ -17,50 +17,50 @@ from . import simulating, snapshots
 DIGEST_PERIOD_S = 0.5
 
 DIGEST_SHARE = 0.003
-"""Part of a core that the digests may take."""
+"""Part of a core that the summaries may use."""
 
 REQUESTS_PERIOD_S = 0.25
 
 LONGEST_REQUESTS_S = 3.0
 
 REQUESTS_SHARE = 0.006
-"""Part of a core that telling every request may take, unless that would be longer than `LONGEST_REQUESTS_S` to wait."""
+"""Part of a core for reporting all requests, unless the pause would exceed `LONGEST_REQUESTS_S`."""
 
 MOST_REQUESTS = 10_000
-"""That are told at a time, the newest; of a program that asks faster what is between is missed."""
+"""Most requests reported together, the newest; of a faster program, some are missed."""
 
 MOST_HOLDINGS = 2000
-"""Of one digest, the largest."""
+"""Most entries of a summary, the largest."""
 
 MOST_NUMBERED = 20_000
-"""Stacks that are known by their numbers; a program that makes code as it goes has no end of them."""
+"""Most stacks known by number; a program that generates code has no end of them."""
 
 Holding = tuple[int, int, int, Any]
 """Bytes, count, step, stack."""
 
 MOST_LIVE = 20_000
-"""Live blocks that are told where requests were missed, the newest."""
+"""Most live blocks reported after missed requests, the newest."""
 
 Line = tuple[str, int, str]
 
 Live = tuple[int, int, Any]
-"""Address, bytes, stack of a block."""
+"""Address, bytes and stack of a block."""
 
 Request = tuple[int, int, int, Any]
-"""Microseconds since 1970, address, bytes that were asked for, stack; 0 bytes where the address is freed."""
+"""Microseconds since 1970, address, requested bytes, stack; 0 bytes if the address is freed."""
 
 ENDS = ("free_requested", "free_completed")
-"""What torch calls the end of a block: the second comes later where another stream still uses it."""
+"""torch's actions at the end of a block: the second follows later if another stream still uses it."""
 
 
 class AgentHistory:
-    """Records and digests.
+    """Records the history and summarises it.
 
     Args:
-        entries: events that are kept per device.
+        entries: number of events kept for each device.
         post: sends a message that must arrive.
-        steps: tells the present step.
-        lasting: what torch cannot be made to forget.
+        steps: provides the current step.
+        lasting: hooks that torch cannot remove.
 
     Attributes:
         on: whether a history is recorded for the dashboard.
@@ -84,7 +84,8 @@ class AgentHistory:
         self._born: dict[tuple[int, int], tuple[Any, int]] = {}
 
     def start(self, torch: Any) -> str | None:
-        """Begin to record as soon as there is a device; why that cannot be, in one sentence, or ``None``."""
+        """Start to record as soon as there is a device; returns why that is impossible, in one sentence, or
+        ``None``."""
         found = simulating.backend()
         if found is None and not hasattr(torch._C, "_cuda_record_memory_history"):
             return "No memory history is recorded: this torch is built without CUDA, and no GPU is simulated."
@@ -96,7 +97,7 @@ class AgentHistory:
         return None
 
     def stop(self, torch: Any) -> None:
-        """Record no longer what is not recorded for the program itself."""
+        """Stop recording, unless the program itself records."""
         self.on = False
         backend = simulating.backend()
         if backend is not None:
@@ -116,7 +117,7 @@ class AgentHistory:
         self._steps.on_label = lambda label: setattr(memory.history, "step", label)
 
     def report(self) -> None:
-        """Tell every request and what is live, if it is time to."""
+        """Report all requests and live memory, if it is time."""
         if not self.on:
             return
         if time.monotonic() >= self._requests_s:
@@ -133,7 +134,7 @@ class AgentHistory:
         self._next_s = time.monotonic() + max(DIGEST_PERIOD_S, self._rest.after(cost))
 
     def forked(self) -> None:
-        """In a child: tell every stack again, on its own connection; what the parent has asked for is the parent's."""
+        """In a forked child: report all stacks again, on its own connection; earlier requests are the parent's."""
         self._numbers.clear()
         backend = simulating.backend()
         if backend is not None and hasattr(backend.module.memory.history, "since"):
@@ -148,7 +149,7 @@ class AgentHistory:
                 record_cuda(torch.cuda.memory._record_memory_history, self._entries)
                 self._ours.add("cuda")
         except Exception as error:
-            # such as an allocator other than torch's own
+            # For example, an allocator other than torch's own.
             self.on = False
             why = next(iter(str(error).splitlines()), "torch refused").rstrip(".")
             self.problem = f"No memory history is recorded: {why}."
@@ -166,7 +167,7 @@ class AgentHistory:
             self._report_cuda_requests(snapshot)
 
     def _cuda_held(self, snapshot: Any) -> list[tuple[str, list[Holding]]]:
-        """From torch's snapshot: the step of a block's birth by the time of its allocation in the trace."""
+        """From torch's snapshot; a block's step follows from the time of its allocation in the trace."""
         traces = snapshot.get("device_traces") or []
         found: dict[int, dict[tuple[Any, int], list[int]]] = {}
         known, self._born = self._born, {}
@@ -207,14 +208,14 @@ class AgentHistory:
         self._post({"type": "held", "device": device, "step": self._steps.label, "holdings": rows})
 
     def _numbers_of(self, stacks: list[Any]) -> list[int]:
-        """Numbers of stacks; those that are new are told first."""
+        """Numbers of stacks; new ones are reported first."""
         if len(self._numbers) > MOST_NUMBERED:
             self._numbers.clear()
         fresh: dict[str, list[Line]] = {}
         found = []
         for stack in stacks:
             if stack == ():
-                # nobody knows who asked, and 0 is nobody's number
+                # Unknown origin, for which 0 is reserved.
                 found.append(0)
                 continue
             number = self._numbers.get(stack)
@@ -232,7 +233,7 @@ class AgentHistory:
         if backend is None:
             return
         history = backend.module.memory.history
-        # a simulator that the program brought itself may be older, and not tell of its events
+        # The program's own simulator may be older, and not provide its events.
         if not hasattr(history, "since"):
             return
         for card in backend.cards:
@@ -249,7 +250,7 @@ class AgentHistory:
             self._report_requests(device, requests, partial(history.live_blocks, card), missed=missed)
 
     def _report_cuda_requests(self, snapshot: Any) -> None:
-        """What the trace of torch's snapshot has that is newer than what was told: it keeps times from 2.1 on."""
+        """New events in the trace of torch's snapshot, which has times since torch 2.1."""
         for index, trace in enumerate(snapshot.get("device_traces") or []):
             device = f"cuda:{index}"
             before = self._reported.get(device, 0)
@@ -276,12 +277,12 @@ class AgentHistory:
     def _report_requests(
         self, device: str, requests: list[Request], live: Callable[[], list[Live]], *, missed: bool
     ) -> None:
-        """Tell requests in order; with ``missed`` some before them are not known, and what is live is told besides."""
+        """Report requests in order; ``missed``: some before them are unknown, so report the live blocks too."""
         if not requests:
             return
         part = requests[-MOST_REQUESTS:]
         numbers = iter(self._numbers_of([stack for _time, _address, size, stack in part if size]))
-        # one flat list of whole numbers: a list for each would take three times as long to write
+        # One flat list of integers: a list for each request would take three times as long to write.
         rows: list[int] = []
         for time_us, address, size, _stack in part:
             rows += (time_us, address, size, next(numbers) if size else 0)
@@ -295,11 +296,11 @@ class AgentHistory:
 
 
 def record_cuda(record: Callable[..., None], entries: int) -> None:
-    """Begin a history that any thread may end.
+    """Start a history that any thread may end.
 
-    From 2.8 on torch notes what the program annotates, too. Unless it does so for all threads, it looks for the
-    callback of that in the thread that ends the history, and complains on the program's standard error where another
-    thread began it.
+    Since 2.8, torch also records the program's annotations. Unless it does so for all threads, it looks for the
+    callback on the thread that ends the history, and prints a warning on the program's standard error if another
+    thread started it.
     """
     options = {"context": "alloc", "stacks": "python", "max_entries": entries}
     try:
@@ -309,7 +310,7 @@ def record_cuda(record: Callable[..., None], entries: int) -> None:
 
 
 def observe_cuda(torch: Any, full: Callable[[int, int, int, int], None], lasting: Lasting) -> str | None:
-    """Let ``full`` be called at every out-of-memory of CUDA; why that cannot be, or ``None``."""
+    """Have ``full`` called at every out-of-memory of CUDA; returns why that is impossible, or ``None``."""
     attach = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
     if attach is None:
         if torch.version.cuda is None:
@@ -322,7 +323,7 @@ def observe_cuda(torch: Any, full: Callable[[int, int, int, int], None], lasting
         try:
             lasting.given("full", attach)
         except Exception:
-            # such as an allocator other than torch's own, which knows no observers
+            # For example, an allocator other than torch's own, which has no observers.
             return
 
     _when_initialised(torch, lasting, "observer", attached)
@@ -330,7 +331,7 @@ def observe_cuda(torch: Any, full: Callable[[int, int, int, int], None], lasting
 
 
 def _when_initialised(torch: Any, lasting: Lasting, name: str, then: Callable[[], None]) -> None:
-    """Call ``then`` once torch has initialised CUDA, or now: what torch keeps for that moment it keeps for good."""
+    """Call ``then`` once torch has initialised CUDA, or now; torch never removes callbacks for that."""
     if torch.cuda.is_initialized():
         then()
         return
@@ -339,7 +340,7 @@ def _when_initialised(torch: Any, lasting: Lasting, name: str, then: Callable[[]
 
 
 def _cuda_live(snapshot: Any, device: int) -> list[Live]:
-    """The blocks that torch's snapshot holds for live."""
+    """The live blocks in torch's snapshot."""
     found: list[Live] = []
     for segment in snapshot["segments"]:
         place = segment["address"]

@@ -9,11 +9,11 @@ from .history import record_cuda
 
 
 def start(torch: Any, entries: int) -> None:
-    """Record every allocation from now on, or from the moment that CUDA is initialised; unless that is done already.
+    """Record all allocations from now on, or from CUDA's initialisation on; unless that is done already.
 
     Args:
-        torch: the module.
-        entries: events that are kept per device, the newest.
+        torch: the torch module.
+        entries: number of events kept for each device, the newest.
     """
     backend = simulating.backend()
     if backend is not None:
@@ -22,7 +22,7 @@ def start(torch: Any, entries: int) -> None:
             memory._record_memory_history("all", context="alloc", stacks="python", max_entries=entries)
         return
     _requested[0] = True
-    # asking torch for a history would initialise CUDA, which takes memory of a program that may never use it
+    # Asking torch for a history would initialise CUDA, which costs memory even if the program never uses it.
     if torch.cuda.is_initialized():
         _record(torch, entries)
     else:
@@ -30,7 +30,7 @@ def start(torch: Any, entries: int) -> None:
 
 
 _requested = [False]
-"""Whether CUDA's history is still to be recorded by the time that torch initialises it."""
+"""Whether CUDA's history should be recorded once torch initialises it."""
 
 
 def _record(torch: Any, entries: int) -> None:
@@ -44,7 +44,7 @@ def _is_recorded(torch: Any) -> bool:
 
 
 def is_on(torch: Any) -> bool:
-    """Whether this process's history is being recorded, by whomever."""
+    """Whether this process's history is being recorded, by anyone."""
     backend = simulating.backend()
     if backend is not None:
         return bool(backend.module.memory.history.recording)
@@ -54,7 +54,7 @@ def is_on(torch: Any) -> bool:
 
 
 def stop(torch: Any) -> None:
-    """Record no longer."""
+    """Stop recording."""
     backend = simulating.backend()
     if backend is not None:
         backend.module.memory._record_memory_history(None)
@@ -65,7 +65,7 @@ def stop(torch: Any) -> None:
 
 
 def take(torch: Any) -> Any:
-    """What there is, in the form of torch's snapshots."""
+    """The history so far, in the format of torch's snapshots."""
     backend = simulating.backend()
     if backend is not None:
         return backend.module.memory.history.snapshot()

@@ -1,6 +1,6 @@
-"""What this process asks of its simulated cards, request by request, on cards that are larger than they were named.
+"""This process's requests to its simulated cards, one by one, on cards that are larger than specified.
 
-From it the dashboard learns what a whole run needs that ran out of memory on the cards as they were named.
+From these the dashboard computes the need of a whole run that ran out of memory on the specified cards.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from array import array
 from typing import Any
 
 MOST_EVENTS = 3_000_000
-"""Of one card that are kept: some minutes of a training."""
+"""Most events kept for a card: some minutes of a training."""
 
 
 class RequestTraces:
-    """Keeps the requests of every simulated card of this process.
+    """Records the requests to every simulated card of this process.
 
     Args:
-        folder: into which they are written.
-        capacity: bytes that every card is to have.
+        folder: folder for the files.
+        capacity: bytes that every card gets.
     """
 
     def __init__(self, folder: str, capacity: int) -> None:
@@ -29,22 +29,22 @@ class RequestTraces:
         self._traces: list[_CardTrace] = []
 
     def follow(self, cards: tuple[Any, ...]) -> None:
-        """Keep what is asked of these cards from now on, each with the larger memory."""
+        """Record the requests to these cards from now on, each with the larger memory."""
         for card in cards:
             if not any(trace.card is card for trace in self._traces):
                 card.resize(max(card.capacity, self._capacity))
                 self._traces.append(_CardTrace(card))
 
     def forked(self) -> None:
-        """In a child: what the parent has asked for is not this process's."""
+        """In a forked child: earlier requests are the parent's."""
         for trace in self._traces:
             trace.clear()
 
     def write(self) -> str | None:
-        """Path of a file with the requests so far; ``None`` where there were none.
+        """Path of a file with the requests so far; ``None`` if there were none.
 
         Raises:
-            OSError: when it cannot be written.
+            OSError: if it cannot be written.
         """
         used = [trace.to_json() for trace in self._traces if trace.events]
         if not used:
@@ -57,7 +57,7 @@ class RequestTraces:
 
 
 class _CardTrace:
-    """The requests of one card: ``n`` allocates block n, counted from 1, ``-n`` frees it; and bytes by block."""
+    """The requests to one card: ``n`` allocates block n, counted from 1, ``-n`` frees it; and bytes by block."""
 
     def __init__(self, card: Any) -> None:
         self.card = card
@@ -69,7 +69,7 @@ class _CardTrace:
         card.observe(self._observe)
 
     def clear(self) -> None:
-        """Begin with an empty card."""
+        """Start with an empty card."""
         self.events, self._sizes = array("q"), array("q")
         self._streams, self._live = {}, {}
         self._is_whole = True

@@ -1,4 +1,4 @@
-"""Giving the program's torch simulated GPUs, with a simulator that its environment need not have."""
+"""Provides simulated GPUs to the program's torch, with a simulator that its environment need not have."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ NAME = "gpudash"
 
 
 class Lender:
-    """A finder that knows one package, for when the others know none.
+    """A finder for one package, if the other finders do not have it.
 
-    It is asked first, since they would find one in any folder of that name, such as an installation leaves behind.
+    It is asked first, since they would accept any folder of that name, such as one left by an installation.
     """
 
     def __init__(self, folder: str) -> None:
@@ -36,23 +36,23 @@ class Lender:
 
 
 def simulate(folder: str, capacities: Sequence[int | str], others: int, *, as_cuda: bool = False) -> str | None:
-    """Register the devices.
+    """Register the simulated devices.
 
     Args:
-        folder: of the package `NAME`.
-        capacities: bytes of each GPU, or the name of one that is known.
-        others: bytes that other processes hold on the first.
-        as_cuda: whether they answer for CUDA.
+        folder: folder of the package `NAME`.
+        capacities: bytes of each GPU, or the name of a known one.
+        others: bytes of other processes on the first one.
+        as_cuda: whether they stand in for CUDA.
 
     Returns:
-        why that was not possible, in one sentence; ``None`` when it was.
+        Why that was impossible, in one sentence; ``None`` if it was not.
     """
     if not any(isinstance(finder, Lender) for finder in sys.meta_path):
         sys.meta_path.insert(0, Lender(folder))
     try:
         from gpudash.simulator import simulate as register
 
-        # one that the program's own environment has may be older
+        # The program's own environment may have an older version.
         options: dict[str, Any] = {}
         if as_cuda:
             options = {"as_cuda": True}
@@ -65,9 +65,9 @@ def simulate(folder: str, capacities: Sequence[int | str], others: int, *, as_cu
 
 
 def backend() -> Any:
-    """The simulated devices of this process, also those the program registered itself; ``None`` without any."""
+    """The simulated devices of this process, including those the program registered itself; ``None`` for none."""
     module = sys.modules.get("gpudash.simulator.device.backend")
-    # while another thread imports it, not all of it is there
+    # While another thread imports it, it is incomplete.
     registered = getattr(module, "registered", None)
     if registered is None:
         return None
@@ -83,14 +83,14 @@ def cards() -> tuple[Any, ...]:
 
 
 def answers_for_cuda() -> bool:
-    """Whether the simulated devices are what this process calls ``cuda``."""
+    """Whether this process's ``cuda`` devices are simulated."""
     module = sys.modules.get("gpudash.simulator.as_cuda.answering")
     is_answering = getattr(module, "is_answering", None)
     return is_answering is not None and bool(is_answering())
 
 
 def called_here(device: str) -> str:
-    """What a device is called among the figures of the allocators: a simulated one ``sim``, also as ``cuda``."""
+    """A device's name among the allocators' figures: ``sim`` for a simulated one, even if it is called ``cuda``."""
     kind, colon, index = device.partition(":")
     if kind == "cuda" and answers_for_cuda():
         return f"sim{colon}{index}"
@@ -98,7 +98,7 @@ def called_here(device: str) -> str:
 
 
 def in_collectives_s() -> float | None:
-    """Seconds that this process has spent in collectives of simulated devices; ``None`` where it has had none."""
+    """Seconds that this process has spent in collectives of simulated devices; ``None`` if there were none."""
     module = sys.modules.get("gpudash.simulator.operations.collectives")
     spent = getattr(module, "spent", None)
     if spent is None:
@@ -107,5 +107,5 @@ def in_collectives_s() -> float | None:
 
 
 def notices() -> Sequence[str]:
-    """What does nothing, or runs otherwise, on the simulated devices, of what the program asked for so far."""
+    """What the program used so far that the simulated devices ignore, or do differently."""
     return tuple(getattr(sys.modules.get("gpudash.simulator.as_cuda.notices"), "emitted", ()))

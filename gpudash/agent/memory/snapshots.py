@@ -1,6 +1,6 @@
-"""Memory snapshots of the program: at an out-of-memory, and when the dashboard asks.
+"""Memory snapshots of the program: at an out-of-memory, and when the dashboard requests one.
 
-Of CUDA's memory they are taken without torch importing anything into the program: its main thread may be importing.
+For CUDA's memory, torch must not import anything meanwhile: the program's main thread may be importing.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ..wire import Message
 from . import simulating
 
 PROTOCOL = 4
-"""Of pickle: the viewer of torch's site shows nothing of a newer one."""
+"""Pickle protocol: the viewer on torch's site does not support newer ones."""
 
 MOST_FILES = 3
-"""That out-of-memory errors leave behind per process; the newest takes the place of the last of them."""
+"""Most files from out-of-memory errors for each process; the newest replaces the last one."""
 
 SHARE = 0.05
 """Part of the program's time that files of further out-of-memory errors may take."""
@@ -30,12 +30,12 @@ Post = Callable[[Message], None]
 
 
 class Snapshots:
-    """Writes them.
+    """Writes snapshots.
 
     Args:
-        folder: for those of out-of-memory errors.
+        folder: folder for those of out-of-memory errors.
         post: sends a message.
-        step: tells the number of the present step.
+        step: returns the number of the current step.
     """
 
     def __init__(self, folder: str | None, post: Post, step: Callable[[], int]) -> None:
@@ -47,11 +47,11 @@ class Snapshots:
         self._began_s = time.monotonic()
 
     def forked(self) -> None:
-        """In a child, whose files have other names."""
+        """In a forked child, whose files have other names."""
         self._written, self._spent_s = 0, 0.0
 
     def write_on_request(self, path: str, reason: str) -> None:
-        """Write one because the dashboard wants it, and answer."""
+        """Write one at the dashboard's request, and report the result."""
         device, problem = "", None
         try:
             device, made = _now()
@@ -91,13 +91,13 @@ class Snapshots:
             facts["allocated_bytes"] = stats["allocated_bytes"]["all"]["current"]
             facts["reserved_bytes"] = stats["reserved_bytes"]["all"]["current"]
         except Exception:
-            # the figures of the request are worth telling without these
+            # The request's figures are useful even without these.
             facts["allocated_bytes"] = None
         facts["capacity_bytes"], facts["allowed_bytes"] = _limits(device, capacity)
         self._out_of_memory(facts)
 
     def _out_of_memory(self, facts: Message) -> None:
-        """Never raises: the program's own error is on its way."""
+        """Never raises: the program's own error is about to be raised."""
         path, problem = None, None
         try:
             path, problem = self._file(facts["device"])
@@ -122,12 +122,12 @@ class Snapshots:
 
 
 def _limits(device: int, given: int) -> tuple[int, int | None]:
-    """Bytes of a GPU, and those that the process may reserve of it; ``None`` for these without a limit, and where torch
-    does not tell of one.
+    """Bytes of a GPU, and the limit on what the process may reserve; ``None`` without a limit, or if torch does not
+    report it.
 
     Args:
         device: index of the GPU.
-        given: what torch gives its observers: the limit where there is one, else the GPU's bytes
+        given: value that torch passes to its observers: the limit if there is one, else the GPU's bytes
             (c10/cuda/CUDACachingAllocator.cpp).
     """
     try:
@@ -142,7 +142,7 @@ def _limits(device: int, given: int) -> tuple[int, int | None]:
 
 
 def _now() -> tuple[str, Any]:
-    """Device and contents of a snapshot of this process."""
+    """Device and content of a snapshot of this process."""
     torch: Any = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized() and not simulating.answers_for_cuda():
         return "cuda", _of("cuda")
@@ -158,7 +158,7 @@ def _of(device: str) -> Any:
 
 
 def _write(made: Any, path: str) -> None:
-    """All of the file or none of it."""
+    """Write a file, whole or not at all."""
     half = f"{path}.{os.getpid()}.part"
     try:
         with open(half, "wb") as file:
@@ -183,13 +183,13 @@ _one_at_a_time = RLock()
 
 
 def take(torch: Any) -> Any:
-    """``torch.cuda.memory._snapshot()``, by any thread at any time.
+    """``torch.cuda.memory._snapshot()``, on any thread at any time.
 
-    To name the lines of an allocation, torch asks itself for ``torch._inductor`` (``appendSymbolized`` in
-    torch/csrc/profiler/python/combined_traceback.cpp), an attribute that imports what it names. That takes seconds, and
-    where the program imports ``torch._dynamo`` meanwhile, as the first optimizer does, each of the two imports meets a
-    module that the other has not finished, and the program's fails. So the attribute is not there for this thread,
-    unless the program has imported it: only then there is code of its making, whose lines it could tell.
+    To symbolise an allocation's lines, torch reads its own attribute ``torch._inductor`` (``appendSymbolized`` in
+    torch/csrc/profiler/python/combined_traceback.cpp), which imports that module. This takes seconds; and if the
+    program imports ``torch._dynamo`` meanwhile, as the first optimizer does, each import meets an unfinished module of
+    the other, and the program's fails. The attribute is therefore hidden from this thread, unless the program has
+    imported it: only then is there generated code to symbolise.
     """
     with _one_at_a_time, _importing_nothing(torch):
         return torch.cuda.memory._snapshot()
@@ -197,9 +197,9 @@ def take(torch: Any) -> Any:
 
 @contextmanager
 def _importing_nothing(torch: Any) -> Iterator[None]:
-    """For this thread alone, torch has the attributes that it has, and makes no further ones.
+    """For this thread only, torch has just its present attributes, and creates no others.
 
-    The system's number of the thread is none of a forked child's, which may begin in the midst of this.
+    Threads are identified by the system's number, which a child forked meanwhile does not share.
     """
     taker, program = get_native_id(), getattr(torch, "__getattr__", None)
 

@@ -1,6 +1,6 @@
-"""A program that is predicted, seen from inside: its torch gets a GPU that is not there, and what came of it is sent.
+"""A predicted program from inside: its torch gets a GPU that does not exist, and the result is sent.
 
-Every Python that the program starts comes by here. It is connected with the gpudash that asks, and ends with it.
+Every Python that the program starts runs this. It is connected to the gpudash that predicts, and ends with it.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ if TYPE_CHECKING:
     from typing import Any
 
 VARIABLE = "GPUDASH_PREDICT"
-"""The socket of the gpudash that asks."""
+"""Variable with the socket of the gpudash that predicts."""
 
 ENDING = "ending"
-"""A file in the folder of the gpudash that asks, once it ends the program."""
+"""Name of a file in the predicting gpudash's folder, which exists once it ends the program."""
 
 LONGEST_CONFIG = 2**20
-"""Bytes of what it asks for."""
+"""Largest settings, in bytes."""
 
 MOST_CHARACTERS = 300
-"""Of a sentence about an unexpected error."""
+"""Longest sentence about an unexpected error."""
 
 
 def begin(environment: Mapping[str, str]) -> None:
     """Let this process be predicted.
 
     Raises:
-        OSError: when the asking process is gone.
+        OSError: if the predicting process has ended.
     """
     Predicted(environment[VARIABLE]).start()
 
 
 class Predicted:
-    """This process's connection with the gpudash that asks.
+    """This process's connection to the gpudash that predicts.
 
     Args:
-        path: of the socket.
+        path: path of the socket.
 
     Raises:
-        OSError: when nobody listens.
+        OSError: if nobody listens.
     """
 
     def __init__(self, path: str) -> None:
@@ -61,7 +61,7 @@ class Predicted:
         self._config = self._received()
 
     def start(self) -> None:
-        """Hold writing back, and wait for torch."""
+        """Hold back writes, and wait for torch."""
         import faulthandler
         import signal
 
@@ -79,12 +79,12 @@ class Predicted:
         self._imports.call("torch", self._torch_imported)
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Send a message; a forked child, which has the same connection, says nothing."""
+        """Send a message; does nothing in a forked child, which has inherited the connection."""
         if os.getpid() == self._pid:
             self._connection.sendall(self._json.dumps(message).encode() + b"\n")
 
     def when_imported(self, name: str, call: Callable[[Any], None]) -> None:
-        """Call ``call(module)`` once a module has been imported; at once where it is."""
+        """Call ``call(module)`` once a module has been imported; immediately if it already is."""
         self._imports.call(name, call)
 
     def _received(self) -> dict[str, Any]:
@@ -98,7 +98,7 @@ class Predicted:
         return found
 
     def _end_with(self, number: int) -> None:
-        """Have the system send a signal to this process once the other end of the connection is closed (fcntl(2))."""
+        """Have the system send a signal to this process when the other end of the connection closes (fcntl(2))."""
         import fcntl
 
         descriptor = self._connection.fileno()
@@ -112,21 +112,21 @@ class Predicted:
             from gpudash.simulator.dry_run.programs import program
 
             found = program.begin(self._config, self.send, self.when_imported)
-        except Exception as error:  # whatever is new in a newer torch; the program would go on without a card
+        except Exception as error:  # a newer torch may differ; without a card the program must not go on
             self.send({"type": "unavailable", "message": f"{type(error).__name__}: {error}"[:MOST_CHARACTERS]})
             return
         before = sys.excepthook
 
         def excepthook(kind: Any, error: Any, traceback: Any) -> None:
             ours = found.raised(error) or os.path.exists(os.path.join(self._config["folder"], ENDING))
-            if not ours:  # it was raised because of the prediction, which says so in a sentence
+            if not ours:  # caused by the prediction, which reports it in a sentence
                 before(kind, error, traceback)
 
         sys.excepthook = excepthook
         atexit.register(found.ended)
 
     def _lend(self, folder: str) -> None:
-        """Let ``import gpudash`` be this installation, whatever the program's Python has."""
+        """Make ``import gpudash`` use this installation, whatever the program's Python has."""
         from importlib.util import module_from_spec, spec_from_file_location
 
         if "gpudash" in sys.modules:

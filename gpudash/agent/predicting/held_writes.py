@@ -1,7 +1,7 @@
-"""What a program that is only predicted writes: it goes into a folder that is removed, and is read back from there.
+"""Holds back the writes of a predicted program: they go to a folder that is deleted, and are read from there.
 
-Functions of Python's that open, make, move and remove files are others here. What writes without them, as code in C++
-and programs that are no Python do, is not held back.
+Replaces Python's functions that open, create, move and delete files. Writes that bypass them, by C++ code or programs
+other than Python, are not held back.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from typing import Any
 
 OWN_PLACES = ("/dev/", "/proc/", "/sys/")
-"""What lies there is no file of anybody's."""
+"""Folders without regular files."""
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 class HeldWrites:
-    """A view of the file system in which a program's writing happens elsewhere.
+    """A view of the file system in which a program's writes go elsewhere.
 
     Args:
-        folder: where it does.
-        caches: folders in which the program writes as ever, so that what it downloads is there another time.
-        temporary: folders in which it makes files of its own as ever; what was there before is not written.
+        folder: folder for the writes.
+        caches: folders in which writes are allowed, so that downloads are kept for later runs.
+        temporary: folders in which it may create files of its own; files that existed before are not written.
     """
 
     def __init__(self, folder: str, caches: Sequence[str], temporary: Sequence[str]) -> None:
@@ -38,7 +38,7 @@ class HeldWrites:
         self._here = os.getcwd() + "/"
         self._made: set[str] = set()
         self._gone: set[str] = set()
-        # taken before anything is replaced: these see the file system as it is
+        # Saved before anything is replaced: these see the real file system.
         self._stat = os.stat
         self._lstat = os.lstat
         self._mkdir = os.mkdir
@@ -47,7 +47,7 @@ class HeldWrites:
         self._scandir = os.scandir
 
     def install(self) -> None:
-        """Put everything in place, for the rest of the process and what it forks."""
+        """Replace the functions, for the rest of this process and its forks."""
         import builtins
 
         made: dict[str, Any] = {"open": self._os_open(os.open)}
@@ -67,16 +67,16 @@ class HeldWrites:
         builtins.open = io.open = _Function(self._opening(io.open))
         for name, function in made.items():
             setattr(os, name, _Function(function))
-        # shutil asks, once and as it is imported, what takes a descriptor of a folder; by path is as good
+        # shutil checks once, on import, which functions accept descriptors of folders; paths work as well.
         shutil = sys.modules.get("shutil")
         if shutil is not None:
             shutil._use_fd_functions = False  # type: ignore[attr-defined]
-        # the standard library then goes by paths, which are redirected, and not by descriptors of folders
+        # The standard library then uses paths, which are redirected, not descriptors of folders.
         os.supports_dir_fd.clear()
         os.supports_fd.clear()
 
     def tokenizers_imported(self, module: Any) -> None:
-        """Have `tokenizers`, which is written in Rust, write and read its files where others are.
+        """Redirect the files of `tokenizers`, which is written in Rust.
 
         Args:
             module: the package.
@@ -101,25 +101,25 @@ class HeldWrites:
         model.save = saved_model
 
     def place(self, path: Any) -> Any:
-        """Where what the program calls ``path`` is read."""
+        """The real path from which ``path`` is read."""
         if not isinstance(path, (str, bytes, os.PathLike)):
             return path
         found = self._absolute(path)
         held = self._held(found)
-        # what was written since is what the program sees
+        # Files written since are what the program sees.
         if self._exists(held):
             return held
-        # removed: the held place, where nothing is, raises the error that the program expects
+        # Deleted: the redirected path, which does not exist, raises the expected error.
         if self._is_gone(found):
             return held
         return path
 
     def place_to_write(self, path: Any, *, content: bool = True) -> Any:
-        """Where it is written; what was there is copied, unless it is written anew.
+        """The real path to which ``path`` is written; an existing file is copied there, unless it is overwritten.
 
         Args:
-            path: as the program calls it.
-            content: whether what was there stays.
+            path: path in the program.
+            content: whether to keep the present content.
         """
         if not isinstance(path, (str, bytes, os.PathLike)):
             return path
@@ -127,13 +127,13 @@ class HeldWrites:
         if self._may_write(found):
             return path
         held = self._held(found)
-        # copied or written once already: every further write goes on there
+        # Already copied or written: further writes go there too.
         if self._exists(held):
             return held
         folder = os.path.dirname(found)
         if not self._exists(self.place(folder)):
-            return held  # whose folder is not there either: the error is the one that would be raised
-        # folders of the real path are there; those above the held file come into being with it
+            return held  # its folder does not exist either, so the error is the real one
+        # The real path's folders exist; create the ones above the redirected file.
         self._make_folders(os.path.dirname(held))
         if content and not self._is_gone(found) and self._exists(found):
             self._copy(found, held)
@@ -161,7 +161,7 @@ class HeldWrites:
     def _may_write(self, found: str) -> bool:
         if found.startswith((self._folder, *OWN_PLACES, *self._caches)) or not self._is_regular(found):
             return True
-        # what lies below the working folder is the program's own, also where that is below a temporary one
+        # The working folder is the program's own, even if it is inside a temporary one.
         if found.startswith(self._here) or not found.startswith(self._temporary):
             return False
         if not self._exists(found):
@@ -169,7 +169,7 @@ class HeldWrites:
         return any(found == made or found.startswith(made + "/") for made in self._made)
 
     def _is_regular(self, found: str) -> bool:
-        """Whether it is a file or folder, or may become one: no pipe and no device."""
+        """Whether it is a file or folder, or may become one: not a pipe or device."""
         try:
             mode = self._stat(found).st_mode
         except (OSError, ValueError):
@@ -194,7 +194,7 @@ class HeldWrites:
         def opened(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
             if not isinstance(mode, str) or not set(mode) & set("wax+"):
                 return plain(self.place(file), mode, *args, **kwargs)
-            # to be raised by the real call, with its own words
+            # Let the real call raise it, with its own message.
             if "x" in mode and self._exists(self.place(file)):
                 return plain(self.place(file), mode, *args, **kwargs)
             return plain(self.place_to_write(file, content="w" not in mode), mode, *args, **kwargs)
@@ -235,8 +235,8 @@ class HeldWrites:
             if self._may_write(found):
                 plain(path)
                 return
-            self._lstat(self.place(path))  # which raises where it is not there
-            # by what the program sees in it: removed files still lie in the real folder
+            self._lstat(self.place(path))  # raises if it does not exist
+            # By what the program sees in it: deleted files still exist in the real folder.
             if plain is _RMDIR and self._names(path):
                 raise OSError(39, os.strerror(39), path)
             held = self._held(found)
@@ -259,7 +259,7 @@ class HeldWrites:
                 return
             self._lstat(self.place(source))
             held = self.place_to_write(target, content=False)
-            # copied, never moved: the source may be a real file, which has to stay
+            # Copy, never move: the source may be a real file, which must stay.
             self._transfer(found, self._absolute(held))
             if not keeps:
                 self._discard(found)
@@ -267,7 +267,7 @@ class HeldWrites:
         return moved
 
     def _transfer(self, source: str, held: str) -> None:
-        """Copy what the program sees at ``source``, with what is in it."""
+        """Copy what the program sees at ``source``, recursively."""
         place = self.place(source)
         if not stat.S_ISDIR(self._stat(place).st_mode):
             self._copy(place, held)
@@ -306,15 +306,15 @@ class HeldWrites:
         found = self._absolute(path)
         held = self._held(found)
         there = self._exists(held)
-        # nothing was written or removed there: the real folder is what the program sees
+        # Nothing was written or deleted there: the real folder is what the program sees.
         if held == found or not (self._gone or there):
             return self._scandir(path)
         if not there and self._is_gone(found):
-            return self._scandir(held)  # raises, since it is not there
+            return self._scandir(held)  # raises, since it does not exist
         return _Entries(self._entries_of(path, found, held))
 
     def _entries_of(self, path: Any, found: str, held: str) -> Iterator[Any]:
-        """What was written in a folder, and what was there and has not been removed."""
+        """The files written in a folder, and the existing ones that have not been deleted."""
         there = set()
         if self._exists(held):
             with self._scandir(os.fsencode(held) if isinstance(path, bytes) else held) as entries:
@@ -336,7 +336,7 @@ _RMDIR = os.rmdir
 
 
 class _Function:
-    """A function that does not become a method in a class, as Python's own in C do not."""
+    """A function that does not become a method in a class, like built-in functions."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
@@ -346,7 +346,7 @@ class _Function:
 
 
 class _Entries:
-    """What `os.scandir` gives: an iterator that can be closed."""
+    """The result of `os.scandir`: an iterator that can be closed."""
 
     def __init__(self, entries: Iterator[Any]) -> None:
         self._entries = entries
@@ -370,7 +370,7 @@ class _Entries:
 
 
 def _below(path: Any, folder: int | None) -> Any:
-    """``path`` below an opened folder."""
+    """``path`` relative to an open folder."""
     if folder is None or not isinstance(path, (str, bytes, os.PathLike)):
         return path
     return os.path.join(os.readlink(f"/proc/self/fd/{folder}"), os.fsdecode(path))

@@ -1,1 +1,1 @@
-"""The program's steps: when its optimizer makes one, and where the time between two of them goes."""
+"""The program's steps: when its optimizer completes one, and where the time between two of them goes."""

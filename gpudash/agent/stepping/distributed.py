@@ -1,12 +1,13 @@
-"""A rank of a distributed training, seen from inside: who it is, its steps, and how long it was blocked in them.
+"""A rank of a distributed training from inside: its identity, its steps, and how long it was blocked in them.
 
-How long is told by DistributedDataParallel's own logger (torch/csrc/distributed/c10d/logger.cpp): at the beginning of
-a forward pass it works out the times of the iteration before. On the CPU its clock is read at five places; on CUDA it
-records events, and waits for them at the next forward pass, so that there only some iterations are measured. It knows
-no simulated device: there the collectives themselves are timed, whatever calls them, since each ends before it returns.
-Without DistributedDataParallel (FSDP2, or collectives that the program calls) the waits for collectives are timed where
-they block. NCCL's do not: they hold the stream that computes. There an event of CUDA is recorded on that stream before
-and behind each, in some of the steps, and they are read once the GPU has passed them, without waiting.
+DistributedDataParallel's own logger (torch/csrc/distributed/c10d/logger.cpp) measures the time: at the beginning of a
+forward pass it computes the times of the previous iteration. On the CPU it reads its clock at five places. On CUDA it
+records events and waits for them at the next forward pass, so only some iterations are measured there. It does not
+support simulated devices: there the collectives themselves are timed, whoever calls them, since each is complete when
+it returns. Without DistributedDataParallel (FSDP2, or the program's own collectives), the waits for collectives are
+timed where they block. NCCL's do not block the CPU: they block the compute stream. There, in some steps, a CUDA event
+is recorded on that stream before and after each wait; the events are read once the GPU has passed them, without
+waiting.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import sys
 import time
 import weakref
 
-# collections itself would delay every watched Python
+# Importing collections itself would delay every watched Python.
 from _collections import deque  # type: ignore[import-not-found]
 
 from ..guest import note_fault
@@ -33,26 +34,26 @@ if TYPE_CHECKING:
 
     Post = Callable[[Message], None]
     Row = list[Any]
-    """Number, time in microseconds since 1970, seconds, of them computing, of them blocked, loss, accuracy, seconds of
-    waiting for input."""
+    """Number, time in microseconds since 1970, seconds in all, computing and blocked, loss, accuracy, seconds waiting
+    for input."""
 
 EVERY = 1
-"""Iterations of which one is measured on the CPU."""
+"""On the CPU, every how many iterations one is measured."""
 
 EVERY_ON_CUDA = 20
-"""Likewise on CUDA, where measuring keeps the program from running ahead of the GPU by more than an iteration."""
+"""The same on CUDA, where measuring keeps the CPU from running ahead of the GPU by more than an iteration."""
 
 EVERY_BY_ITSELF = 100
-"""Likewise by default (kDDPRuntimeLoggingSampleRate in torch/csrc/distributed/c10d/reducer.hpp)."""
+"""The same by default (kDDPRuntimeLoggingSampleRate in torch/csrc/distributed/c10d/reducer.hpp)."""
 
 DOES_NOT_BLOCK = ("nccl", "rccl", "xccl", "hccl")
-"""In the names of backends whose waits return at once (torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp)."""
+"""Names of backends whose waits return immediately (torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp)."""
 
 EVERY_WITH_EVENTS = 4
-"""Steps of which one is measured by events around its collectives."""
+"""Every how many steps one is measured by events around its collectives."""
 
 MOST_LATE = 32
-"""Steps that wait for their events, since the program runs ahead of the GPU; the oldest then goes without."""
+"""Most steps waiting for their events, since the CPU runs ahead of the GPU; beyond that, the oldest goes without."""
 
 COLLECTIVES = (
     "allgather",
@@ -69,30 +70,29 @@ COLLECTIVES = (
     "_reduce_scatter_base",
     "reduce_scatter_tensor_coalesced",
 )
-"""Methods of ``torch.distributed.ProcessGroup`` that hold the stream they are called on, unless asynchronous."""
+"""Methods of ``torch.distributed.ProcessGroup`` that block the stream they are called on, unless asynchronous."""
 
 MOST_WAITING = 4096
-"""Steps between two messages; of more the oldest are left out."""
+"""Most steps between two messages; beyond that, the oldest are dropped."""
 
 MEMORY_PERIOD_S = 0.5
-"""Between two readings of the memory, unless a peak has risen: a rank that is killed tells nothing more."""
+"""Interval of memory readings, unless a peak has risen: a rank that is killed sends no more."""
 
 STALLED_S = 2.0
-"""Time since the newest step after which the place of the rank's main thread is reported: it may hang."""
+"""Time since the newest step after which the main thread's position is reported: it may hang."""
 
 PLACE_PERIOD_S = 1.0
-"""Between two looks at where it stands."""
+"""Interval of the checks on its position."""
 
 MOST_FRAMES = 64
-"""Of its stack, the innermost."""
+"""Most frames of its stack, the innermost."""
 
 _PEAKS = ("peak_allocated_bytes", "peak_reserved_bytes")
 _ALLOCATOR = ("allocated_bytes", "reserved_bytes", *_PEAKS)
 
 
 class StreamWaits:
-    """How long the stream that computes was held by collectives: events of CUDA around each. Belongs to the thread that
-    trains.
+    """How long collectives blocked the compute stream, by CUDA events around each. Belongs to the training thread.
 
     Attributes:
         measuring: whether to record in this step.
@@ -105,7 +105,7 @@ class StreamWaits:
         self._pairs: list[tuple[Any, Any]] = []
 
     def next_step(self, *, measure: bool) -> list[tuple[Any, Any]] | None:
-        """Begin with the next step; the events of the one before, ``None`` where it was not measured."""
+        """Start the next step; returns the events of the previous one, ``None`` if it was not measured."""
         pairs = None
         if self.measuring:
             pairs = self._pairs
@@ -119,16 +119,16 @@ class StreamWaits:
         return pairs
 
     def begin(self) -> bool:
-        """Record that a wait begins; false where none does that holds what computes."""
+        """Record the beginning of a wait; false if it does not block the compute stream."""
         cuda: Any = sys.modules["torch"].cuda
         try:
-            # a collective within a collective counts once, one on another stream holds nothing that computes,
-            # and a graph that is captured would record the event for good
+            # A collective inside another counts once; one on another stream does not block the computation; and in a
+            # graph capture, the event would become part of the graph.
             if self._began is not None or cuda.current_stream() != self._stream or cuda.is_current_stream_capturing():
                 return False
             began = cuda.Event(enable_timing=True)
             began.record()
-        except Exception as error:  # the program's own next call meets it too, and raises it in its place
+        except Exception as error:  # the program's own next call will raise it too
             note_fault(error)
             self.measuring = False
             return False
@@ -136,7 +136,7 @@ class StreamWaits:
         return True
 
     def end(self) -> None:
-        """Record that it ends."""
+        """Record the end of a wait."""
         began = self._began
         self._began = None
         try:
@@ -150,9 +150,9 @@ class StreamWaits:
 
 
 def _held_s(pairs: list[tuple[Any, Any]]) -> float | None:
-    """Seconds between the events of each pair; ``None`` while the GPU has not passed the last, or never will."""
+    """Seconds between the events of each pair; ``None`` if the GPU has not passed the last one, or never will."""
     try:
-        # events of one stream are passed in order: with the last all are, and asking waits for nothing
+        # Events of a stream are passed in order, so query only the last one; the query does not wait.
         if pairs and not pairs[-1][1].query():
             return None
         return float(sum(began.elapsed_time(ended) for began, ended in pairs)) / 1e3
@@ -162,11 +162,11 @@ def _held_s(pairs: list[tuple[Any, Any]]) -> float | None:
 
 
 class Distributed:
-    """Follows the rank that this process is, if it is one of several.
+    """Follows this process's rank, if it is one of several.
 
     Args:
         post, keep: send a message.
-        steps: told of losses.
+        steps: receives losses.
     """
 
     def __init__(self, post: Post, keep: Post, steps: Steps) -> None:
@@ -197,13 +197,13 @@ class Distributed:
         self._place: list[list[Any]] = []
 
     def follow(self, module: Any) -> Callable[[], None]:
-        """Hook the making of every DistributedDataParallel; ``module`` is the one that defines it.
+        """Hook the constructor of DistributedDataParallel; ``module`` defines it.
 
         Returns:
-            what undoes it.
+            A function that undoes it.
         """
         made = module.DistributedDataParallel
-        # called at the end of the constructor, when model and logger are there
+        # Called at the end of the constructor, when model and logger exist.
         helper = made._ddp_init_helper
 
         def _ddp_init_helper(model: Any, *args: Any, **kwargs: Any) -> Any:
@@ -230,21 +230,21 @@ class Distributed:
         """Time the waits for collectives; ``work`` is ``torch.distributed.Work``.
 
         Returns:
-            what undoes it.
+            A function that undoes it.
         """
         undo = self._timed(work, "wait", self._waited)
         self._times_waits = undo is not _nothing
         return undo
 
     def follow_streams(self, group: Any, stream: Any) -> Callable[[], None]:
-        """Measure how long collectives hold the stream that computes, where their waits do not block.
+        """Measure how long collectives block the compute stream, if their waits do not block the CPU.
 
         Args:
             group: ``torch.distributed.ProcessGroup``.
-            stream: ``torch.cuda.Stream``; FSDP2 puts what computes behind its collectives by a stream's own methods.
+            stream: ``torch.cuda.Stream``; FSDP2 orders its computation after collectives with a stream's own methods.
 
         Returns:
-            what undoes it.
+            A function that undoes it.
         """
         undone = [self._measured_on_stream(group, name) for name in COLLECTIVES]
         undone += [self._measured_on_stream(stream, name, of_torch=True) for name in ("wait_event", "wait_stream")]
@@ -256,7 +256,8 @@ class Distributed:
         return undo
 
     def _measured_on_stream(self, owner: Any, name: str, *, of_torch: bool = False) -> Callable[[], None]:
-        """Have events around each call of a method; with ``of_torch`` only of calls by torch's distributed code."""
+        """Record events around each call of a method; with ``of_torch`` only around calls from torch's distributed
+        code."""
         method = None
         if owner is not None:
             method = vars(owner).get(name)
@@ -265,7 +266,7 @@ class Distributed:
 
         def measured(of: Any, *args: Any, **kwargs: Any) -> Any:
             waits = self._stream_waits
-            # two comparisons in the steps that are not measured: these methods are called for every layer
+            # Just two comparisons in steps that are not measured: these methods are called for every layer.
             if not waits.measuring or self._trainer != _thread.get_ident():
                 return method(of, *args, **kwargs)
             if of_torch and not sys._getframe(1).f_globals.get("__name__", "").startswith("torch.distributed."):
@@ -285,7 +286,7 @@ class Distributed:
         return undo
 
     def _timed(self, owner: Any, name: str, spent: Callable[[float], None]) -> Callable[[], None]:
-        """Report how long each call of a method takes in the thread that trains."""
+        """Measure how long each call of a method takes on the training thread."""
         method = None
         if owner is not None:
             method = vars(owner).get(name)
@@ -316,18 +317,18 @@ class Distributed:
         self._waited_s += seconds
 
     def loaded(self, seconds: float) -> None:
-        """A `DataLoader` has taken ``seconds`` for a batch, in this thread."""
+        """A `DataLoader` took ``seconds`` for a batch, on this thread."""
         if self._trainer in (None, _thread.get_ident()):
             self._loaded_s = (self._loaded_s or 0.0) + seconds
 
     def stepped(self, optimizer: Any) -> None:
-        """The optimizer has made a step."""
+        """The optimizer has completed a step."""
         if self._device is None and not self._introduced(optimizer):
             return
         now_s = time.perf_counter()
         self._trainer = _thread.get_ident()
         self._place = []
-        # what was measured of the step before, and its loss, have come by now
+        # The previous step's measurements and loss have arrived by now.
         self._close_row()
         self._number += 1
         self._open_pairs = self._next_pairs()
@@ -337,24 +338,24 @@ class Distributed:
         self._open = [self._number, time.time_ns() // 1000, seconds]
         self._open_blocked_s = self._in_collectives_s()
         self._open_input_s = self._loaded_s
-        # a program that has a loader waits 0 s where it took no batch; of one without, nothing is known
+        # A program with a loader waited 0 s if it took no batch; without a loader, the time is unknown.
         if self._loaded_s is not None:
             self._loaded_s = 0.0
         self._ended_s = now_s
 
     def _next_pairs(self) -> list[tuple[Any, Any]] | None:
-        """The events of the step that has ended; the next has some where nothing else tells of its waits."""
+        """The events of the step that has ended; the next one gets some if its waits are not measured otherwise."""
         device = self._device or ""
         if self._waits_block or self._strategy == "ddp" or not device.startswith("cuda"):
             return None
         return self._stream_waits.next_step(measure=self._number % EVERY_WITH_EVENTS == 0)
 
     def report(self, figures: dict[str, Any], *, last: bool = False) -> bool:
-        """Tell the steps since, and now and then the memory; whether this is a rank.
+        """Report the new steps, and sometimes the memory; returns whether this is a rank.
 
         Args:
-            figures: of the allocators, by device.
-            last: whether nobody will ask again.
+            figures: figures of the allocators, by device.
+            last: whether this is the last call.
         """
         if self._device is None:
             return False
@@ -378,7 +379,7 @@ class Distributed:
         return True
 
     def _report_place(self) -> None:
-        """Tell where the main thread stands when no step has ended for a while: the last of it shows where it hangs."""
+        """Report the main thread's position if no step has ended for a while: the last report shows where it hangs."""
         now_s = time.perf_counter()
         if self._ended_s is None or now_s - self._ended_s < STALLED_S or now_s - self._placed_s < PLACE_PERIOD_S:
             return
@@ -389,7 +390,7 @@ class Distributed:
             self._post({"type": "rank_place", "frames": place})
 
     def forked(self) -> None:
-        """In a child: it is no rank before it becomes one."""
+        """In a forked child: it is no rank until it becomes one."""
         self._models.clear()
         self._measured.clear()
         self._rows.clear()
@@ -406,7 +407,7 @@ class Distributed:
         every = EVERY_ON_CUDA
         if model.device_type == "cpu":
             every = EVERY
-        # with this setting torch prints what it measures, every time
+        # With this setting, torch prints every measurement.
         if os.environ.get("TORCH_DISTRIBUTED_DEBUG", "").upper() != "DETAIL":
             model._set_ddp_runtime_logging_sample_rate(every)
         self._models = [one for one in self._models if one() is not None]
@@ -414,10 +415,10 @@ class Distributed:
         self._introduce("ddp", str(next(model.module.parameters()).device))
         if self._ended_s is None:
             self._ended_s = time.perf_counter()
-            self._in_collectives_s()  # the model's parameters have been sent to all ranks before its first step
+            self._in_collectives_s()  # ignore the broadcast of the parameters before the first step
 
     def _introduced(self, optimizer: Any) -> bool:
-        """Tell who this is where no DistributedDataParallel did: whether it is a rank at all."""
+        """Report the rank's identity if no DistributedDataParallel did; returns whether it is a rank."""
         if _group() is None:
             return False
         weight = optimizer.param_groups[0]["params"][0]
@@ -437,11 +438,11 @@ class Distributed:
         return True
 
     def _close_row(self) -> None:
-        """Tell the step before: only now what was measured of it is known, and its loss was told."""
+        """Report the previous step: its measurements and its loss are only known now."""
         row = self._open
         self._open = None
         loss, accuracy = self._steps.newest_reported()
-        # asked also where it is not needed: what the logger has now would else count for the next step
+        # Read even if unused: otherwise the logger's present value would count for the next step.
         logged_s = self._blocked_s()
         blocked_s = self._open_blocked_s
         if blocked_s is None:
@@ -453,13 +454,14 @@ class Distributed:
         self._read_late(at_most=MOST_LATE)
 
     def _read_late(self, *, at_most: int) -> None:
-        """Tell the steps whose events the GPU has passed, in order; of those before ``at_most`` others also without."""
+        """Report steps whose events the GPU has passed, in order; if more than ``at_most`` are waiting, even
+        without."""
         while self._late:
             row, pairs = self._late[0]
             held_s = None
             if pairs is not None:
                 held_s = _held_s(pairs)
-            # rows are told in order: one whose events are not passed yet holds up those behind it
+            # Rows are reported in order: one whose events are pending delays those after it.
             if pairs is not None and held_s is None and len(self._late) <= at_most:
                 return
             self._late.popleft()
@@ -472,9 +474,10 @@ class Distributed:
             self._rows.append(row)
 
     def _blocked_s(self) -> float | None:
-        """From the end of computing the gradients to that of their all-reduce, in the newest measured iteration.
+        """Time from the end of the gradients' computation to that of their all-reduce, in the newest measured
+        iteration.
 
-        ``None`` where nothing has been measured since.
+        ``None`` if nothing has been measured since.
         """
         found: list[float] = []
         for reference in self._models:
@@ -485,7 +488,7 @@ class Distributed:
             logged = logger._get_ddp_logging_data().ints_map
             iteration = logged.get("iteration", 0)
             communicated = logged.get("backward_comm_time", 0)
-            # the figures stand until the next iteration that is measured: each counts once
+            # The values stay until the next measured iteration: count each once.
             if communicated > 0 and self._measured.get(id(reference)) != iteration:
                 overlap = logged.get("backward_compute_comm_overlap_time", 0)
                 found.append(max(0, communicated - overlap) / 1e9)
@@ -495,8 +498,7 @@ class Distributed:
         return None
 
     def _in_collectives_s(self) -> float | None:
-        """Time in collectives since the last call; ``None`` where it is not known, and where DistributedDataParallel
-        tells it."""
+        """Time in collectives since the last call; ``None`` if unknown, or if DistributedDataParallel measures it."""
         waited_s = self._waited_s
         self._waited_s = 0.0
         if self._device is None:
@@ -519,9 +521,9 @@ def _nothing() -> None:
 
 
 def _group() -> dict[str, Any] | None:
-    """Number of ranks, which of them this is, and what connects them; ``None`` where it is the only one."""
+    """Number of ranks, this rank, and the backend; ``None`` if it is the only one."""
     distributed: Any = sys.modules.get("torch.distributed")
-    is_initialized = getattr(distributed, "is_initialized", None)  # a torch without it has no other of its functions
+    is_initialized = getattr(distributed, "is_initialized", None)  # torch may be built without distributed
     if is_initialized is None or not is_initialized():
         return None
     world_size = distributed.get_world_size()
@@ -531,7 +533,7 @@ def _group() -> dict[str, Any] | None:
 
 
 def _place_of_main_thread() -> list[list[Any]]:
-    """File, line and function of each frame of its stack, outermost first; empty where it has none."""
+    """File, line and function of each frame of its stack, outermost first; empty if it has none."""
     threading: Any = sys.modules.get("threading")
     if threading is None:
         return []
@@ -544,11 +546,11 @@ def _place_of_main_thread() -> list[list[Any]]:
 
 
 def _memory(device: str, every: dict[str, Any]) -> dict[str, Any]:
-    """Memory in bytes: of the rank's device as its allocator tells it, of a rank on the CPU what its process holds.
+    """Memory in bytes: by the allocator of the rank's device, or for a rank on the CPU, of its process.
 
     Args:
-        device: of the rank.
-        every: figures of the allocators by device. Nothing is known of a device that is not among them.
+        device: device of the rank.
+        every: figures of the allocators by device; without an entry, nothing is known.
     """
     figures = every.get(device)
     if figures is None:

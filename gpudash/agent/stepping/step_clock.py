@@ -1,8 +1,8 @@
-"""Into which parts a step of the program falls: waiting for input, forward, backward, optimizer, and what is between.
+"""Divides the program's steps into parts: waiting for input, forward, backward, optimizer, and the rest.
 
-The clock is read where a part begins and where it ends, so that all the time between two steps is of exactly one part.
-It is the host's: what a GPU still has to do when a call returns counts where the program waits for it. Nothing waits
-for that.
+The clock is read where a part begins and ends, so that the time between two steps belongs to exactly one part each. It
+is the host's time: work left on the GPU when a call returns counts where the program waits for it. The clock itself
+never waits.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ if TYPE_CHECKING:
     from typing import Any
 
 PERIOD_S = 1.0
-"""Between two reports, at the least."""
+"""Shortest interval between two reports."""
 
 PARTS = ("input", "first_batch", "forward", "backward", "optimizer", "other")
-"""`first_batch`: waiting for the first batch of a pass over a loader with workers, which they are started for."""
+"""`first_batch`: waiting for the first batch of a pass over a loader whose workers start for it."""
 
 INPUT, FIRST_BATCH, FORWARD, BACKWARD, OPTIMIZER, OTHER = range(len(PARTS))
 
 SETTINGS = ("_num_workers", "_pin_memory", "_persistent_workers", "_prefetch_factor")
-"""Of a `DataLoader`, as its iterators have them."""
+"""Settings of a `DataLoader`, by the names in its iterators."""
 
 MOST_LOADERS = 16
-"""Loaders of different settings that are told apart."""
+"""Most loaders with different settings that are distinguished."""
 
 BACKWARD_CALL = "_engine_run_backward"
-"""What `Tensor.backward`, `torch.autograd.backward` and `torch.autograd.grad` call in torch.autograd."""
+"""Function of torch.autograd called by `Tensor.backward`, `torch.autograd.backward` and `torch.autograd.grad`."""
 
 
 class StepClock:
-    """Adds up the parts of the steps in the thread whose optimizer makes them, from the end of the first one on.
+    """Adds up the parts of steps on the thread whose optimizer makes them, from the end of the first step on.
 
-    Forward is what lies before a backward pass: since the batch came, or the step before ended. No layer is hooked,
-    which would cost more than it tells. What ends with a batch or with the optimizer is none of the named parts.
+    Forward is the time before a backward pass, since the batch arrived or the previous step ended. Layers are not
+    hooked: that would cost more than it shows. Time that ends with a batch or the optimizer belongs to no named part.
     """
 
     def __init__(self) -> None:
@@ -52,19 +52,19 @@ class StepClock:
         self._passes = 0
         self._busy = False
         self._waits: dict[tuple[Any, ...], float] = {}
-        # replaced as a whole at the end of a step: the sampler's thread reads it
+        # Replaced as a whole at the end of a step: the sampler's thread reads it.
         self._newest: tuple[Any, ...] | None = None
         self._reported: tuple[Any, ...] | None = None
         self._reported_s = 0.0
 
     def follow_input(self, module: Any, loaded: Callable[[float], None]) -> Callable[[], None]:
-        """Time what a `DataLoader` takes for a batch; ``module`` is the one that defines it.
+        """Time the batches of `DataLoader`; ``module`` defines it.
 
         Args:
-            loaded: called with the seconds of each, in whichever thread asked for it.
+            loaded: callback with the seconds of each batch, on the thread that requested it.
 
         Returns:
-            what undoes it.
+            A function that undoes it.
         """
         owner = getattr(module, "_BaseDataLoaderIter", None)
         if owner is None or "__next__" not in vars(owner):
@@ -88,7 +88,7 @@ class StepClock:
         """Time the backward passes; ``autograd`` is ``torch.autograd``.
 
         Returns:
-            what undoes it.
+            A function that undoes it.
         """
         run = getattr(autograd, BACKWARD_CALL, None)
         if run is None:
@@ -105,21 +105,21 @@ class StepClock:
         return _replaced(autograd, BACKWARD_CALL, run_backward)
 
     def optimizer_begins(self) -> None:
-        """Any optimizer is about to make a step."""
+        """An optimizer is about to make a step."""
         if not self._busy and self._trainer == _thread.get_ident():
             self._lapse(OTHER)
 
     def optimizer_ended(self) -> None:
-        """Any optimizer has made a step."""
-        # a step that is made within a backward pass, as by a hook of a weight, is of that
+        """An optimizer has made a step."""
+        # A step inside a backward pass, as by a weight's hook, belongs to that.
         if not self._busy and self._trainer == _thread.get_ident():
             self._lapse(OPTIMIZER)
 
     def step_ended(self) -> None:
-        """The optimizer that is counted has made a step."""
+        """The counted optimizer has made a step."""
         trainer = _thread.get_ident()
         if self._trainer != trainer:
-            # the first, or that of another thread: what came before is of no step
+            # The first one, or another thread's: the time before belongs to no step.
             self._trainer = trainer
             self._since_s = time.perf_counter()
             return
@@ -127,10 +127,10 @@ class StepClock:
         self._newest = (self._steps, self._passes, *self._sums)
 
     def take(self, *, last: bool = False) -> dict[str, Any] | None:
-        """What the steps so far add up to, in seconds; ``None`` where it is too soon or nothing has come.
+        """The totals of the steps so far, in seconds; ``None`` if it is too early or there are none.
 
         Args:
-            last: whether nobody will ask again.
+            last: whether this is the last call.
         """
         newest = self._newest
         now_s = time.monotonic()
@@ -149,7 +149,7 @@ class StepClock:
         return found
 
     def forked(self) -> None:
-        """In a child: it has made no step."""
+        """In a forked child: reset, as it has made no step."""
         self._trainer = self._newest = None
         self._sums = [0.0] * len(PARTS)
         self._steps = self._passes = 0
@@ -157,10 +157,10 @@ class StepClock:
         self._waits = {}
 
     def _begins(self, before: int) -> bool:
-        """A part begins in this thread; false where it is of no step, or within another part.
+        """A part begins on this thread; false if it is outside of steps, or inside another part.
 
         Args:
-            before: of which part the time is that has passed until now.
+            before: part to which the time until now belongs.
         """
         if self._busy or self._trainer != _thread.get_ident():
             return False
@@ -173,19 +173,19 @@ class StepClock:
         self._busy = False
 
     def _lapse(self, part: int) -> None:
-        """The time since the last lapse was of ``part``."""
+        """Assign the time since the last lapse to ``part``."""
         now_s = time.perf_counter()
         self._sums[part] += now_s - self._since_s
         self._since_s = now_s
 
     def _batch_came(self, iterator: Any) -> None:
-        """A call for a batch ends."""
+        """A request for a batch has ended."""
         known = vars(iterator).get
         settings = tuple(map(known, SETTINGS))
         part = INPUT
         if settings[0] and known("_num_yielded") == 1:
             part = FIRST_BATCH
-        # batches of an evaluation are no input of a training's steps
+        # An evaluation's batches are not input of training steps.
         if not sys.modules["torch"].is_grad_enabled():
             part = OTHER
         before_s = self._since_s
@@ -199,20 +199,20 @@ class StepClock:
 
 
 def leave_out_of_compiling(rules: Any) -> Callable[[], None]:
-    """Have torch's compiler pass by what the agent does within a function that it compiles: it knows no clock, and
-    would warn the program of that.
+    """Make torch's compiler skip the agent's code in functions that it compiles: it does not support the clock, and
+    would print a warning.
 
     Args:
-        rules: ``torch._dynamo.trace_rules``, or ``torch._dynamo.skipfiles`` as it was called in torch 2.2.
+        rules: ``torch._dynamo.trace_rules``, or ``torch._dynamo.skipfiles``, its name in torch 2.2.
 
     Returns:
-        what undoes it.
+        A function that undoes it.
     """
     folders = getattr(rules, "SKIP_DIRS", None)
     compiled = getattr(rules, "_recompile_re", None)
     if not isinstance(folders, list) or compiled is None:
         return _nothing
-    # the folder of the whole agent
+    # The folder of the whole agent.
     own = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     folders.append(own)
     compiled()
@@ -241,7 +241,7 @@ def _seconds_of(item: tuple[Any, float]) -> float:
 
 
 def _cores() -> int:
-    """Cores that the program may use."""
+    """Number of cores that the program may use."""
     affinity = getattr(os, "sched_getaffinity", None)
     if affinity is None:
         return os.cpu_count() or 1

@@ -1,9 +1,8 @@
-"""Steps and losses of the program: as its own code tells them, as its trainer does, or else those of its
-optimizer.
+"""Steps and losses of the program: from its own logging, from its trainer, or else by counting its optimizer's steps.
 
-`listen` hears ``logging.getLogger("gpudash").info("step", extra={"step": i, "loss": x})``, whatever the levels are.
-`follow_transformers` and `follow_lightning` were checked with transformers 5.23 and lightning 2.6; a trainer that is
-built otherwise is left alone.
+`listen` receives ``logging.getLogger("gpudash").info("step", extra={"step": i, "loss": x})``, at any log level.
+`follow_transformers` and `follow_lightning` were tested with transformers 5.23 and lightning 2.6; a trainer with
+another structure is left alone.
 """
 
 from __future__ import annotations
@@ -26,34 +25,34 @@ if TYPE_CHECKING:
     from .step_clock import StepClock
 
     Step = list[Any]
-    """Number, time in microseconds since 1970, loss, accuracy, epoch, loss of a validation; ``None`` is not known."""
+    """Number, time in microseconds since 1970, loss, accuracy, epoch, validation loss; ``None`` if unknown."""
 
 MOST_WAITING = 4096
-"""Steps between two messages; of more the oldest are lost."""
+"""Most steps between two messages; beyond that, the oldest are dropped."""
 
 BETWEEN_WAITS_S = 0.5
-"""A value of one kind that lies on a GPU is read no more often: reading it makes the program wait for the GPU."""
+"""Shortest interval between two reads of a value on a GPU, because the program then waits for the GPU."""
 
 MOST_MARKS = 10_000
-"""Steps whose times are known."""
+"""Number of steps whose times are kept."""
 
 OPTIMIZER = "optimizer"
-"""The source of steps that are not reported: the optimizer's are counted, from 1."""
+"""Source of steps that are not reported: the optimizer's are counted, from 1."""
 
 
 class Steps:
-    """Collects them until they are taken.
+    """Collects steps until they are taken.
 
     Attributes:
-        label: number of the step that is going on: one more than the newest that was told, and one more for every
-            step of the optimizer since; where none was told, as many as the optimizer has made; 0 before the first.
-        present: the step that is going on as the program would call it: one more than the newest that was told; where
-            none was, `label`.
+        label: number of the current step: one more than the newest reported, plus the optimizer's steps since; if none
+            was reported, the optimizer's steps; 0 before the first.
+        present: the program's own number for the current step: one more than the newest reported; if none was,
+            `label`.
         lost: steps that were dropped.
-        began_us: when the first step began, in microseconds since 1970, where the program's trainer told it: of other
-            programs nobody knows, and what they do before their first step is none of it.
-        source: who told the newest: "logging", "transformers", "lightning", or `OPTIMIZER` until one of these does.
-        on_label: called with every new label.
+        began_us: start of the first step in microseconds since 1970, if the program's trainer reported it; otherwise
+            unknown, so that earlier activity is not part of it.
+        source: source of the newest step: "logging", "transformers", "lightning", or `OPTIMIZER` before any of these.
+        on_label: callback for every new label.
     """
 
     def __init__(self) -> None:
@@ -78,12 +77,13 @@ class Steps:
         epoch: Any = None,
         val_loss: Any = None,
     ) -> None:
-        """A step ended; values that are no numbers are left out. No value is kept: it may hold a graph in memory."""
+        """Record the end of a step; ignores values that are not numbers. Keeps no value, as it may hold a graph in
+        memory."""
         number = whole_number(step)
         if number is None:
             return
-        # the first step that the program tells itself: from here on nobody counts the optimizer's
-        if self._newest is None:  # what was counted so far had numbers of its own
+        # The first step that the program reports itself: from here on, the optimizer's are not counted.
+        if self._newest is None:  # counted steps had other numbers
             self._first = None
             self._waiting.clear()
         self.source = source
@@ -98,9 +98,9 @@ class Steps:
         if self._waiting:
             last = self._waiting[-1]
         if last is not None and last[0] == number:
-            # the same step told again, such as its loss after its end: what is new is added
+            # Another report of the same step, such as its loss: add what is new.
             last[2:] = [new if new is not None else old for new, old in zip(numbers, last[2:])]
-            # another thread may have taken it meanwhile: then it is told once more, with all that is known
+            # Another thread may have taken it: then report it again, with everything known.
             if self._waiting and self._waiting[-1] is last:
                 return
         self._waiting.append([number, now_us, *numbers])
@@ -120,16 +120,17 @@ class Steps:
         return self._newest + 1
 
     def optimizer_stepped(self, made: int = 1) -> None:
-        """The program's optimizer made steps. They are reported until numbered steps with a loss come from elsewhere.
+        """Record steps of the program's optimizer. They are reported until numbered steps with a loss come from
+        elsewhere.
 
-        The first waits for the second: of most programs the line that tells the first step comes in between.
+        The first one waits for the second: most programs report their first step in between.
         """
         now_us = time.time_ns() // 1000
         self._begin(self.label + made, now_us)
         if self._newest is not None:
             return
         step: Step = [self.label, now_us, None, None, None, None]
-        # held back, since the program's own first step usually comes right behind it, and would be told twice
+        # Wait, since the program's own first step usually follows immediately, and would be reported twice.
         if self.label == 1:
             self._first = step
             return
@@ -137,11 +138,11 @@ class Steps:
             self._waiting.append(self._first)
             self._first = None
         self._waiting.append(step)
-        if len(self._waiting) > MOST_WAITING:  # one that is left out holds nothing that the next does not tell
+        if len(self._waiting) > MOST_WAITING:  # a dropped step has nothing that the next one lacks
             self._waiting.popleft()
 
     def newest_reported(self) -> tuple[float | None, float | None]:
-        """Loss and accuracy that were told since it was last asked for."""
+        """Loss and accuracy reported since the last call."""
         found = self._reported
         self._reported = (None, None)
         return found
@@ -158,16 +159,16 @@ class Steps:
         return label
 
     def take(self, *, last: bool = False) -> list[Step]:
-        """What has come since it was last asked for.
+        """New steps since the last call.
 
         Args:
-            last: whether nobody will ask again.
+            last: whether this is the last call.
         """
         found: list[Step] = []
         if last and self._first is not None:
             self._waiting.append(self._first)
             self._first = None
-        # one by one, and not by a copy and a clear: the program's thread may append in between
+        # One by one, not by copying and clearing: the program's thread may append in between.
         while self._waiting:
             found.append(self._waiting.popleft())
         return found
@@ -184,13 +185,13 @@ class Steps:
         if isinstance(value, (int, float)):
             return float_of(value.__float__)
         device = getattr(value, "device", None)
-        # reading a value waits until the GPU has got so far, which the program would not have done
+        # Reading a value waits for the GPU, which the program itself would not have done.
         if device is not None and str(device) != "cpu":
             now = time.monotonic()
             if now < self._next_reads_s.get(kind, 0.0):
                 return None
             self._next_reads_s[kind] = now + BETWEEN_WAITS_S
-        # item() rather than float(), which warns of a tensor that has a gradient
+        # item(), not float(), which warns about a tensor with a gradient.
         item = getattr(value, "item", None)
         if item is None:
             return None
@@ -217,17 +218,17 @@ def float_of(item: Callable[[], Any]) -> float | None:
 
 
 PATIENCE = 3
-"""Steps that another optimizer makes while the one that is counted makes none, until it is the one that is counted: a
-second training has begun. The two of a GAN take turns, one of them perhaps more often."""
+"""Steps of another optimizer, without one of the counted optimizer, after which that one is counted: a second training
+has begun. A GAN's two take turns, one possibly more often."""
 
 
 class OptimizerSteps:
-    """Counts them: those of the program's first optimizer, and when it rests those of another.
+    """Counts optimizer steps: those of the program's first optimizer, and when it stops, those of another.
 
     Args:
-        steps: are told.
-        then: called with the optimizer after each step that counts.
-        clock: is told of the steps of every optimizer, and of those that count.
+        steps: receives the steps.
+        then: callback with the optimizer after each counted step.
+        clock: receives the steps of every optimizer, and the counted ones.
     """
 
     def __init__(self, steps: Steps, then: Callable[[Any], None] | None = None, clock: StepClock | None = None) -> None:
@@ -240,7 +241,7 @@ class OptimizerSteps:
         self._undo: list[Callable[[], None]] = []
 
     def follow(self) -> None:
-        """Hook every step of any optimizer from now on; does nothing where torch has no such hook."""
+        """Hook every step of any optimizer from now on; does nothing if torch has no such hook."""
         module = sys.modules.get("torch.optim.optimizer")
         self._hook(module, "post", self.stepped)
         if self._clock is not None:
@@ -250,8 +251,8 @@ class OptimizerSteps:
         register = getattr(module, f"register_optimizer_step_{when}_hook", None)
         if register is None:
             return
-        # another entry in the dict while torch walks it would raise in the program: where there are hooks,
-        # one of them is changed
+        # A new entry in the dict while torch iterates over it would raise in the program: if there are hooks, replace
+        # one.
         hooks = getattr(module, f"_global_optimizer_{when}_hooks", None)
         if hooks:
             self._undo.append(_call_with(hooks, next(reversed(hooks)), call))
@@ -260,7 +261,7 @@ class OptimizerSteps:
             self._undo.append(lambda: _removed(hooks, handle))
 
     def leave(self) -> None:
-        """Be told no longer."""
+        """Remove the hooks."""
         self._left = True
         for undo in self._undo:
             undo()
@@ -276,7 +277,7 @@ class OptimizerSteps:
             return
         if self._clock is not None:
             self._clock.optimizer_ended()
-        # weakly, so that the agent keeps no optimizer alive
+        # A weak reference, so that the agent keeps no optimizer alive.
         counted = None
         if self._counted is not None:
             counted = self._counted()
@@ -288,7 +289,7 @@ class OptimizerSteps:
                 if made < PATIENCE:
                     return
             self._counted = weakref.ref(optimizer)
-        # the counted one has made a step: the others have not replaced it
+        # The counted one has made a step: the others have not replaced it.
         if self._others:
             self._others.clear()
         self._steps.optimizer_stepped(made)
@@ -299,10 +300,10 @@ class OptimizerSteps:
 
 
 def _call_with(hooks: Any, number: int, also: Callable[..., None]) -> Callable[[], None]:
-    """Have ``also`` called after a hook of the program's own; returns what undoes it.
+    """Have ``also`` called after one of the program's hooks; returns a function that undoes it.
 
-    Another thread may be calling the hooks: an entry more or less would end its turn with an error, another value does
-    not.
+    Another thread may be iterating over the hooks: adding or removing an entry would raise an error there, but
+    replacing a value does not.
     """
     own = hooks[number]
 
@@ -320,9 +321,10 @@ def _call_with(hooks: Any, number: int, also: Callable[..., None]) -> Callable[[
 
 
 def _removed(hooks: Any, handle: Any) -> None:
-    """Remove a hook; one that is not the last stays and does nothing, since another thread may be on its way past it.
+    """Remove a hook; if it is not the last one it becomes inert instead, since another thread may be iterating past
+    it.
 
-    One that goes over the hooks and has come to the last one looks no further.
+    A thread that has reached the last hook looks no further.
     """
     if hooks is None or not hooks or next(reversed(hooks)) == handle.id:
         handle.remove()
@@ -334,13 +336,13 @@ OnStep = Callable[[dict[str, Any]], None]
 
 
 def listen(logging: Any, on_step: OnStep) -> Callable[[], None]:
-    """Let ``on_step`` hear the ``extra`` of every ``info("step", ...)`` of the logger `NAME`.
+    """Have ``on_step`` receive the ``extra`` of every ``info("step", ...)`` of the logger `NAME`.
 
-    The logger is made when the program asks for it, of the class the program chose; only then its class becomes one
-    that listens and otherwise does the same.
+    The logger is created when the program asks for it, with the program's class; only then does its class become one
+    that also listens.
 
     Returns:
-        what undoes it.
+        A function that undoes it.
     """
     manager = logging.Logger.manager
 
@@ -361,7 +363,7 @@ def listen(logging: Any, on_step: OnStep) -> Callable[[], None]:
         return undo
 
     class Place(logging.PlaceHolder):  # type: ignore[misc]
-        """Stands where the logger will be; the manager asks it for `loggerMap` as soon as the logger is there."""
+        """Placeholder for the logger; the manager reads `loggerMap` from it as soon as the logger exists."""
 
         @property
         def loggerMap(self) -> Any:  # noqa: N802 - the name that logging asks for
@@ -380,7 +382,7 @@ def listen(logging: Any, on_step: OnStep) -> Callable[[], None]:
 
 
 def _put_back(logging: Any, loggers: dict[str, Any], children: dict[Any, Any], found: Any) -> None:
-    """What stood in the logger's place before, with what has come below it since."""
+    """Restore the logger's previous entry, with the children added since."""
     if found is None and not children:
         del loggers[NAME]
         return
@@ -399,19 +401,19 @@ def _listening(logging: Any, base: Any, on_step: OnStep) -> Any:
             if isinstance(extra, dict):
                 on_step(extra)
         if not plain:
-            # a class with an `info` of its own finds the caller itself
+            # A class with its own `info` finds the caller itself.
             base.info(self, msg, *args, **kwargs)
         elif self.isEnabledFor(20):
             self._log(20, msg, args, **kwargs)
 
-    # so that logging takes this frame for one of its own when it looks for the caller
+    # So that logging treats this frame as its own when it looks for the caller.
     info.__code__ = info.__code__.replace(co_filename=logging._srcfile)
     members = {"info": info, "_gpudash_listens": base, "__module__": base.__module__, "__doc__": base.__doc__}
     return type(base.__name__, (base,), members)
 
 
 def restoring(holder: Any, made: dict[str, Any]) -> Callable[[], None]:
-    """Replace functions; returns what restores them unless they have been replaced again."""
+    """Replace functions; returns a function that restores them, unless they have been replaced again."""
     before = {name: getattr(holder, name) for name in made}
     for name, function in made.items():
         setattr(holder, name, function)
@@ -429,7 +431,7 @@ def undo_nothing() -> None:
 
 
 def follow_transformers(module: Any, steps: Steps) -> Callable[[], None]:
-    """Hear what ``transformers.trainer_callback.CallbackHandler`` passes on; returns what undoes it."""
+    """Observe the events of ``transformers.trainer_callback.CallbackHandler``; returns a function that undoes it."""
     handler: Any = getattr(module, "CallbackHandler", None)
     if not hasattr(handler, "on_step_end") or not hasattr(handler, "on_log"):
         return undo_nothing
@@ -465,14 +467,14 @@ def _report(steps: Steps, state: Any, logs: Any) -> None:
     if isinstance(logs, dict):
         values = logs
     accuracy = values.get("accuracy", values.get("eval_accuracy"))
-    # a dictionary without a loss, such as that of an evaluation, says nothing of the training's
+    # A dictionary without a loss, such as an evaluation's, says nothing about training.
     epoch = getattr(state, "epoch", None)
     step = getattr(state, "global_step", None)
     steps.note("transformers", step, values.get("loss"), accuracy, epoch, values.get("eval_loss"))
 
 
 def follow_lightning(module: Any, steps: Steps) -> Callable[[], None]:
-    """Hear the hooks that ``lightning.pytorch.trainer.call`` passes on to callbacks; returns what undoes it."""
+    """Observe the hooks of ``lightning.pytorch.trainer.call`` for callbacks; returns a function that undoes it."""
     call = getattr(module, "_call_callback_hooks", None)
     if call is None:
         return undo_nothing
@@ -504,7 +506,7 @@ def _report_batch(steps: Steps, trainer: Any, outputs: Any) -> None:
 
 
 def _report_validation(steps: Steps, trainer: Any) -> None:
-    """What ``self.log("val_loss", ...)`` came to; batches that only try the code do not count."""
+    """The value of ``self.log("val_loss", ...)``; sanity-check batches do not count."""
     if getattr(trainer, "sanity_checking", False):
         return
     metrics = getattr(trainer, "callback_metrics", None)

@@ -322,9 +322,9 @@ class StopProgress:
 
 
 class Stopping:
-    """Ends a program: SIGINT on the first request, and as long as it takes after that; SIGTERM on the second, SIGKILL
-    on the third. Only where gpudash itself is ended do they follow one another by themselves, after `SHUTDOWN_S` and
-    `TERMINATE_S`. Any thread may request; `tick` belongs to the one that attends to the program.
+    """Ends a program: SIGINT on the first request, without a time limit; SIGTERM on the second, SIGKILL on the third.
+    Only when gpudash itself is ending do they follow automatically, after `SHUTDOWN_S` and `TERMINATE_S`. Any thread
+    may request; `tick` belongs to the thread that attends to the program.
 
     Args:
         program: its name.

@@ -101,8 +101,8 @@ _COUNTS = tuple(
         r"\[ *+([0-9]{1,15})/ *+([0-9]{1,15})\]",
     )
 )
-"""Step and their number without a name: ``200/2983 batches``, a progress bar, ``[ 10/5005]``, also behind that
-of an epoch."""
+"""A step number and total without a name: ``200/2983 batches``, a progress bar, ``[ 10/5005]``, possibly after the
+epoch's."""
 
 _SPLIT = re.compile(rf"(?<![\w/.@-])({'|'.join(sorted(_TRAINING | _VALIDATION))})(?![\w/.])", re.IGNORECASE)
 _OF_NETWORKS = re.compile(r"\(epoch: [0-9]{1,15}, iters: [0-9]{1,15}, [^)]{0,200}\)")
