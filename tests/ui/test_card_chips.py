@@ -179,13 +179,13 @@ def test_answers_to_other_values_are_marked_while_the_form_holds_none_that_can_b
 
 
 def test_what_another_workload_needs_is_no_earlier_answer_for_this_one(
-    window: MainWindow, session: FakeSession, clock: Clock
+    window: MainWindow, session: FakeSession
 ) -> None:
     session.estimates.report(FITS, cards=ANSWERS)
     settle(window)
     chooser = window.workspace.dashboard.panel.workload
     chooser.setCurrentIndex(chooser.findData("pressure"))
-    ask_again(window, clock)
+    ask_again(window)
     assert said(window, "rtx4090") == ("…", "", "predicting…")
     session.estimates.report(FITS, cards={})
     settle(window)

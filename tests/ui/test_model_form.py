@@ -125,6 +125,7 @@ def test_the_fit_of_a_model_says_what_it_is_what_is_assumed_and_the_longest_sequ
     window = open_window(session, size=size)
     panel = window.workspace.dashboard.panel
     panel.take_model(model)
+    settle(window)
     facts = ModelFacts("LlamaForCausalLM", 8_030_261_248, 2**34, "bfloat16", 2048, assumptions=("it is so",))
     estimate = replace(SHORT, model=facts, largest_batch_size=0, largest_sequence=896, untried=("QLoRA",))
     panel.fit.show_estimate(estimate, whole=False)

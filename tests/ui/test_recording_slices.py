@@ -44,8 +44,10 @@ def test_the_dashboard_of_a_recording_is_built_over_several_frames(
         document.refresh()
         assert document.dashboard is None and document.replay is None and not ready
     window.set_palette(LIGHT)
-    document.refresh()
-    assert document.dashboard is not None and ready == [True]
+    while document.dashboard is None:
+        assert document.replay is None and not ready
+        document.refresh()
+    assert ready == [True]
     assert document.dashboard.palette_ is LIGHT and document.dashboard in window.workspace.dashboards
 
 

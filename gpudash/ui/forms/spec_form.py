@@ -73,7 +73,7 @@ class SpecForm(QWidget):
         self._build()
         self._write({})
         self._defaults = {name: read_control(control) for name, control in self._controls.items()}
-        self._check()
+        self.set_values({})
 
     def _build(self) -> None:
         tiers = self.spec_type.tiers()
