@@ -11,6 +11,12 @@ from tests.programs import python
 from tests.unit.sources.collecting import PATIENCE_S
 
 
+@pytest.fixture(autouse=True)
+def on() -> None:
+    """The collector is on; a picture that another test drew in this process left it to an event loop."""
+    gc.enable()
+
+
 def test_the_collector_is_back_only_when_the_last_thread_that_held_it_off_is_done() -> None:
     entered, leave = threading.Event(), threading.Event()
 
