@@ -220,15 +220,19 @@ def measure(device: int = 0) -> Iterator[Measurement]:
         device: index of the GPU.
 
     Raises:
-        NothingKnownError: when this process has no GPU.
+        NothingKnownError: when this process has no such GPU.
 
     >>> import gpudash, torch
+    >>> with gpudash.simulate("8GiB"), gpudash.measure(7):
+    ...     pass
+    Traceback (most recent call last):
+    gpudash.session.api.memory.NothingKnownError: There is no GPU 7 in this process; the last one is 0.
     >>> with gpudash.simulate("8GiB") as card, gpudash.measure() as found:
     ...     kept = torch.ones(1024, 1024, device=card.device)
     >>> found.peak_bytes
     4194304
     """
-    require_gpu()
+    require_gpu(device)
     followed = _follower.on
     _follower.start()
     found = Measurement()
@@ -296,13 +300,19 @@ def _allowed(index: int) -> int | None:
     return int(fraction * torch.cuda.get_device_properties(index).total_memory)
 
 
-def require_gpu() -> None:
-    """Raise `NothingKnownError` where this process has no GPU."""
+def require_gpu(index: int = 0) -> None:
+    """Raise `NothingKnownError` unless this process has a GPU of this index."""
     require_torch()
     import torch
 
-    if simulating.backend() is None and not torch.cuda.is_available():
+    if simulating.backend() is not None:
+        count = torch.get_device_module("sim").device_count()
+    elif torch.cuda.is_available():
+        count = torch.cuda.device_count()
+    else:
         raise NothingKnownError(NO_GPU)
+    if not 0 <= index < count:
+        raise NothingKnownError(f"There is no GPU {index} in this process; the last one is {count - 1}.")
 
 
 def require_torch() -> None:

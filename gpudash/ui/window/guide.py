@@ -64,7 +64,7 @@ pre {{ margin: 6px 0; white-space: pre-wrap; }}
 """
 
 LIGHT_PICTURE, DARK_PICTURE = "light.png", "dark.png"
-"""The window in both looks: the guide shows that of the two which it is read in."""
+"""A picture for each theme; the guide shows the current one's."""
 
 HALF_LIGHT = 128
 

@@ -40,7 +40,7 @@ MOST_MARKS = 50
 """Newest out-of-memories that are marked."""
 
 MARKS_APART = 14
-"""Logical pixels within which an out-of-memory stands for the peak beside it."""
+"""Logical pixels. Closer to an out-of-memory than this, the peak's mark is left out."""
 
 NARROWEST_EVENTS = 8
 NARROWEST_S = 1e-6
