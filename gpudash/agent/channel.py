@@ -7,7 +7,7 @@ import _thread
 import time
 
 # Importing collections itself would delay every watched Python.
-from _collections import deque  # type: ignore[import-not-found]
+from _collections import deque  # type: ignore[import-not-found]  # of C, and in no stub
 
 from .guest import identity
 from .wire import PROTOCOL, Decoder, WireError, encode

@@ -19,7 +19,7 @@ import time
 import weakref
 
 # Importing collections itself would delay every watched Python.
-from _collections import deque  # type: ignore[import-not-found]
+from _collections import deque  # type: ignore[import-not-found]  # of C, and in no stub
 
 from ..guest import note_fault
 from ..memory import simulating

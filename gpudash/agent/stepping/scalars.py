@@ -6,7 +6,7 @@ Checked with torch.utils.tensorboard of torch 2.13 and tensorboardX 2.6; a write
 from __future__ import annotations
 
 import time
-from _collections import deque  # type: ignore[import-not-found]
+from _collections import deque  # type: ignore[import-not-found]  # of C, and in no stub
 from functools import wraps
 
 from ..guest import guarded

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 import weakref
-from _collections import deque  # type: ignore[import-not-found]
+from _collections import deque  # type: ignore[import-not-found]  # of C, and in no stub
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
