@@ -52,7 +52,7 @@ BUDGETS = (
     ),
     Budget("redrawing", "lost", "changes that came to no ghost", 0.5, "ratio"),
     Budget(
-        "overlaid", "over_ten_thousand", "frame with six runs of 1 000 000 laid over, over 10 000", 1.3, "ratio", "×"
+        "overlaid", "over_fifty_thousand", "frame with six runs of 1 000 000 laid over, over 50 000", 1.3, "ratio", "×"
     ),
     Budget("listing", "listing_s", "processor time of listing 10 000 recordings, drawn", 0.3, "absolute", "s"),
     Budget("live_view", "over_naive", "CPU of the live view at 10 Hz, over the naive view's", 1 / 8, "ratio", "×"),
