@@ -84,6 +84,7 @@ class Agent:
         self._lasting = Lasting()
         self._undo: list[Callable[[], None]] = []
         self._wiring = _thread.RLock()
+        self._reporting = _thread.RLock()
         self._gone = False
         self._at_exit: Callable[[], None] = guarded(self._end)
         self._config_text = config
@@ -220,7 +221,8 @@ class Agent:
         optimizers = OptimizerSteps(self._steps, then, clock)
         self._undo.append(optimizers.leave)
         guarded(optimizers.follow)()
-        self._gpus = Gpus(torch, self._config(), self.post, self.keep, self._steps, self._lasting)
+        report_steps = guarded(self._report_steps)
+        self._gpus = Gpus(torch, self._config(), self.post, self.keep, self._steps, report_steps, self._lasting)
         self._undo.append(self._gpus.detach)
         self._gpus.attach()
         self._sample()
@@ -379,15 +381,17 @@ class Agent:
             self.keep({"type": "fault", "text": text})
 
     def _report_steps(self, *, last: bool = False) -> bool:
-        steps = self._steps.take(last=last)
-        facts: dict[str, Any] = {"source": self._steps.source, "began_us": self._steps.began_us}
-        parts = None
-        if self._clock is not None:
-            parts = self._clock.take(last=last)
-        if parts is not None:
-            facts["parts"] = parts
-        if steps or parts is not None:
-            self.post({"type": "steps", "steps": steps, **facts})
+        # Until they are posted: a program's thread that runs out of memory must not report that before its steps.
+        with self._reporting:
+            steps = self._steps.take(last=last)
+            facts: dict[str, Any] = {"source": self._steps.source, "began_us": self._steps.began_us}
+            parts = None
+            if self._clock is not None:
+                parts = self._clock.take(last=last)
+            if parts is not None:
+                facts["parts"] = parts
+            if steps or parts is not None:
+                self.post({"type": "steps", "steps": steps, **facts})
         return bool(steps)
 
     def _report_scalars(self) -> bool:
@@ -415,7 +419,9 @@ class Agent:
             self._sampler.start()
 
     def _after_fork_in_child(self) -> None:
-        self._wiring = _thread.RLock()  # another thread may have held it at the fork
+        # Another thread may have held them at the fork.
+        self._wiring = _thread.RLock()
+        self._reporting = _thread.RLock()
         if self._sampler is not None:
             self._sampler.forget()
         self._channel.close(forked=True)

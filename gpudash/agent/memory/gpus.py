@@ -34,18 +34,26 @@ class Gpus:
         config: the dashboard's settings.
         post, keep: send a message.
         steps: provides the current step.
+        report_steps: sends the steps completed so far.
         lasting: hooks that torch cannot remove.
     """
 
     def __init__(
-        self, torch: Any, config: dict[str, Any], post: Post, keep: Post, steps: Steps, lasting: Lasting
+        self,
+        torch: Any,
+        config: dict[str, Any],
+        post: Post,
+        keep: Post,
+        steps: Steps,
+        report_steps: Callable[[], Any],
+        lasting: Lasting,
     ) -> None:
         self._torch = torch
         self._config = config
         self._post = post
         self._keep = keep
         self._allocators = Allocators()
-        self._snapshots = Snapshots(config.get("report"), keep, lambda: steps.present)
+        self._snapshots = Snapshots(config.get("report"), keep, lambda: steps.present, report_steps)
         self._lasting = lasting
         entries = int(config.get("history_entries") or HISTORY_ENTRIES)
         self._history = history.AgentHistory(entries, keep, steps, lasting)

@@ -36,12 +36,16 @@ class Snapshots:
         folder: folder for those of out-of-memory errors.
         post: sends a message.
         step: returns the number of the current step.
+        report_steps: sends the steps completed so far: a snapshot's steps are those known before it.
     """
 
-    def __init__(self, folder: str | None, post: Post, step: Callable[[], int]) -> None:
+    def __init__(
+        self, folder: str | None, post: Post, step: Callable[[], int], report_steps: Callable[[], Any]
+    ) -> None:
         self._folder = folder
         self._post = post
         self._step = step
+        self._report_steps = report_steps
         self._written = 0
         self._spent_s = 0.0
         self._began_s = time.monotonic()
@@ -59,6 +63,7 @@ class Snapshots:
         except Exception as error:
             problem = _sentence(error)
         answer = {"type": "snapshot", "path": None if problem else path, "problem": problem}
+        self._report_steps()
         self._post({**answer, "device": device, "reason": reason})
 
     def on_simulated_full(self, card: Any, refused: Any) -> None:
@@ -103,6 +108,7 @@ class Snapshots:
             path, problem = self._file(facts["device"])
         except Exception as error:
             problem = _sentence(error)
+        self._report_steps()
         self._post({"type": "oom", **facts, "snapshot": path, "step": self._step(), "problem": problem})
 
     def _file(self, device: str) -> tuple[str | None, str | None]:

@@ -76,8 +76,12 @@ class Watched:
         self.reported: list[Message] = []
         self.lasting = Lasting()
         self.lasting.claim(lambda: True)
-        self.gpus = Gpus(torch, config, self.reported.append, self.reported.append, self.steps, self.lasting)
+        report = self.reported.append
+        self.gpus = Gpus(torch, config, report, report, self.steps, self._report_steps, self.lasting)
         self.gpus.attach()
+
+    def _report_steps(self) -> None:
+        self.reported.append({"type": "steps", "steps": self.steps.take()})
 
     def of(self, kind: str) -> list[Message]:
         return [message for message in self.reported if message["type"] == kind]

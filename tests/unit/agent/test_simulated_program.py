@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from gpudash.simulator.device.memory_history import PROTOCOL
-from tests.unit.agent.dashboard import INJECT, PACKAGE, SCRIPTS, Dashboard, unwatched
+from tests.unit.agent.dashboard import INJECT, LIMIT_S, PACKAGE, SCRIPTS, Dashboard, unwatched
 
 pytestmark = pytest.mark.process
 
@@ -106,6 +106,17 @@ def test_the_snapshot_of_an_out_of_memory_is_whole_and_ends_with_it(leaked: Leak
     assert sum(segment["allocated_size"] for segment in snapshot["segments"]) == full["allocated_bytes"]
     assert sum(segment["total_size"] for segment in snapshot["segments"]) == full["reserved_bytes"]
     assert not list(dashboard.folder.glob("*.part"))
+
+
+def test_the_steps_before_an_out_of_memory_are_reported_before_it_however_rarely_the_program_is_polled(
+    dashboard: Dashboard,
+) -> None:
+    dashboard.run(LEAK, simulate=[CARD], history=True, history_entries=500, period_s=2 * LIMIT_S)
+    kinds = [message["type"] for message in dashboard.messages]
+    (full,) = dashboard.of("oom")
+    before = dashboard.messages[: kinds.index("oom")]
+    steps = [step for message in before if message["type"] == "steps" for step in message["steps"]]
+    assert [step[0] for step in steps] == list(range(full["step"])), "a snapshot is explained by its steps"
 
 
 def test_the_peak_that_the_script_prints_is_that_of_an_unwatched_run(dashboard: Dashboard) -> None:
