@@ -1,5 +1,5 @@
-"""The page of a snapshot that was read: the cause, then four linked panes and the tabs beside them, of which one shows
-what grew between steps.
+"""The page of a loaded snapshot: the cause, then four linked panes and the tabs beside them. One of the tabs shows what
+grew between steps.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ NO_STEPS = "No steps were found: neither annotations nor stacks of an optimizer 
 
 
 class StepsPane(QWidget):
-    """Two tables.
+    """Two tables: the program's steps, and the lines that grow.
 
     Signals:
-        compared: the moments (later, earlier) of the step in front.
+        compared: the moments (later, earlier) of the selected step.
     """
 
     compared = Signal(object)
@@ -100,7 +100,7 @@ class StepsPane(QWidget):
 
     @property
     def front(self) -> Table:
-        """The table that a copy is taken from."""
+        """The table to copy from."""
         if self.growth.view.hasFocus():
             return self.growth
         return self.steps
@@ -159,7 +159,7 @@ EXPORTS = (
 
 
 class SnapshotPage(QWidget):
-    """All panes over one `Selector`.
+    """All panes, linked by one `Selector`.
 
     Args:
         opened: answers what-if questions.
@@ -167,7 +167,7 @@ class SnapshotPage(QWidget):
 
     Signals:
         said: a sentence for the status line.
-        device_chosen: another device of the file.
+        device_chosen: another device in the file was chosen.
     """
 
     said = Signal(str)
@@ -191,7 +191,7 @@ class SnapshotPage(QWidget):
         self._building = self._parts(opened, opener, source, palette)
 
     def build(self) -> bool:
-        """Build another part, each in some ten milliseconds; whether the page is whole."""
+        """Build another part in about ten milliseconds; true once the page is complete."""
         return next(self._building, True)
 
     def _parts(
@@ -201,7 +201,7 @@ class SnapshotPage(QWidget):
         source: SourceLine,
         palette: Palette,
     ) -> Iterator[bool]:
-        """Make the parts, each inside of what is there: to be moved as a whole would cost its style anew."""
+        """Create each part inside its final parent: reparenting would compute its style again."""
         self._frame()
         self.header = SnapshotHeader()
         self.filled = FilledPanel(palette)
@@ -244,7 +244,7 @@ class SnapshotPage(QWidget):
         self._connect()
 
     def _frame(self) -> None:
-        """What the parts are put into, from the outside to the inside."""
+        """Create the containers, from the outside in."""
         self._outer = QVBoxLayout(self)
         self._outer.setContentsMargins(12, 6, 12, 6)
         self._outer.setSpacing(6)
@@ -357,7 +357,7 @@ class SnapshotPage(QWidget):
             self._fill(front)
 
     def _fill_once(self, pane: QWidget) -> None:
-        """What no selection changes is shown when it is first looked at."""
+        """Fill a pane that does not depend on the selection, when it is first shown."""
         study = self.study
         if study is None:
             return
@@ -442,14 +442,14 @@ class SnapshotPage(QWidget):
             self.said.emit("No request was refused in this snapshot.")
 
     def focus_pane(self, number: int) -> None:
-        """Bring the keyboard to pane 1, 2, 3 or 4."""
+        """Move the keyboard focus to pane 1, 2, 3 or 4."""
         if number == 2:
             self.tabs.setCurrentWidget(self.who)
         panes = (self.bar, self.who.front.view, self.timeline, self.stack.text)
         panes[number - 1].setFocus(Qt.FocusReason.ShortcutFocusReason)
 
     def show_icicle(self) -> None:
-        """Bring the icicle to the front."""
+        """Switch to the icicle."""
         self.tabs.setCurrentWidget(self.icicle)
         self.icicle.view.setFocus(Qt.FocusReason.ShortcutFocusReason)
 
@@ -465,12 +465,12 @@ class SnapshotPage(QWidget):
             self.tabs.setCurrentWidget(self.blocks)
 
     def refresh(self) -> None:
-        """Go on with what is under way: answers, a second file."""
+        """Continue pending work: answers, and a second file."""
         self.what_if.refresh()
         self.compare.refresh()
 
     def table_text(self) -> str:
-        """The table in front as tab-separated text under a header; that of who, where no table is."""
+        """The visible table as tab-separated text with a header; without a visible table, the one of call sites."""
         front = self.tabs.currentWidget()
         if front is self.events:
             return self.events.text_of()
@@ -489,7 +489,7 @@ class SnapshotPage(QWidget):
         return table.text()
 
     def set_palette(self, palette: Palette) -> None:
-        """Redraw in other colours."""
+        """Use these colours."""
         self._palette = palette
         for part in (self.bar, self.timeline, self.blocks, self.treemap, self.icicle, self.lines):
             part.set_palette(palette)
@@ -500,10 +500,10 @@ class SnapshotPage(QWidget):
 
 
 class LinesPane(HeldSource):
-    """The source of the program, with what its lines held at the moment that is looked at."""
+    """The program's source, with the bytes that each line held at the selected moment."""
 
     def show_moment(self, study: Study, moment: int) -> None:
-        """Show a moment of a device, and what lines have kept of every step in all."""
+        """Show the bytes per line at a moment of a device, and what lines keep per step."""
         grows = {(line.file, line.line): line.bytes_per_step for line in study.growth}
         held = study.requests.held_by_line(moment)
         with_growth = {place: replace(one, growth=grows.get(place, 0.0)) for place, one in held.items()}
@@ -511,7 +511,7 @@ class LinesPane(HeldSource):
 
 
 class SettingsPane(QWidget):
-    """One table: the settings, then the file."""
+    """A table with the allocator's settings, then those of the file."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -519,7 +519,7 @@ class SettingsPane(QWidget):
         in_column(self.table, parent=self, margins=(4, 6, 4, 2))
 
     def show_snapshot(self, snapshot: Snapshot) -> None:
-        """Show what a file tells of itself."""
+        """Show the settings that the file contains."""
         rows = [(name, text_of(value)) for name, value in sorted(snapshot.settings.items())]
         if not rows:
             rows = [("allocator settings", "not in this file")]
@@ -530,7 +530,7 @@ class SettingsPane(QWidget):
 
 
 def text_of(value: object) -> str:
-    """A setting's value in words."""
+    """The value of a setting as text."""
     if isinstance(value, Mapping):
         return ", ".join(_pairs(value)) or "none"
     if isinstance(value, bool):
@@ -545,12 +545,12 @@ def text_of(value: object) -> str:
 
 
 class SnapshotHeader(CauseHeader):
-    """The cause, the choice of a device, and what can be taken along.
+    """The cause, the choice of a device, and the export buttons.
 
     Signals:
-        copy_requested: the report shall be copied.
-        export_requested: "csv", "png" or "html".
-        device_chosen: a place in the list of devices.
+        copy_requested: the report should be copied.
+        export_requested: an export as "csv", "png" or "html" was requested.
+        device_chosen: the index of the chosen device.
     """
 
     copy_requested = Signal()
@@ -575,14 +575,14 @@ class SnapshotHeader(CauseHeader):
         self.export.setMenu(menu)
 
     def show_devices(self, names: Sequence[str], chosen: int) -> None:
-        """Offer devices; the choice is absent where there is one."""
+        """List the devices; the choice is hidden if there is only one."""
         self.device.clear()
         self.device.addItems(list(names))
         self.device.setCurrentIndex(chosen)
         self.device.setVisible(len(names) > 1)
 
     def show_explanation(self, found: Explanation, title: str) -> None:
-        """Show what ``found`` says under ``title``."""
+        """Show the explanation ``found`` under ``title``."""
         self.show_cause(found, title)
         remedies = found.remedies if found.requested_bytes is not None else ()
         self.remedies.show_remedies(remedies, found.remedies_note)

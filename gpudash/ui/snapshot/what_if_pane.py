@@ -1,4 +1,4 @@
-"""What would have happened on another card, or with other settings of the allocator: asked and answered in words."""
+"""Answers what would have happened on another card or with other allocator settings."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class _Question:
 
 
 class WhatIfPane(QWidget):
-    """A line of questions and the answers so far, the newest first."""
+    """A row of input fields and the answers so far, the newest first."""
 
     def __init__(self, truth_table: OpenedSnapshot, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -113,12 +113,12 @@ class WhatIfPane(QWidget):
         self._show()
 
     def ask_smallest(self) -> None:
-        """Ask for the smallest card, which is part of the answer about one without end."""
+        """Ask for the smallest card that fits, which is part of the answer for an unlimited one."""
         if self._may_ask:
             self._ask("")
 
     def ask(self) -> None:
-        """Ask what the fields say."""
+        """Submit the question in the fields."""
         self._ask(self.capacity.currentText())
 
     def _ask(self, card_text: str) -> None:
@@ -147,12 +147,12 @@ class WhatIfPane(QWidget):
         self.problem.setVisible(bool(text))
 
     def refresh(self) -> None:
-        """Take the answers that have come."""
+        """Fetch the answers that are ready."""
         came = [question for question in self._questions if question.number is not None and self._take(question)]
         if came:
             newest = self._questions.index(came[0])
             for question in self._questions[newest:]:
-                if question.number is not None:  # the process answers the newest one only
+                if question.number is not None:  # the process answers only the newest question
                     question.number, question.answer = None, "not answered: a newer question came"
             self._show()
 
@@ -176,10 +176,10 @@ class WhatIfPane(QWidget):
 
 
 def _capacity(text: str) -> int | None:
-    """Bytes of a card, ``None`` for one without end.
+    """A card's size in bytes; ``None`` for an unlimited card.
 
     Raises:
-        ValueError: one sentence, when the text is no size and no GPU's name.
+        ValueError: the text is neither a size nor a GPU's name; the message is one sentence.
     """
     if not text.strip():
         return None
