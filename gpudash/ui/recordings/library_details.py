@@ -1,4 +1,5 @@
-"""What is known of the selected run or session, at the right of the table; a run is named, tagged and noted here."""
+"""The pane at the right of the library: details of the selected run or session, where a run is named, tagged and
+annotated."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ NOTHING_IN_TRASH = "Select a run to see what is known of it. Restore brings its 
 
 
 class _NoteEdit(QPlainTextEdit):
-    """A note; `edited` when the focus leaves it."""
+    """A note; emits `edited` when it loses the focus."""
 
     edited = Signal()
 
@@ -48,10 +49,10 @@ class _NoteEdit(QPlainTextEdit):
 
 
 class Details(QFrame):
-    """What is known of the selected run or session; a run can be named, tagged and noted here.
+    """Details of the selected run or session; a run can be named, tagged and annotated here.
 
     Signals:
-        said: the row, what is said of it (a `RunWord`), and the words.
+        said: the row, the edited field (a `RunWord`), and its new text.
     """
 
     said = Signal(object, str, str)
@@ -86,7 +87,7 @@ class Details(QFrame):
             self._labels.append((label, field))
             column.addWidget(label)
             column.addWidget(field)
-        scroll = QScrollArea()  # in a low window not all of it is seen at once
+        scroll = QScrollArea()  # a low window cannot show all of it
         scroll.setWidget(self._text)
         scroll.setWidgetResizable(True)
         scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -99,11 +100,11 @@ class Details(QFrame):
         self.show_rows(())
 
     def set_narrow(self, narrow: bool) -> None:
-        """Leave more room to the table."""
+        """Use less width, to leave more to the table."""
         self.setFixedWidth(NARROW_PX if narrow else WIDTH_PX)
 
     def show_rows(self, rows: Sequence[LibraryRow], *, in_trash: bool = False) -> None:
-        """Show the selected runs, whose sessions lie in the trash or do not."""
+        """Show the selected runs; ``in_trash`` if their sessions are in the trash."""
         before, self._shown = self._shown, rows
         single, kind = None, "run"
         if len(rows) == 1:
@@ -128,7 +129,7 @@ class Details(QFrame):
         for what, field in fields:
             field.setReadOnly(not changeable)
             if same and field.hasFocus():
-                continue  # what is being typed stays
+                continue  # keep what is being typed
             text = self._said_of(single, what)
             if isinstance(field, QLineEdit):
                 field.setText(text)
@@ -172,12 +173,12 @@ def _counted(rows: Sequence[LibraryRow]) -> str:
 
 
 def _breakable(text: str) -> str:
-    """A path may be broken behind each folder, which Qt's labels do only where there is room to."""
+    """A path that may break after each folder: Qt's labels need zero-width spaces for that."""
     return text.replace("/", "/\u200b")
 
 
 def details_of(row: LibraryRow) -> list[tuple[str, str]]:
-    """(name, value) of everything that is known of one run or session."""
+    """Everything known about one run or session, as (name, value)."""
     entry, run, facts = row.entry, row.run, row.entry.facts
     rows = [("Began", date_of(row))]
     if run is not None:
