@@ -1,4 +1,4 @@
-"""The Run menu: start, stop, free the cache, ask for a snapshot, attach, profile steps; and a run as plain Python."""
+"""The Run menu: start, stop, free the cache, take a snapshot, attach, profile steps; and copying a run as Python."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 
 def commands(workspace: Workspace) -> list[Command]:
-    """Carry out what banners, panels and the tabs of operators ask for; the commands of Run, and Copy as Python."""
+    """Handle actions of banners, panels and operator tabs; returns the commands of Run, and Copy as Python."""
     workspace.action.connect(partial(_answer, workspace))
     if workspace.live:
         workspace.dashboard.happened.connect(partial(_take_snapshot, workspace))
@@ -113,7 +113,7 @@ def _run_commands(workspace: Workspace) -> list[Command]:
 
 
 def save_snapshot(workspace: Workspace) -> None:
-    """Ask the program that is watched for a snapshot; it opens when it has been written."""
+    """Request a snapshot from the watched program; it opens when it has been written."""
     session = workspace.session.live
     if session is not None and workspace.attempt(session.save_snapshot):
         text = "Asked the program for a snapshot; it opens when it has been written."
@@ -121,7 +121,7 @@ def save_snapshot(workspace: Workspace) -> None:
 
 
 def attach(workspace: Workspace) -> None:
-    """Ask for a process, and watch it."""
+    """Choose a process and watch it."""
     session = workspace.session.live
     if session is None:
         return
@@ -133,7 +133,7 @@ def attach(workspace: Workspace) -> None:
 
 
 def _answer(workspace: Workspace, action: str, event: Event | None) -> None:
-    """Carry out what a button asks for that stands beside ``event``."""
+    """Handle the action of a button shown beside ``event``."""
     if action == "stop":
         if workspace.session.running:
             workspace.dashboard.panel.stop()
@@ -154,7 +154,7 @@ def _answer(workspace: Workspace, action: str, event: Event | None) -> None:
 
 
 def _run_of(dashboard: Dashboard, event: Event | None) -> RunView | None:
-    """The run that ended with this event; ``None`` where it is of none."""
+    """The run that ended with this event; ``None`` if it is not the end of a run."""
     if not isinstance(event, RunEnd):
         return None
     store = dashboard.session.store
@@ -163,7 +163,7 @@ def _run_of(dashboard: Dashboard, event: Event | None) -> RunView | None:
 
 
 def _use_python(workspace: Workspace, event: Event | None) -> None:
-    """Run the script that failed again, with the interpreter that has what it lacked."""
+    """Run the failed script again, with the Python that has the module it lacked."""
     python = python_of(event)
     panel = workspace.dashboard.panel
     run = _run_of(workspace.dashboard, event)
@@ -175,11 +175,11 @@ def _use_python(workspace: Workspace, event: Event | None) -> None:
 
 
 SIMULATED = "24 GiB"
-"""Memory of the GPU that is simulated for a script whose form names none."""
+"""Memory of the simulated GPU for a script whose form specifies none."""
 
 
 def _simulate(workspace: Workspace, event: Event | None) -> None:
-    """Run the script that failed for want of CUDA again, on a simulated GPU that answers for it."""
+    """Run a script that failed without CUDA again, on a simulated GPU that appears as CUDA."""
     panel = workspace.dashboard.panel
     run = _run_of(workspace.dashboard, event)
     if run is None or workspace.session.running:
@@ -197,7 +197,7 @@ def _free_cache(workspace: Workspace) -> None:
 
 
 def _take_snapshot(workspace: Workspace, event: Event) -> None:
-    """Open the snapshot that was asked for, or tell why there is none."""
+    """Open the requested snapshot, or report why there is none."""
     if isinstance(event, Note) and event.topic == Topic.SNAPSHOT:
         path = event.details.get("path")
         if path is None:
@@ -207,7 +207,7 @@ def _take_snapshot(workspace: Workspace, event: Event) -> None:
 
 
 def _start_title(workspace: Workspace) -> str:
-    """What a press of F5 does now."""
+    """What F5 does now."""
     session = workspace.session
     if not session.running:
         return "Start Run"
@@ -241,7 +241,7 @@ COST = "Profiled steps are slower, and the run waits while what was recorded is 
 
 
 def serve_operators(workspace: Workspace, dashboard: Dashboard) -> None:
-    """Let the tab of a dashboard profile its run, and find its traces."""
+    """Let a dashboard's operators tab profile its run and find its traces."""
     tab = dashboard.tabs.operators
     tab.set_commanding(dashboard.live)
     tab.recording = lambda: dashboard.session.recording
@@ -256,7 +256,7 @@ def serve_operators(workspace: Workspace, dashboard: Dashboard) -> None:
 
 
 def why_no_profile(workspace: Workspace) -> str:
-    """Why no steps can be profiled now; "" when they can."""
+    """Why no steps can be profiled now; "" if they can."""
     if not workspace.session.running:
         return "No run is in progress."
     watching = workspace.dashboard.panel.watching
@@ -266,7 +266,7 @@ def why_no_profile(workspace: Workspace) -> str:
 
 
 def ask_for_profile(workspace: Workspace) -> None:
-    """Ask how many steps, and profile them; the tab with the operators comes to the front."""
+    """Ask for the number of steps, profile them, and show the operators tab."""
     session, dashboard = workspace.session.live, workspace.dashboard
     if session is None:
         return
@@ -281,7 +281,7 @@ def ask_for_profile(workspace: Workspace) -> None:
 
 
 def copy_as_python(workspace: Workspace) -> None:
-    """Copy what the panel would run, or the run of the recording in front, as a plain PyTorch program."""
+    """Copy what the panel would run, or the run in the current recording, as a plain PyTorch program."""
     dashboard = workspace.target_dashboard
 
     def copied() -> None:
@@ -322,11 +322,11 @@ SIZE = (760, 420)
 
 
 class AttachDialog(QDialog):
-    """Lists processes and takes a PID.
+    """Lists processes and accepts a PID.
 
     Args:
-        find: looks for processes, in a thread.
-        attach: given the PID; false keeps the dialog open.
+        find: finds processes; called in a thread.
+        attach: called with the PID; returning false keeps the dialog open.
     """
 
     def __init__(
@@ -377,7 +377,7 @@ class AttachDialog(QDialog):
             self._problem = f"The processes could not be listed ({type(error).__name__}: {error}); type the PID below."
 
     def poll(self) -> None:
-        """Show the processes once they have been found."""
+        """Show the processes once they have been listed."""
         if self._thread.is_alive():
             return
         self._timer.stop()
@@ -385,7 +385,7 @@ class AttachDialog(QDialog):
         self.table.show_rows([_row(candidate) for candidate in self._found or ()])
 
     def accept(self) -> None:
-        """Attach, and close where that worked."""
+        """Attach, and close if that succeeded."""
         if self.pid.hasAcceptableInput() and self._attach(int(self.pid.text())):
             super().accept()
 

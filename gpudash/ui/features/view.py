@@ -1,4 +1,4 @@
-"""What is done to the plots in front: time is held, moved through, selected and marked; plots and marks are shown."""
+"""Commands for the current plots: pause, navigate, select and mark; show or hide plots and marks."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from gpudash.ui.window.menus import Command
 from gpudash.ui.window.workspace import Workspace
 
 ZOOM = 0.8
-"""How much narrower one step of Zoom In makes the shown time."""
+"""Factor by which one Zoom In narrows the shown range."""
 
 
 def commands(workspace: Workspace) -> list[Command]:
-    """Make the marks that the plots name, of the kinds that are wanted; the commands that act on the plots in front."""
+    """Set the marks that the plots report, and hide the unwanted kinds; returns the commands for the current plots."""
     workspace.dashboard.plots.mark_named.connect(partial(_set_mark, workspace))
     workspace.serve_pages(lambda page: page.plots.set_hidden_marks(workspace.hidden_marks))
     return [
@@ -68,7 +68,7 @@ def commands(workspace: Workspace) -> list[Command]:
 
 
 def explain(workspace: Workspace) -> None:
-    """Show what fills the memory, on the dashboard."""
+    """Show on the dashboard what fills the memory."""
     workspace.show_a_dashboard().explanation.explain()
 
 
@@ -142,7 +142,7 @@ def _range_commands(workspace: Workspace) -> list[Command]:
 
 
 def _selection_commands(workspace: Workspace) -> list[Command]:
-    """A range without the mouse."""
+    """Commands to select a range without the mouse."""
     return [
         _plot_command(
             workspace,
@@ -217,7 +217,7 @@ def _plot_command(
     menu: str = "View",
     separated: bool = False,
 ) -> Command:
-    """A command whose keys act in plots alone; it can be used while a dashboard is in front."""
+    """A command whose keys work only in plots; available while a page of plots is current."""
     return Command(
         menu,
         title,
@@ -232,7 +232,7 @@ def _plot_command(
 
 
 def _toggle_view(workspace: Workspace) -> None:
-    """Hold the view still or follow the newest reading; play or pause a recording."""
+    """Pause the view or follow the newest reading; in a recording, play or pause."""
     from gpudash.ui.recordings.document import RecordingDocument
 
     front = workspace.front
@@ -292,7 +292,7 @@ def _select(workspace: Workspace, *, from_cursor: bool) -> None:
 
 
 def _plot_entries(workspace: Workspace, menu: QMenu) -> list[QAction]:
-    """The plots of the session in front, each to be shown or not."""
+    """The plots of the current session, each with a check mark."""
     return workspace.target.plots.choice.actions(menu)
 
 
@@ -307,7 +307,7 @@ MARK_TEXT = {
 
 
 def _mark_commands(workspace: Workspace) -> list[Command]:
-    """Add one, go from one to the next, and choose which kinds are shown."""
+    """Commands to add a mark, to go from one to the next, and to choose which kinds are shown."""
     add = Command(
         "Edit",
         "Add Mark…",
@@ -360,7 +360,7 @@ def _mark_commands(workspace: Workspace) -> list[Command]:
 
 
 def add_mark(workspace: Workspace, time_s: float | None = None) -> None:
-    """Ask, in the plots, for the name of a mark at ``time_s``, session time, else at the cursor, else now."""
+    """Open a field in the plots to name a mark at session time ``time_s``, by default at the cursor or now."""
     session = workspace.session.live
     if session is None:
         return
