@@ -39,7 +39,7 @@ def _layout_commands(workspace: Workspace) -> list[Command]:
         Command(
             "View",
             "Next Tab",
-            "Bring the next document to the front, after the last one the dashboard",
+            "Switch to the next document, after the last one to the dashboard",
             workspace.show_next,
             ("Ctrl+Tab",),
             id="view.next_tab",
@@ -67,8 +67,8 @@ def _layout_commands(workspace: Workspace) -> list[Command]:
         Command(
             "View",
             "Compact Card",
-            "Show the device's memory in a small window that stays above all others, or close it; "
-            "where the system is Wayland it may not be allowed to stay above",
+            "Show the device's memory in a small window that stays on top, or close it; on Wayland it may be "
+            "unable to stay there",
             compact_cards.toggle,
             id="view.compact_card",
         ),
@@ -85,7 +85,7 @@ def _layout_commands(workspace: Workspace) -> list[Command]:
         Command(
             "View",
             "Reset Layout",
-            "Everything back to where it was at the first start",
+            "Restore the layout of the first start",
             partial(reset_layout, workspace),
             id="view.reset_layout",
         ),
@@ -113,7 +113,7 @@ def _appearance_commands(workspace: Workspace) -> list[Command]:
             Command(
                 "View/Text Size",
                 _percent(size),
-                f"Draw words at {_percent(size)} of the system's size",
+                f"Draw text at {_percent(size)} of the system's size",
                 partial(sizes.take, size),
                 id=f"view.text_size.{size:.0%}".removesuffix("%"),
                 after="view.panel",
@@ -125,7 +125,7 @@ def _appearance_commands(workspace: Workspace) -> list[Command]:
         Command(
             "View",
             "Presentation Mode",
-            "Large type and thick lines, with cards, warnings and plots alone; Esc leaves it",
+            "Large text and thick lines, with only cards, warnings and plots; Esc leaves it",
             presentation.set_on,
             ("F10",),
             id="view.presentation",

@@ -40,7 +40,7 @@ def commands(workspace: Workspace) -> list[Command]:
     find = Command(
         "Edit",
         "Find in Output…",
-        "Look for words in what your own program prints",
+        "Search the output of your own program",
         partial(find_in_output, workspace),
         ("Ctrl+F",),
         id="edit.find",
@@ -85,22 +85,22 @@ def _undo_commands(workspace: Workspace) -> list[Command]:
         Command(
             "Edit",
             "Undo",
-            "Take the last change back",
+            "Undo the last change",
             undo.undo,
             ("Ctrl+Z",),
             id="edit.undo",
             text=lambda: without_mnemonics(f"Undo {undo.undo_text}".strip()),
-            why_not=lambda: "" if undo.undo_text else "There is nothing to take back.",
+            why_not=lambda: "" if undo.undo_text else "There is nothing to undo.",
         ),
         Command(
             "Edit",
             "Redo",
-            "Make the change again",
+            "Redo the change that was undone last",
             undo.redo,
             ("Ctrl+Shift+Z", "Ctrl+Y"),
             id="edit.redo",
             text=lambda: without_mnemonics(f"Redo {undo.redo_text}".strip()),
-            why_not=lambda: "" if undo.redo_text else "There is nothing to make again.",
+            why_not=lambda: "" if undo.redo_text else "There is nothing to redo.",
         ),
     ]
 
@@ -154,7 +154,7 @@ TITLES: Mapping[str, str] = {
     "recordings_count": "Number of recordings",
     "ask_cudnn": "Ask cuDNN about convolutions",
     "isolate": "Run workloads in a separate process",
-    "reports_bytes": "Room for out-of-memory reports",
+    "reports_bytes": "Disk space for out-of-memory reports",
     "reports_keep": "Number of out-of-memory reports",
     "theme": "Theme",
     "smoothing": "Smoothing",
@@ -162,7 +162,7 @@ TITLES: Mapping[str, str] = {
     "frames_hz": "Redraws a second",
     "cards": "Cards to choose from",
     "cards_order": "Order of these cards",
-    "serve": "Serve for Prometheus at",
+    "serve": "Serve Prometheus metrics at",
     "notify": "Notify",
 }
 EMPTY = {
@@ -212,7 +212,7 @@ class Preferences(QDialog):
             form.addRow(label, control)
             self._controls[name] = control
         self._problem = PlainLabel(role="error", wraps=True)
-        where = PlainLabel(f"Kept in {settings_file()}", role="muted", wraps=True)
+        where = PlainLabel(f"Saved in {settings_file()}", role="muted", wraps=True)
         self._buttons = QDialogButtonBox(
             QDialogButtonBox.StandardButton.Save
             | QDialogButtonBox.StandardButton.Cancel
@@ -347,9 +347,9 @@ class CurveHistory(QObject):
         hides = sorted({name for plot, names in after.items() for name in names - before.get(plot, frozenset())})
         shows = sorted({name for plot, names in before.items() for name in names - after.get(plot, frozenset())})
         if hides:
-            self._push_hidden(f"Hide of {_named(hides)}", before, after)
+            self._push_hidden(f"Hide {_named(hides)}", before, after)
         elif shows:
-            self._push_hidden(f"Show of {_named(shows)}", before, after)
+            self._push_hidden(f"Show {_named(shows)}", before, after)
 
     def _push_hidden(self, text: str, before: Hidden, after: Hidden) -> None:
         self._undoing.push(text, partial(self._hide, before), partial(self._hide, after))
@@ -386,9 +386,9 @@ class LayoutHistory(QObject):
         before, after = self._collapsed, self._tabs.collapsed
         self._collapsed = after
         if before != after:
-            text = "Show of Tables"
+            text = "Show Tables"
             if after:
-                text = "Hide of Tables"
+                text = "Hide Tables"
             self._undoing.push(text, partial(self._collapse, before), partial(self._collapse, after))
 
     def _collapse(self, collapsed: bool) -> None:
@@ -400,7 +400,7 @@ class LayoutHistory(QObject):
         before, after = self._sizes, self._splitter.sizes()
         self._sizes = after
         self._undoing.push(
-            "Change of Layout",
+            "Change Layout",
             partial(self._resize, before),
             partial(self._resize, after),
             kind=f"splitter {id(self._splitter)}",

@@ -43,7 +43,7 @@ PATIENCE_S = 0.5
 NEVER_MS = 2**31 - 1
 """Disables the dialog's own delay, which needs to know the total."""
 
-NO_RECORDING = "The document in front is no recording; bring the dashboard or a recording to the front."
+NO_RECORDING = "The current tab is not a recording; switch to the dashboard or to a recording."
 
 JOIN_S = 2.0
 """How long closing the window waits for a cancelled export."""
@@ -245,7 +245,7 @@ class Exporting(QObject):
         if out is None:
             return
         if any(job.out == out for job in self._jobs):
-            self._report(f"{out} is being written already.")
+            self._report(f"{out} is already being written.")
             return
         if kind == "html":
             self._begin(ExportJob(out, partial(write_page, source, out)))

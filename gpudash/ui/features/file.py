@@ -46,7 +46,7 @@ def commands(workspace: Workspace) -> list[Command]:
     save = Command(
         "File",
         SAVE,
-        "Write a copy of what is recorded of what is in front, as far as it has come",
+        "Save a copy of the current recording, up to now",
         partial(save_recording, workspace),
         ("Ctrl+Shift+S",),
         id="file.save_recording",
@@ -58,7 +58,7 @@ def commands(workspace: Workspace) -> list[Command]:
         Command(
             "File",
             "Open…",
-            "Open a memory snapshot, a trace of torch.profiler or a recording",
+            "Open a memory snapshot, a torch.profiler trace or a recording",
             partial(ask_for_file, workspace),
             ("Ctrl+O",),
             id="file.open",
@@ -66,7 +66,7 @@ def commands(workspace: Workspace) -> list[Command]:
         Command(
             RECENT_MENU,
             "Clear Recent Files",
-            "Forget the files opened last",
+            "Clear the list of recent files",
             lambda: forget_recent(),
             id="file.clear_recent",
             above=partial(_recent_entries, workspace),
@@ -74,7 +74,7 @@ def commands(workspace: Workspace) -> list[Command]:
         Command(
             "File",
             "Close Document",
-            "Close the document in front",
+            "Close the current document",
             workspace.close_front,
             ("Ctrl+W",),
             id="file.close_document",
@@ -84,7 +84,7 @@ def commands(workspace: Workspace) -> list[Command]:
         Command(
             "File",
             "Exit",
-            "Stop the run, close the recording and leave",
+            "Stop the run, close the recording and exit",
             lambda: workspace.window().close(),
             ("Ctrl+Q",),
             id="file.exit",
@@ -114,7 +114,7 @@ def open_stream(workspace: Workspace, stream: TextIO) -> None:
     try:
         opened = OpenedReplay(Incoming(stream), STREAM_TITLE)
     except (RecordingError, OSError) as error:
-        workspace.notice.report(f"What is piped in cannot be shown: {error}")
+        workspace.notice.report(f"Standard input cannot be shown: {error}")
         return
     document = _recording(workspace, opened)
     workspace.add(document, STREAM, document.title)
@@ -210,7 +210,7 @@ def _why_no_saving(workspace: Workspace) -> str:
         return workspace.front.why_no_saving
     if workspace.live:
         return ""
-    return "Nothing is measured here; bring a recording to the front."
+    return "Nothing is measured here; switch to a recording."
 
 
 def _why_no_close(workspace: Workspace) -> str:
@@ -231,7 +231,7 @@ def _recent_entries(workspace: Workspace, menu: QMenu) -> list[QAction]:
         if there:
             text = str(path)
         else:
-            text = f"{path} is not there any more; choosing it takes it off the list"
+            text = f"{path} no longer exists; choosing it removes it from the list"
         entry.setToolTip(plain_tip(text))
         entry.triggered.connect(lambda _checked=False, path=path: _open_again(workspace, path))
         entries.append(entry)

@@ -155,7 +155,7 @@ class NoGpuStrip(QFrame):
         self._grid.setVerticalSpacing(2)
         inside.addLayout(self._grid)
         inside.addStretch(1)
-        copy = self._button("Copy details", "Copy what a bug report needs of this", self._copy)
+        copy = self._button("Copy details", "Copy these details for a bug report", self._copy)
         inside.addWidget(copy, alignment=Qt.AlignmentFlag.AlignTop)
         in_column(row, self._folded, parent=self, margins=(14, 2, 10, 2), spacing=4)
 

@@ -57,7 +57,7 @@ def commands(workspace: Workspace) -> list[Command]:
         Command(
             "View",
             "First Screen",
-            "Begin with a script, a model, or a program that runs here",
+            "Start with a script, a model, or a running program",
             beginnings.show,
             ("Ctrl+Home",),
             id="view.first_screen",

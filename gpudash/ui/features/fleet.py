@@ -45,7 +45,7 @@ EXAMPLE = "http://localhost:9090"
 
 ASK = "Address of the Prometheus server, such as http://host:9090:"
 
-ASK_MACHINES = "Machines to log in to, with spaces between them, as ssh knows them:"
+ASK_MACHINES = "Machines to log in to, named as for ssh and separated by spaces:"
 EXAMPLE_MACHINES = "user@host"
 
 
@@ -71,7 +71,7 @@ def commands(workspace: Workspace) -> list[Command]:
         Command(
             "File",
             "Reconnect",
-            "Link machines over ssh again that were lost or refused; ssh may ask for a password",
+            "Reconnect machines over ssh that were lost or refused; ssh may ask for a password",
             partial(link_again, workspace),
             ("Ctrl+R",),
             id="file.reconnect",
@@ -182,10 +182,10 @@ def why_not_again(workspace: Workspace) -> str:
     if workspace.front is not None:
         unlinked = workspace.front.unlinked
     if unlinked is None:
-        return "No machine over ssh is in front."
+        return "The current tab has no machine over ssh."
     if unlinked:
         return ""
-    return "Every machine in front is linked, or is being linked."
+    return "Every machine in this tab is connected or connecting."
 
 
 def link_again(workspace: Workspace) -> None:

@@ -168,9 +168,9 @@ MOUSE = (
     ("Ctrl+wheel", "Zoom the value axis"),
     ("Shift+drag, middle drag, Shift+wheel, two fingers sideways", "Move through time"),
     ("right click", "Menu of the plot"),
-    ("click in the legend", "Hide the curve, or show it again"),
-    ("Ctrl+click in the legend, “only”", "Show the curve alone; once more restores the others"),
-    ("drop a file on the window", "Open a snapshot or a recording, or take a Python file for the script to run"),
+    ("click in the legend", "Hide or show the curve"),
+    ("Ctrl+click in the legend, “only”", "Show only this curve; again restores the others"),
+    ("drop a file on the window", "Open a snapshot or a recording, or choose a Python file as the script to run"),
 )
 
 SNAPSHOT = (
@@ -184,7 +184,7 @@ SNAPSHOT = (
 
 LIBRARY = (
     ("Enter", "From the search box into the table; there, open the selected recordings"),
-    ("Space", "Tick the selected runs, or take their ticks away"),
+    ("Space", "Tick or untick the selected runs"),
     ("Tab", "From the table to the selected run's name, tags and note"),
     ("Ctrl+click, Shift+click", "Select several"),
     ("Del", "Move the selected recordings to the trash"),

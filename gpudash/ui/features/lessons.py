@@ -38,7 +38,7 @@ def commands(workspace: Workspace) -> list[Command]:
     save = Command(
         MENU,
         f"{SAVE}…",
-        "Write your guesses beside what came as a Jupyter notebook",
+        "Save your guesses beside the results as a Jupyter notebook",
         partial(save_sheet, workspace),
         id="help.lessons.sheet",
         separated=True,

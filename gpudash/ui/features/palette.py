@@ -77,7 +77,7 @@ def _recent(workspace: Workspace) -> Iterator[PaletteEntry]:
 def _gone(path: Path) -> str:
     if path.exists():
         return ""
-    return "The file is not there any more."
+    return "The file no longer exists."
 
 
 def _tabs(workspace: Workspace) -> Iterator[PaletteEntry]:
@@ -85,7 +85,7 @@ def _tabs(workspace: Workspace) -> Iterator[PaletteEntry]:
     bar = workspace.bar
     for row in range(bar.count()):
         act = partial(bar.setCurrentIndex, row)
-        yield PaletteEntry(bar.tabText(row).replace("&&", "&"), "Document", act, tip="Bring it to the front")
+        yield PaletteEntry(bar.tabText(row).replace("&&", "&"), "Document", act, tip="Switch to this tab")
     tables = workspace.target_dashboard.tabs.bar
     for row in range(tables.count()):
         text = tables.tabText(row)

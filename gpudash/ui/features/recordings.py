@@ -44,7 +44,7 @@ def commands(workspace: Workspace) -> list[Command]:
         Command(
             "Analyse",
             "Compare With…",
-            "Lay this run, of this session or recording, over others: tick them in the list of all runs",
+            "Overlay this run with others: tick them in the list of all runs",
             partial(compare_with, workspace),
             ("Ctrl+D",),
             id="analyse.compare",

@@ -93,7 +93,7 @@ def _run_commands(workspace: Workspace) -> list[Command]:
         Command(
             "Run",
             "Attach to Process…",
-            "Watch a program that runs already: from inside where it lets gpudash in, else from outside",
+            "Watch a running program: from inside if it lets gpudash in, otherwise from outside",
             partial(attach, workspace),
             id="run.attach",
             why_not=lambda: "A run is in progress; stop it first." if workspace.session.running else "",
@@ -101,8 +101,8 @@ def _run_commands(workspace: Workspace) -> list[Command]:
         Command(
             "Run",
             "Profile Next Steps…",
-            "Find the operators that take most time and memory in the next steps of a workload; slows those down. "
-            "Your own program is not profiled here.",
+            "Find the operators that take most time and memory in the next steps of a workload; profiling slows these "
+            "down. Your own program is not profiled here.",
             partial(ask_for_profile, workspace),
             ("Shift+F5",),
             id="run.profile",
@@ -237,7 +237,7 @@ def _why_no_snapshot(workspace: Workspace) -> str:
 
 CODE_TIP = "Copy this run as a PyTorch program of at most 60 lines that needs nothing else (Ctrl+Shift+Y)"
 
-COST = "Profiled steps are slower, and the run waits while what was recorded is read."
+COST = "Profiled steps are slower, and the run pauses while the profile is read."
 
 
 def serve_operators(workspace: Workspace, dashboard: Dashboard) -> None:
@@ -291,12 +291,12 @@ def copy_as_python(workspace: Workspace) -> None:
         if session.live is not None:
             spec = dashboard.panel.spec()
             if spec is None:
-                raise ValueError("What the panel holds is no workload that could be shown as a program.")
+                raise ValueError("The panel does not contain a workload that can be shown as a program.")
             text = session.live.machine.program_of(spec, dashboard.panel.device_name)
         elif run is not None:
             text = program_of_run(run.workload, run.spec, run.device, session.devices())
         else:
-            raise ValueError("Nothing was run in this recording.")
+            raise ValueError("This recording has no run.")
         QGuiApplication.clipboard().setText(text)
         dashboard.status_line.report(f"Copied a program of {text.count(chr(10))} lines.")
 
@@ -310,12 +310,12 @@ PROCESS_COLUMNS = (
     Column("command", wide=True),
 )
 WHAT = (
-    "Programs of Python 3.14 or newer, or started with GPUDASH_AGENT=1, are seen from inside: steps, stacks, "
-    "allocator. Of others only memory, processor time, GPU memory and the end are seen. "
-    "Stop leaves the program as it was."
+    "Programs with Python 3.14 or newer, or started with GPUDASH_AGENT=1, are watched from inside: steps, stacks, "
+    "allocator. Others show only memory, processor time, GPU memory and their end. "
+    "Stop detaches and leaves the program as it was."
 )
 SEARCHING = "Looking for processes…"
-NONE = "No Python program of yours is running, and no process holds GPU memory; a PID can be typed below."
+NONE = "No Python program of yours is running, and no process holds GPU memory; type a PID below."
 
 POLL_MS = 50
 SIZE = (760, 420)

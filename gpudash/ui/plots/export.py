@@ -366,7 +366,7 @@ def completed(parent: QWidget, title: str, chosen: str, suffix: str) -> Path | N
         return path
     path = path.with_name(path.name + suffix)
     if path.exists():
-        question = f"{path} exists already. Replace it?"
+        question = f"{path} already exists. Replace it?"
         yes, no = QMessageBox.StandardButton.Yes, QMessageBox.StandardButton.No
         box = message_box(parent, QMessageBox.Icon.Question, title, question)
         box.setStandardButtons(yes | no)

@@ -242,7 +242,7 @@ class MarkField(QLineEdit):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.time_s = 0.0
-        self.setPlaceholderText("name of the mark, Enter")
+        self.setPlaceholderText("name the mark, press Enter")
         self.setAccessibleName("Name of the mark")
         self.setFixedWidth(scaled(MARK_PX))
         self.returnPressed.connect(self._done)
@@ -312,7 +312,7 @@ class SelectionStrip(QWidget):
         self._text.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         self._fold = Button()
         self._fold.setText("Statistics")
-        self._fold.setToolTip("Show or hide the figures of the range (Esc hides them)")
+        self._fold.setToolTip("Show or hide the statistics of the range (Esc hides them)")
         self._fold.setCheckable(True)
         self._fold.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self._fold.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
@@ -383,7 +383,7 @@ class StatisticsCard(QFrame):
         self.setProperty("role", "card")
         self._title = PlainLabel(role="title")
         self._title.setCursor(Qt.CursorShape.SizeAllCursor)
-        self._title.setToolTip("Drag to see what is under it")
+        self._title.setToolTip("Drag to uncover what is below")
         self._held: QPoint | None = None
         close = Button()
         close.setText("×")
@@ -516,7 +516,7 @@ class StatisticsCard(QFrame):
     def _prepare_table(self) -> None:
         table = self._table
         table.setHorizontalHeaderLabels(list(COLUMNS))
-        table.setAccessibleName("Figures of the range")
+        table.setAccessibleName("Statistics of the range")
         table.verticalHeader().hide()
         table.verticalHeader().setMinimumSectionSize(1)  # otherwise rows keep the height of an earlier, larger font
         header = table.horizontalHeader()

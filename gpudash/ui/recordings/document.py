@@ -98,16 +98,16 @@ class ReplayBar(QWidget):
         # Wide enough for both texts, so that nothing moves when it changes.
         self.play.setMinimumWidth(QFontMetrics(self.play.font()).horizontalAdvance("❚❚  Pause") + 34)
         self.speed = ChoiceField()
-        self.speed.setAccessibleName("Speed of playing")
-        self.speed.setToolTip("Seconds of the recording in one second")
+        self.speed.setAccessibleName("Playback speed")
+        self.speed.setToolTip("Seconds of the recording per second")
         self.speed.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         for speed in SPEEDS:
             self.speed.addItem(f"{speed}×", speed)
         self.slider = QSlider(Qt.Orientation.Horizontal)
         self.slider.setRange(0, PARTS)
         self.slider.setPageStep(round(PARTS * PAGE_RATIO))
-        self.slider.setAccessibleName("Place in the recording")
-        self.slider.setToolTip("Drag to any moment; the arrows move by a second, Page Up and Page Down by a twentieth")
+        self.slider.setAccessibleName("Position in the recording")
+        self.slider.setToolTip("Drag to any moment; arrow keys move by a second, Page Up and Page Down by a twentieth")
         self.slider.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.slider.valueChanged.connect(self._scrubbed)
         self.time = PlainLabel()
@@ -225,7 +225,7 @@ class ReplayBar(QWidget):
             self._time_width = max(self._time_width, self.time.sizeHint().width())
             self.time.setMinimumWidth(self._time_width)
         running = self.playing or self.live
-        _name(self.play, "❚❚  Pause" if running else "▶  Play", "Hold still" if running else "Play the recording")
+        _name(self.play, "❚❚  Pause" if running else "▶  Play", "Pause" if running else "Play the recording")
         if self._replay.following:
             _name(self.end, "●  Follow", "Show what is being written now (End)")
             self.end.setEnabled(not self.live)
@@ -418,11 +418,11 @@ class RecordingDocument(Document):
         if replay.following:
             unfinished = "Being recorded"
         elif not replay.at_end:
-            unfinished = "Under way"
+            unfinished = "In progress"
         else:
             unfinished = "Never ended"
         if not begun:
-            unfinished = "Not begun yet"
+            unfinished = "Not started yet"
         seconds, place = end_s - start_s, self._opened.place
         self.head.show_recording(place, replay.began_wall_s, run, seconds, unfinished, begun=begun)
         dashboard.panel.progress.unfinished = unfinished

@@ -39,14 +39,14 @@ from gpudash.units import format_bytes
 
 TITLE = "Recordings"
 HEADING, TRASH_HEADING = "RECORDED RUNS", "DELETED RUNS"
-TRASH_TIP = "Show what was deleted in the last 30 days, to bring it back"
+TRASH_TIP = "Show what was deleted in the last 30 days, to restore it"
 
-EMPTY = "Every run that is recorded appears here. Start a run (F5), and it is recorded while it runs."
-EMPTY_TRASH = "The trash is empty. What is deleted lies here for 30 days and can be restored."
+EMPTY = "Recorded runs appear here. Start a run (F5) to record one."
+EMPTY_TRASH = "The trash is empty. Deleted recordings stay here for 30 days and can be restored."
 READING = "Reading the recordings…"
-NONE_FOUND = "No run holds these words."
-COMPARE_TIP = "Lay the ticked runs over one another"
-TOO_MANY = f"At most {MOST_RUNS} runs are laid over one another; tick fewer"
+NONE_FOUND = "No run matches the search."
+COMPARE_TIP = "Overlay the ticked runs"
+TOO_MANY = f"At most {MOST_RUNS} runs can be overlaid; tick fewer"
 
 TICK = "Tick the runs to compare with “{name}”, then Compare."
 NARROW_WINDOW_PX = 1500
@@ -98,9 +98,7 @@ class LibraryDocument(Document):
         self.details = Details()
         self.disk = DiskLine()
         self._empty = PlainLabel()
-        self.start_button = worded_button(
-            "Start a run   F5", "Run what the workload panel holds; it is recorded", start
-        )
+        self.start_button = worded_button("Start a run   F5", "Run what is in the workload panel, and record it", start)
         self._heading = title_label(HEADING)
         self._build()
         self.table.selectionModel().selectionChanged.connect(self._selection_changed)
@@ -126,7 +124,7 @@ class LibraryDocument(Document):
         self.group_button.setToolTip("List runs under the sessions they belong to, or all runs in one list")
         self.group_button.toggled.connect(self._group)
         self.add_button = worded_button(
-            "Add Files…", "List recordings that lie elsewhere, and tick them", self._add_files
+            "Add Files…", "List recordings from other folders, and tick them", self._add_files
         )
         self.open_button = worded_button(
             "Open", "Open the selected runs, each in its recording as a tab (Enter)", self.open_selected
@@ -141,8 +139,10 @@ class LibraryDocument(Document):
             "Move the sessions of the selected runs to the trash, where they are kept for 30 days (Del)",
             self.delete,
         )
-        self.restore_button = worded_button("Restore", "Bring the selected recordings back", self.restore_selected)
-        self.empty_button = worded_button("Empty Trash…", "Delete what is in the trash for good", self.ask_to_empty)
+        self.restore_button = worded_button("Restore", "Restore the selected recordings", self.restore_selected)
+        self.empty_button = worded_button(
+            "Empty Trash…", "Permanently delete everything in the trash", self.ask_to_empty
+        )
         self.trash_button = QPushButton("Show Trash")
         self.trash_button.setCheckable(True)
         self.trash_button.toggled.connect(lambda _shown: self._show(force=True))
@@ -296,9 +296,9 @@ class LibraryDocument(Document):
         chosen = self.table.selected_entries()
         if self.in_trash and chosen:
             if len(chosen) == 1:
-                who = f"“{chosen[0].title}” lies"
+                who = f"“{chosen[0].title}” is"
             else:
-                who = f"{len(chosen)} recordings lie"
+                who = f"{len(chosen)} recordings are"
             self.notice.report(f"{who} in the trash; restore first, then open.", "note")
             return
         # Reversed, so that the first of several selected runs of a recording stays in the dict.
@@ -369,8 +369,8 @@ class LibraryDocument(Document):
         else:
             before, say = getattr(row.run.label, what), partial(self._library_watcher.say, path, row.run.number, what)
         say(text)
-        done = {"title": "Rename", "tags": "Tags", "note": "Note"}[what]
-        self._undoing.push(f"{done} of {name_of(row)}", partial(say, before), partial(say, text))
+        done = {"title": "Rename", "tags": "Change Tags of", "note": "Change Note of"}[what]
+        self._undoing.push(f"{done} {name_of(row)}", partial(say, before), partial(say, text))
 
     def delete_or_nothing(self) -> None:
         """Del: move to the trash; does nothing for recordings already there."""
@@ -383,7 +383,7 @@ class LibraryDocument(Document):
         if moved:
             moves = _Moves(self._move_to_trash, self._library_watcher.restore, moved)
             text = _named([entry for entry, _place in moved])
-            self._undoing.push(f"Delete of {text}", moves.back, moves.forward)
+            self._undoing.push(f"Delete {text}", moves.back, moves.forward)
             if len(moved) > 1:
                 who = f"{len(moved)} recordings"
             else:
@@ -438,7 +438,7 @@ class LibraryDocument(Document):
             # Restoring may have added a number if the name was taken; from now on these are the original paths.
             moves.places = [place for _entry, place in restored]
             text = _named([entry for entry, _place in restored])
-            self._undoing.push(f"Restore of {text}", moves.forward, moves.back)
+            self._undoing.push(f"Restore {text}", moves.forward, moves.back)
             self.said.emit(f"Restored {text}." if len(restored) == 1 else f"Restored {len(restored)} recordings.")
         if problems:
             self.notice.report(" ".join(problems))
@@ -447,7 +447,7 @@ class LibraryDocument(Document):
     def ask_to_empty(self) -> None:
         """Confirm, as this cannot be undone, then delete everything in the trash."""
         count = len(self._library_watcher.library.trash)
-        text = f"{count} recording{'s' * (count != 1)} and any reports in the trash are deleted for good."
+        text = f"{count} recording{'s' * (count != 1)} and any reports in the trash will be deleted permanently."
         box = message_box(self, QMessageBox.Icon.Warning, "Empty Trash", text)
         agree = box.addButton("Empty Trash", QMessageBox.ButtonRole.DestructiveRole)
         # Cancel is the default, as this cannot be undone.
@@ -505,10 +505,10 @@ class DiskLine(QWidget):
         self.bar.setValue(round(PARTS * min(share, 1.0)))
         size = f"{format_bytes(library.bytes)} of {format_bytes(limit)}"  # as a pair, a few MiB would read as 0
         self.label.setText(f"{len(library.entries)} of {settings.recordings_count} recordings, {size}")
-        tip = "Beyond either limit the oldest recordings that are not locked go to the trash when a session begins"
+        tip = "Beyond either limit, the oldest unlocked recordings are moved to the trash when a session begins"
         for part in (self.bar, self.label):
             part.setToolTip(plain_tip(tip))
-        self.bar.setAccessibleName(f"Room taken by recordings: {self.label.text()}")
+        self.bar.setAccessibleName(f"Disk space used by recordings: {self.label.text()}")
         days = round(KEPT_S / 86400)
         there = "empty"
         if library.trash:

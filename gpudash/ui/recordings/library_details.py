@@ -34,8 +34,8 @@ WIDTH_PX, NARROW_PX, NOTE_PX = 280, 230, 64
 HEADINGS = {"run": "SELECTED RUN", "session": "SELECTED SESSION"}
 SEVERAL = "SELECTED RUNS"
 
-NOTHING = "Select a run to see what is known of it. Enter opens its recording, Space ticks it, Del deletes its session."
-NOTHING_IN_TRASH = "Select a run to see what is known of it. Restore brings its session back."
+NOTHING = "Select a run to see its details. Enter opens its recording, Space ticks it, Del deletes its session."
+NOTHING_IN_TRASH = "Select a run to see its details. Restore brings its session back."
 
 
 class _NoteEdit(QPlainTextEdit):
@@ -77,9 +77,9 @@ class Details(QFrame):
         self.heading = title_label(HEADINGS["run"])
         column.addWidget(self.heading)
         for text, field, tip in (
-            ("Name", self.title, "What it is called here; its recording's file keeps its name"),
-            ("Tags", self.tags, "Words to find the run by, with commas between them"),
-            ("Note", self.note, "Anything worth remembering of the run"),
+            ("Name", self.title, "The name shown here; the recording's file keeps its name"),
+            ("Tags", self.tags, "Words to find the run by, separated by commas"),
+            ("Note", self.note, "Anything worth remembering about the run"),
         ):
             label = PlainLabel(text, role="muted")
             label.setBuddy(field)
@@ -92,7 +92,7 @@ class Details(QFrame):
         scroll.setWidgetResizable(True)
         scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         scroll.setFrameShape(QFrame.Shape.NoFrame)
-        scroll.setAccessibleName("What is known of the selected run")
+        scroll.setAccessibleName("Details of the selected run")
         column.addWidget(scroll, 1)
         self.title.editingFinished.connect(lambda: self._edited("title"))
         self.tags.editingFinished.connect(lambda: self._edited("tags"))
@@ -184,7 +184,7 @@ def details_of(row: LibraryRow) -> list[tuple[str, str]]:
     if run is not None:
         rows += [
             ("Workload", kind_of_run(run)),
-            ("Not as by default", ", ".join(differences_of(run.workload, run.spec))),
+            ("Not the default", ", ".join(differences_of(run.workload, run.spec))),
             ("Device", device_of(row)),
             ("Ended", ending_of(row)),
             ("Peak memory", peak_of(row)),
@@ -197,14 +197,14 @@ def details_of(row: LibraryRow) -> list[tuple[str, str]]:
         if facts is not None:
             length = facts.duration_s
         rows += [
-            ("Runs", str(len(runs_of(entry)) or "none, the machine was only watched")),
+            ("Runs", str(len(runs_of(entry)) or "none, only the machine was monitored")),
             ("State", ending_of(row)),
             ("Length", "" if length is None else format_duration(length)),
             ("Size on disk", format_bytes(entry.bytes)),
         ]
     rows.append(("File", str(entry.path)))
     if facts is not None and facts.locked:
-        rows.append(("Locked", "It is not deleted, and not tidied away when there are too many."))
+        rows.append(("Locked", "It is never deleted, not even when there are too many recordings."))
     if facts is not None and facts.damage:
         rows.append(("Damage", facts.damage))
     return [(name, value) for name, value in rows if value and value != UNKNOWN]

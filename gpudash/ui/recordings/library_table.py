@@ -195,9 +195,9 @@ class _RunColumn:
     needed: bool = False
 
 
-_PEAK_TIP = """Most that PyTorch had allocated for the run
-(process): on the CPU, of the whole process, with Python and PyTorch in it
-(GPU): of the whole GPU, with what others held of it"""
+_PEAK_TIP = """Most memory that PyTorch allocated for the run
+(process): on the CPU, for the whole process, including Python and PyTorch
+(GPU): for the whole GPU, including what others held"""
 
 
 def _name_key(row: LibraryRow) -> str:
@@ -230,7 +230,7 @@ COLUMNS = (
     _RunColumn(Column("ended"), ending_of, ending_of, needed=True),
     _RunColumn(Column("peak", right=True, tip=_PEAK_TIP), peak_of, _of_run(peak_bytes_of)),
     _RunColumn(Column("duration", right=True), duration_of, _of_run(lambda run: run.seconds)),
-    _RunColumn(Column("loss", right=True, tip="The last one"), loss_of, _of_run(lambda run: run.loss)),
+    _RunColumn(Column("loss", right=True, tip="The last value"), loss_of, _of_run(lambda run: run.loss)),
     _RunColumn(Column("tags"), _tags, _of_run(lambda run: run.label.tags.lower() or None), least=9),
     _RunColumn(Column("note"), _note, _of_run(lambda run: run.label.note.lower() or None), least=5),
 )

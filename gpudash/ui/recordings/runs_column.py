@@ -24,9 +24,9 @@ from gpudash.units import format_count
 
 EMPTY = "Every run appears here, with its memory and how it ended. F5 starts one."
 READING = "Reading the recordings…"
-COMPARE_TIP = "Lay the ticked runs over one another, the oldest as A"
-TICK_TIP = "Tick two or more runs to lay them over one another"
-TOO_MANY = f"At most {MOST_RUNS} runs are laid over one another, the oldest of those ticked; tick fewer to compare"
+COMPARE_TIP = "Overlay the ticked runs, the oldest as A"
+TICK_TIP = "Tick two or more runs to overlay them"
+TOO_MANY = f"Only the {MOST_RUNS} oldest ticked runs are overlaid; tick fewer to compare"
 
 POLL_S = 0.5
 """How often the session's own runs are polled."""

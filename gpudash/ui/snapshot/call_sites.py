@@ -29,13 +29,13 @@ COLUMNS = (
     OWN,
     TOTAL,
     COUNT,
-    Column("share", right=True, tip="Of the bytes of all rows"),
+    Column("share", right=True, tip="Share of the bytes of all rows"),
     Column("what", tip="What the blocks are for, by their stacks"),
     WHERE,
 )
 
 CHANGE_COLUMNS = (
-    Column("B minus A", right=True, tip="Bytes that are live at the later moment less those at the earlier one"),
+    Column("B minus A", right=True, tip="Live bytes at the later moment minus those at the earlier one"),
     Column("A", right=True, tip="Live bytes at the earlier moment"),
     Column("B", right=True, tip="Live bytes at the later moment"),
     Column("blocks", right=True, tip="Live blocks, B minus A"),
@@ -46,8 +46,8 @@ CHANGE_COLUMNS = (
 MOST_ROWS = 500
 """Maximum number of rows; the last one sums up the rest."""
 
-EMPTY = "Nothing is live here. Esc takes the newest filter back."
-SAME = "Between the two moments nothing grew and nothing shrank."
+EMPTY = "Nothing is live here. Esc removes the last filter."
+SAME = "Nothing grew or shrank between the two moments."
 
 
 class WhoPane(QWidget):
@@ -184,9 +184,7 @@ class ComparePane(QWidget):
         self._name = ""
         self._opened: OpenedSnapshot | None = None
         self._studying: Studying | None = None
-        self.button = worded_button(
-            "Choose a snapshot", "Choose the file that this snapshot is compared with", self._choose
-        )
+        self.button = worded_button("Choose a snapshot", "Choose the file to compare this snapshot with", self._choose)
         self.label = PlainLabel(role="muted", wraps=True)
         self.table = Table("Difference of two snapshots", CHANGE_COLUMNS, NO_OTHER)
         row = in_row((self.label, 1), self.button)

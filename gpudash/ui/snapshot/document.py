@@ -273,7 +273,7 @@ class SnapshotDocument(Document):
 
     def _report(self, path: Path) -> None:
         if self._reporting is not None:
-            self.said.emit("A report is being written already.")
+            self.said.emit("A report is already being written.")
             return
         from gpudash.memory.snapshot import report_html
 

@@ -48,21 +48,21 @@ from gpudash.units import format_bytes, format_count
 
 GROWTH_COLUMNS = (
     Column("per step", right=True, tip="Bytes that stay behind at every step"),
-    Column("so far", right=True, tip="Bytes that have stayed"),
+    Column("so far", right=True, tip="Bytes kept so far"),
     Column("steps", right=True, tip="Steps that left something behind"),
     Column("where", wide=True),
 )
 
 STEP_COLUMNS = (
     Column("step", right=True),
-    Column("peak", right=True, tip="Most that was allocated in it"),
+    Column("peak", right=True, tip="Most memory allocated during the step"),
     Column("at its end", right=True, tip="Allocated at its end"),
-    Column("kept", right=True, tip="Allocated at its end less that at its beginning"),
+    Column("kept", right=True, tip="Allocated at its end minus that at its beginning"),
     Column("events", wide=True),
 )
 
 HELD_AT = "Bytes that each line held at {}, and kept of every step."
-NO_GROWTH = "No line keeps something of every step."
+NO_GROWTH = "No line keeps memory from every step."
 NO_STEPS = "No steps were found: neither annotations nor stacks of an optimizer show where one ends."
 
 
@@ -123,7 +123,7 @@ def steps_text(steps: Sequence[Step], growth: Sequence[Growth]) -> str:
         return ""
     kept = sum(step.kept for step in steps[1:-1])
     if len(steps) > 2 and kept == 0:
-        return f"{format_count(len(steps))} steps; those that were recorded whole end with what they began with."
+        return f"{format_count(len(steps))} steps; complete ones end with as much as they began with."
     if len(steps) == 1:
         return "One step; click it to see what it left behind."
     return f"{format_count(len(steps))} steps; click one to see what it left behind."
@@ -149,11 +149,11 @@ def _step_cells(step: Step) -> tuple[str, ...]:
 
 
 SETTINGS_COLUMNS = (Column("setting"), Column("value", wide=True))
-NO_SETTINGS = "The snapshot says nothing of the allocator's settings."
+NO_SETTINGS = "The snapshot does not contain the allocator's settings."
 
 EXPORTS = (
-    ("csv", "Table in front as CSV…", "Save the rows of the table in front"),
-    ("png", "Page as picture…", "Save what is seen as a PNG"),
+    ("csv", "Visible table as CSV…", "Save the rows of the visible table"),
+    ("png", "Page as picture…", "Save the visible page as a PNG"),
     ("html", "Report as HTML…", "Save the whole explanation as one file that opens in a browser"),
 )
 
@@ -410,7 +410,7 @@ class SnapshotPage(QWidget):
 
     def _show_path(self, path: CallPath) -> None:
         if self.study is not None and path:
-            self.stack.show_stack(self.study.lines_of(path), "of the frame in front")
+            self.stack.show_stack(self.study.lines_of(path), "of the current frame")
             self._allow_stack(True)
 
     def _pick(self, moments: tuple[int, int | None]) -> None:

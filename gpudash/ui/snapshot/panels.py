@@ -63,7 +63,7 @@ class FilledPanel(Panel):
         self.bar.set_category(selection.category)
         more = ""
         if requested:
-            more = f", and {needed(requested)} more was asked for"
+            more = f", and {needed(requested)} more was requested"
         at = ""
         if study.has_history:
             at = f" at {study.label(moment)}"
@@ -84,10 +84,10 @@ class WhenPanel(Panel):
         super().__init__(10, 6, parent)
         self.timeline = Timeline(palette)
         self.to_oom = self._jump("OOM", "oom", "Go to the last out-of-memory (O)")
-        self.to_peak = self._jump("Peak", "peak", "Go to the highest level (P)")
+        self.to_peak = self._jump("Peak", "peak", "Go to the peak (P)")
         self.by_time = QCheckBox("by time")
         self.by_time.setChecked(True)
-        self.by_time.setToolTip("Space events by their time instead of one by one")
+        self.by_time.setToolTip("Space events by time instead of evenly")
         self.by_time.toggled.connect(self.timeline.set_by_time)
         self.no_history = PlainLabel(NO_HISTORY, role="muted", wraps=True, selectable=True)
         self.no_history.setAlignment(Qt.AlignmentFlag.AlignCenter)
@@ -139,7 +139,7 @@ class Chips(QWidget):
         for name in NAMES:
             button = QPushButton()
             button.setProperty("role", "chip")
-            button.setToolTip("Take this back (Esc)")
+            button.setToolTip("Remove this filter (Esc)")
             button.clicked.connect(lambda _checked=False, name=name: self._remove(name))
             button.hide()
             row.addWidget(button)
@@ -168,7 +168,7 @@ class Chips(QWidget):
     def _show(self, name: str, text: str) -> None:
         button = self.buttons[name]
         button.setText(without_mnemonics(f"{text}  ×"))
-        button.setAccessibleName(f"Take back {text}")
+        button.setAccessibleName(f"Remove {text}")
         button.setVisible(bool(text))
 
     def _remove(self, name: str) -> None:

@@ -27,7 +27,7 @@ from gpudash.ui.widgets.text_size import scaled
 from gpudash.units import format_bytes, format_count
 
 REFUSED_ADVICE = (
-    'A trace is written by prof.export_chrome_trace("trace.json.gz") behind '
+    'To write a trace, call prof.export_chrome_trace("trace.json.gz") after '
     "torch.profiler.profile(profile_memory=True, record_shapes=True)."
 )
 
@@ -129,12 +129,12 @@ class TracePage(QWidget):
         self._profile: TraceProfile | None = None
         self.device = ChoiceField()
         self.device.setAccessibleName("Device")
-        self.device.setToolTip("Whose memory is drawn")
+        self.device.setToolTip("Device whose memory is shown")
         self.device.currentIndexChanged.connect(self._show_memory)
         self.peak = worded_label("muted")
         self.plot = SceneWidget(palette, styles, MARGINS)
         self.no_memory = PlainLabel(f"The trace has no memory: {PROFILE_MEMORY}.", role="muted", wraps=True)
-        self.search = search_field("Find", "Find an operator", "Words of an operator's name or its shapes")
+        self.search = search_field("Find", "Find an operator", "Part of an operator's name or its shapes")
         self.search.setMaximumWidth(220)
         self.counts = worded_label("muted", wraps=False)
         self.timeline = OperatorsTimeline()

@@ -65,19 +65,19 @@ class WhatIfPane(QWidget):
         self.capacity.setEditable(True)
         self.capacity.setAccessibleName("Memory of the card")
         self.capacity.setToolTip(
-            "How much the card has for PyTorch, such as 23GiB, or its name, such as l4; empty for a card without end"
+            "Memory of the card for PyTorch, such as 23GiB, or its name, such as l4; empty for an unlimited card"
         )
         self.capacity.addItems([*(f"{size // GIB} GiB" for size in CARDS_BYTES), *(gpu.key for gpu in KNOWN_GPUS)])
         self.capacity.setCurrentText("24 GiB")
         self.settings = ChoiceField()
         self.settings.setEditable(True)
         self.settings.setAccessibleName("Settings of the allocator")
-        self.settings.setToolTip("As PYTORCH_ALLOC_CONF takes them; empty for those of the snapshot")
+        self.settings.setToolTip("In the format of PYTORCH_ALLOC_CONF; empty for those of the snapshot")
         self.settings.addItems(list(SETTINGS))
         self.button = worded_button("Ask", "Replay the recorded allocations (Enter)", self.ask)
         self.smallest = worded_button(
             "Smallest card",
-            "Ask how much memory the recorded allocations need at the least, with these settings",
+            "Find the least memory that the recorded allocations need with these settings",
             self.ask_smallest,
         )
         for box in (self.capacity, self.settings):
@@ -153,7 +153,7 @@ class WhatIfPane(QWidget):
             newest = self._questions.index(came[0])
             for question in self._questions[newest:]:
                 if question.number is not None:  # the process answers only the newest question
-                    question.number, question.answer = None, "not answered: a newer question came"
+                    question.number, question.answer = None, "not answered: replaced by a newer question"
             self._show()
 
     def _take(self, question: _Question) -> bool:
@@ -185,5 +185,5 @@ def _capacity(text: str) -> int | None:
         return None
     size = size_of(parse_card(text))
     if not size:
-        raise ValueError("a card has more than 0 bytes")
+        raise ValueError("a card needs more than 0 bytes")
     return size

@@ -245,7 +245,7 @@ class CommandPalette(QDialog):
     def _describe(self) -> None:
         entry = self.chosen
         if entry is None:
-            self._text.setText("Nothing has these letters.")
+            self._text.setText("Nothing matches these letters.")
         else:
             sentences = []
             if entry.tip:

@@ -414,7 +414,7 @@ class Workspace(QWidget):
         panel = self.dashboard.panel
         sentence = put_into_panel(run, panel, self.session.devices(), self.session.default_device())
         if not sentence and run.spec.get("edit"):
-            sentence = "That run had a change of the program, from a copy; this one runs the program as it is."
+            sentence = "That run used a changed copy of the program; this one runs the program as it is."
         if sentence:
             self.notice.report(sentence, "note")
         panel.button.setFocus()
@@ -432,7 +432,7 @@ class Workspace(QWidget):
         self.panel_shown = shown
         for dashboard in self.dashboards:
             dashboard.show_panel(shown)
-        text = f"{'Show' if shown else 'Hide'} of Workload Panel"
+        text = f"{'Show' if shown else 'Hide'} Workload Panel"
         # Undo calls this method too; the push it makes then is part of the undo and is ignored.
         self.undo.push(text, partial(self.show_panels, not shown), partial(self.show_panels, shown))
         self.changed.emit()
@@ -446,7 +446,7 @@ class Workspace(QWidget):
         """Why no command can act on plots now; "" if one can."""
         if self.front_page is not None:
             return ""
-        return "The document in front has no plots of a session."
+        return "The current tab has no session plots."
 
     def refresh(self) -> None:
         """Draw what is new; called by the window's timer."""

@@ -155,9 +155,9 @@ def stayed_text(log: RequestLog, span: tuple[float, float]) -> str:
     found = log.allocations()
     stayed = stayed_by_line(found, found.moment(span[0]), found.moment(span[1]))
     if not stayed:
-        return "Nothing that was allocated in it was there at its end."
+        return "Nothing allocated in this range was still held at its end."
     whole = sum(one.bytes for one in stayed)
-    rows = [f"Born and stayed: {format_bytes(whole)}"]
+    rows = [f"Allocated and kept: {format_bytes(whole)}"]
     for one in stayed[:MOST_STAYED]:
         times = f" in {format_count(one.count)}" if one.count > 1 else ""
         rows.append(f"{format_bytes(one.bytes)}{times}   {log.lines[one.site].text}")

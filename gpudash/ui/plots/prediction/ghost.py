@@ -669,7 +669,7 @@ class _Captions:
                 # If the run has more steps, the last predicted one stands for all that follow.
                 steady = panel.step == panel.ghost.steps and self._view.steps > panel.step
                 if steady:
-                    caption = f"one step, as from step {panel.step} on"
+                    caption = f"one step, the same from step {panel.step} on"
                 else:
                     caption = f"step {panel.step}"
                 found += self._fitting(self._axis_texts(panel, caption), place, top)

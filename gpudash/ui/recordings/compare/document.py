@@ -75,7 +75,7 @@ class Controls(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.alignment = ChoiceField()
-        self.alignment.setToolTip("What of the runs is laid over one another")
+        self.alignment.setToolTip("What the runs are aligned by")
         for text, alignment in _ALIGNMENTS:
             self.alignment.addItem(text, alignment)
         self.mark = ChoiceField()
@@ -86,11 +86,11 @@ class Controls(QWidget):
         self.offset.setDecimals(2)
         self.offset.setStyleSheet("QAbstractSpinBox::up-button, QAbstractSpinBox::down-button { width: 0px; }")
         self.offset.lineEdit().setTextMargins(6, 0, 0, 0)
-        self.offset.setToolTip("How far B is moved to the right; dragging a plot does the same")
+        self.offset.setToolTip("How far B is shifted to the right; dragging a plot does the same")
         self.compared = ChoiceField()
-        self.compared.setAccessibleName("Run that is compared with A")
-        self.compared.setToolTip("Choose the run that is B, to compare with A")
-        self.swap = worded_button("Swap A and B", "Turn every sign round", self.swapped.emit)
+        self.compared.setAccessibleName("Run to compare with A")
+        self.compared.setToolTip("Choose which run is B, compared with A")
+        self.swap = worded_button("Swap A and B", "Reverse the sign of every difference", self.swapped.emit)
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 0, 0)
         row.setSpacing(8)
@@ -184,11 +184,11 @@ column to mark differences, which order and bold text show as well.
 _CHANGE, _VERDICT = FIGURE_TITLES.index("B minus A"), FIGURE_TITLES.index("verdict")
 
 _TIPS = {
-    "B minus A": "How much more B has; less than nothing where A has more",
+    "B minus A": "How much more B has; negative if A has more",
     "B over A": "1.00× is equal; above it B has more",
-    "noise": "How far two equal runs may lie apart, from how much each run's own stretches differ",
-    "verdict": "Whether B has more or less by more than the noise, and whether that is better; within the noise it is\n"
-    '"same" up to 5 %, and else "too noisy to tell"',
+    "noise": "How far apart two equal runs may be, judged by how much the parts of each run differ",
+    "verdict": "Whether B differs by more than the noise, and whether that is better. Within the noise it is\n"
+    '"same" up to 5 %, and otherwise "too noisy to tell"',
 }
 
 
@@ -275,7 +275,7 @@ class SpecsTable(Table):
     """One setting per row, differing ones first, then the machine. One column per run."""
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__("What was asked of the runs", _spec_columns(2), "Nothing is known of what was asked.", parent)
+        super().__init__("Settings of the runs", _spec_columns(2), "No settings are recorded.", parent)
         self.marks = ChangedMarks(self)
         self.marks.palette = palette
         self.view.setItemDelegate(self.marks)
@@ -311,7 +311,7 @@ class SpecsTable(Table):
 
 
 def _spec_columns(runs: int) -> list[Column]:
-    return [Column(title) for title in ("asked and where", "", *LETTERS[:runs])]
+    return [Column(title) for title in ("settings and machine", "", *LETTERS[:runs])]
 
 
 Load = Callable[[Path, int | None, Callable[[], bool]], ComparedRun]
@@ -473,7 +473,7 @@ class CompareDocument(Document):
         self, paths: Sequence[Path], palette: Palette, load: Load = load, parent: QWidget | None = None
     ) -> None:
         if not 2 <= len(paths) <= MOST_RUNS:
-            raise ValueError(f"A comparison is of 2 to {MOST_RUNS} recordings; {len(paths)} were chosen.")
+            raise ValueError(f"A comparison takes 2 to {MOST_RUNS} recordings; {len(paths)} were chosen.")
         super().__init__(parent)
         self._names: list[str] = []
         self.title = f"Comparison of {len(paths)} runs"
@@ -655,7 +655,7 @@ class CompareDocument(Document):
         focused = QApplication.focusWidget()
         if focused is not None and self.specs.isAncestorOf(focused):
             self.specs.copy()
-            self.said.emit("Copied what was asked.")
+            self.said.emit("Copied the settings.")
         else:
             self.figures.copy()
             self.said.emit("Copied the figures.")

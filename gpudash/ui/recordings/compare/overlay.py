@@ -22,7 +22,7 @@ from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.plain_text import PlainLabel
 
-APART = "A and B have no common part: drag B over A."
+APART = "A and B do not overlap: drag B over A."
 """Shown when there is nothing to subtract."""
 
 HINT = "Point at a plot to read values · drag moves B · Shift+drag pans · wheel zooms"
@@ -81,7 +81,7 @@ class Overlay(QFrame):
         self.readout.setAlignment(Qt.AlignmentFlag.AlignTop)
         self.readout.setMinimumHeight(2 * self.readout.fontMetrics().lineSpacing())
         self.nothing = PlainLabel(
-            "Neither loss, throughput nor memory was recorded of these runs; the figures are at the right.",
+            "Neither loss, throughput nor memory was recorded for these runs; the figures are at the right.",
             role="muted",
             wraps=True,
         )

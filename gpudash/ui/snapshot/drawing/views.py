@@ -146,7 +146,7 @@ class TreeView(QWidget):
         if not self.boxes():
             painter.setPen(QColor(self._palette.muted))
             painter.drawText(
-                self.rect(), Qt.AlignmentFlag.AlignCenter, "Nothing is live here. Esc takes the newest filter back."
+                self.rect(), Qt.AlignmentFlag.AlignCenter, "Nothing is live here. Esc removes the last filter."
             )
         painter.end()
 
@@ -305,7 +305,7 @@ class TreePane(QWidget):
         self.palette_ = palette
         self.path: Path = ()
         self._crumbs = PlainLabel("all", role="muted")
-        self.out = worded_button("Out", "Show what called it again (Backspace)", lambda: self.view.zoom(self.path[:-1]))
+        self.out = worded_button("Out", "Zoom out to the caller (Backspace)", lambda: self.view.zoom(self.path[:-1]))
         self.only = worded_button(
             "Only this",
             "Narrow every pane to what was allocated beneath this line",
@@ -458,7 +458,7 @@ class BlocksPane(QWidget):
             f"{format_count(len(found.segments))} segments of {format_bytes(found.total)} "
             f"({format_count(small)} small), {format_count(len(found.begin))} blocks of {held}"
         )
-        self.sums.setToolTip("Ctrl and the wheel zoom; the pointer says what a block is")
+        self.sums.setToolTip("Ctrl+wheel zooms; hover over a block for details")
 
     def _describe_block(self, block: int, place: int) -> str:
         assert self._study is not None and self._map is not None
@@ -489,7 +489,7 @@ class BlocksPane(QWidget):
             state = "freed, in use by another stream, "
         requested_for = ""
         if requested and requested != size:
-            requested_for = f", {format_count(requested)} asked for"
+            requested_for = f", {format_count(requested)} requested"
         return (
             f"{state}{category}{format_bytes(size)} ({format_count(size)} bytes{requested_for})\n"
             f"at {int(lives.address[life]):#x}, stream {int(lives.stream[life])}\n"
