@@ -355,7 +355,7 @@ class CurveHistory(QObject):
         self._undoing.push(text, partial(self._hide, before), partial(self._hide, after))
 
     def _hide(self, hidden: Hidden) -> None:
-        _there(self._plots)
+        _require_open(self._plots)
         for plot in self._plots.plots:
             plot.legend.set_hidden(hidden.get(plot.spec.id, frozenset()))
 
@@ -392,7 +392,7 @@ class LayoutHistory(QObject):
             self._undoing.push(text, partial(self._collapse, before), partial(self._collapse, after))
 
     def _collapse(self, collapsed: bool) -> None:
-        _there(self._tabs)
+        _require_open(self._tabs)
         self._tabs.set_collapsed(collapsed)
         self._tabs.collapsed_changed.emit()
 
@@ -407,7 +407,7 @@ class LayoutHistory(QObject):
         )
 
     def _resize(self, sizes: list[int]) -> None:
-        _there(self._tabs)
+        _require_open(self._tabs)
         self._splitter.setSizes(sizes)
         self._splitter.splitterMoved.emit(sizes[0], 1)
 
@@ -430,11 +430,11 @@ class FormHistory(QObject):
         self._undoing.push(text, partial(self._put_back, before), partial(self._put_back, after), kind=kind)
 
     def _put_back(self, state: FormState) -> None:
-        _there(self._panel)
+        _require_open(self._panel)
         self._panel.put_back(state)
 
 
-def _there(part: QObject) -> None:
+def _require_open(part: QObject) -> None:
     if not shiboken6.isValid(part):
         raise RuntimeError("The tab that this was done in is closed.")
 

@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 def commands(workspace: Workspace) -> list[Command]:
     """Handle actions of banners, panels and operator tabs; returns the commands of Run, and Copy as Python."""
-    workspace.action.connect(partial(_answer, workspace))
+    workspace.action.connect(partial(_handle_action, workspace))
     if workspace.live:
         workspace.dashboard.happened.connect(partial(_take_snapshot, workspace))
         workspace.dashboard.panel.snapshot_requested.connect(partial(save_snapshot, workspace))
@@ -132,7 +132,7 @@ def attach(workspace: Workspace) -> None:
     dialog.open()
 
 
-def _answer(workspace: Workspace, action: str, event: Event | None) -> None:
+def _handle_action(workspace: Workspace, action: str, event: Event | None) -> None:
     """Handle the action of a button shown beside ``event``."""
     if action == "stop":
         if workspace.session.running:

@@ -123,7 +123,7 @@ class TimePlot(QWidget):
             self.legend.set_curves(spec.curves)
             self.canvas.set_curves(spec.curves)
         # Another unit, or nothing in common with the previous curves: the old range means nothing here.
-        if spec.unit != before.unit or spec.may_log < before.may_log or not _akin(spec, before):
+        if spec.unit != before.unit or spec.may_log < before.may_log or not _related(spec, before):
             self._scale = self._new_scale(log=self._scale.log and spec.may_log)
             self._forecast = ()
         # Some curves were removed: give back the range that they needed, but keep a manual zoom.
@@ -686,7 +686,7 @@ class TimePlot(QWidget):
         self.hidden_changed.emit()
 
 
-def _akin(one: PlotSpec, other: PlotSpec) -> bool:
+def _related(one: PlotSpec, other: PlotSpec) -> bool:
     """Whether two plots share a curve name, or a curve's table and device."""
     names = [{curve.name for curve in spec.curves} for spec in (one, other)]
     origins = [{(curve.key[0], curve.key[2]) for curve in spec.curves} for spec in (one, other)]

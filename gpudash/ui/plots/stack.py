@@ -558,7 +558,10 @@ class PlotStack(QFrame):
             plots = [plot]
         with self._drawn_alone(plots, palette):
             return picture(
-                [*plots, self.axis], self._said(), palette or self._palette, ratio or self.devicePixelRatioF()
+                [*plots, self.axis],
+                self._picture_caption(),
+                palette or self._palette,
+                ratio or self.devicePixelRatioF(),
             )
 
     def vector_picture(self, plot: TimePlot | None = None, *, palette: Palette | None = None) -> bytes:
@@ -568,14 +571,14 @@ class PlotStack(QFrame):
         else:
             plots = [plot]
         with self._drawn_alone(plots, palette):
-            return vector_picture([*plots, self.axis], self._said(), palette or self._palette)
+            return vector_picture([*plots, self.axis], self._picture_caption(), palette or self._palette)
 
     @property
     def picture_size(self) -> QSize:
         """The size of a picture of all plots, in logical pixels."""
         return picture_size([*self.plots, self.axis])
 
-    def _said(self) -> Caption:
+    def _picture_caption(self) -> Caption:
         origin = self.view.wall_origin_s
         return Caption(
             self._caption[0],

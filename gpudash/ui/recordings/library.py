@@ -104,7 +104,7 @@ class LibraryDocument(Document):
         self.table.selectionModel().selectionChanged.connect(self._selection_changed)
         self.search.textChanged.connect(self._search)
         self.table.runs.ticked_changed.connect(self._selection_changed)
-        self.details.said.connect(self._say)
+        self.details.said.connect(self._save_label)
         self.table.activated.connect(lambda _index: self.open_selected())
         undoing.changed.connect(self._withdraw_offer)
         self.setFocusProxy(self.search)
@@ -324,7 +324,7 @@ class LibraryDocument(Document):
         return sorted(rows, key=lambda row: row.began_s)
 
     def offer_to_compare(self, paths: Sequence[Path]) -> None:
-        """Tick the newest run of each recording, from any folder; they are compared when the user asks for it."""
+        """Tick the newest run of each recording, from any folder, and explain how to compare them."""
         # Runs in the trash cannot be ticked.
         if self.in_trash:
             self.trash_button.click()
@@ -360,17 +360,17 @@ class LibraryDocument(Document):
         for entry in chosen:
             self._library_watcher.lock(entry.path, locked)
 
-    def _say(self, row: LibraryRow, what: RunWord, text: str) -> None:
+    def _save_label(self, row: LibraryRow, what: RunWord, text: str) -> None:
         """Name, tag or annotate a run; a session can only be named."""
         path, facts = row.entry.path, row.entry.facts
         if row.run is None:
             # Read the previous value now: undo must restore this one, whatever is written meanwhile.
-            before, say = facts.title if facts is not None else "", partial(self._library_watcher.rename, path)
+            before, save = facts.title if facts is not None else "", partial(self._library_watcher.rename, path)
         else:
-            before, say = getattr(row.run.label, what), partial(self._library_watcher.say, path, row.run.number, what)
-        say(text)
+            before, save = getattr(row.run.label, what), partial(self._library_watcher.say, path, row.run.number, what)
+        save(text)
         done = {"title": "Rename", "tags": "Change Tags of", "note": "Change Note of"}[what]
-        self._undoing.push(f"{done} {name_of(row)}", partial(say, before), partial(say, text))
+        self._undoing.push(f"{done} {name_of(row)}", partial(save, before), partial(save, text))
 
     def delete_or_nothing(self) -> None:
         """Del: move to the trash; does nothing for recordings already there."""

@@ -130,7 +130,7 @@ class Details(QFrame):
             field.setReadOnly(not changeable)
             if same and field.hasFocus():
                 continue  # keep what is being typed
-            text = self._said_of(single, what)
+            text = self._field_text(single, what)
             if isinstance(field, QLineEdit):
                 field.setText(text)
                 field.setCursorPosition(0)
@@ -145,7 +145,7 @@ class Details(QFrame):
         )
 
     @staticmethod
-    def _said_of(row: LibraryRow, what: RunWord) -> str:
+    def _field_text(row: LibraryRow, what: RunWord) -> str:
         if what == "title" or row.run is None:
             return name_of(row)
         return str(getattr(row.run.label, what))
@@ -157,7 +157,7 @@ class Details(QFrame):
         if len(self._shown) != 1 or field.isReadOnly():
             return
         text = (field.text() if isinstance(field, QLineEdit) else field.toPlainText()).strip()
-        if text != self._said_of(self._shown[0], what):
+        if text != self._field_text(self._shown[0], what):
             self.said.emit(self._shown[0], what, text)
 
 

@@ -90,7 +90,7 @@ class RibbonPicture:
         if font is not None and len(self.shown.site):
             metrics = QFontMetricsF(font)
             found_texts = ribbon_texts(
-                self.shown, self._ways_to_say, metrics.horizontalAdvance, metrics.height(), height, scale, around
+                self.shown, self._labels_of, metrics.horizontalAdvance, metrics.height(), height, scale, around
             )
             self.texts = [RibbonText(one.text, one.room.translated(place.topLeft())) for one in found_texts]
 
@@ -133,13 +133,13 @@ class RibbonPicture:
         if allocation < 0:
             return f"{format_bytes(self.shown.bytes_at(ribbon, column))} by {self._name(ribbon)}"
         site = self._log.lines[int(self._found.site[allocation])]
-        lines = [f"{format_bytes(int(self._found.size[allocation]))} {site.category}, {self._lived(allocation)}"]
+        lines = [f"{format_bytes(int(self._found.size[allocation]))} {site.category}, {self._lifetime(allocation)}"]
         stack = [frame for frame in self._log.stack_of(allocation) if frame.file.endswith(".py")]
         own = [frame for frame in stack if not is_library(frame)]
         lines += [f"{short(frame.file)}:{frame.line} {frame.name}" for frame in (own or stack)[:MOST_LINES]]
         return "\n".join(lines)
 
-    def _ways_to_say(self, ribbon: int) -> Sequence[str]:
+    def _labels_of(self, ribbon: int) -> Sequence[str]:
         """Labels for a ribbon, the longest first; if negative, for adjacent ribbons of the same line."""
         name = self._name(ribbon if ribbon >= 0 else -1 - ribbon)
         place = name.partition(" ")[0]
@@ -157,7 +157,7 @@ class RibbonPicture:
             return OTHER_LINES
         return self._log.lines[site].text
 
-    def _lived(self, allocation: int) -> str:
+    def _lifetime(self, allocation: int) -> str:
         """How long an allocation lived, as text."""
         born, freed = int(self._found.born[allocation]), int(self._found.freed[allocation])
         if freed >= len(self._found.place):
