@@ -74,7 +74,7 @@ _MOST_ENTRIES = 1000
 """How many files and folders of such a folder are shown."""
 
 _SOCKETS = "/run"
-"""Where services such as databases and containers listen. Hidden: the network namespace does not cover their sockets."""
+"""Where services such as databases and containers listen. Hidden: the network namespace does not cover sockets here."""
 
 _ABSOLUTE = re.compile(r"(?:^|[=:,])(/[^\n=:,]+)", re.MULTILINE)
 """Absolute paths in the arguments of a command."""
