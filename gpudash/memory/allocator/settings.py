@@ -125,8 +125,7 @@ class AllocatorSettings:
 
     @classmethod
     def parse(cls, text: str) -> AllocatorSettings:
-        """Parse ``PYTORCH_CUDA_ALLOC_CONF``: ``key:value`` pairs separated by commas; a value may be a list in
-        brackets.
+        """Parse ``PYTORCH_CUDA_ALLOC_CONF``: ``key:value`` pairs separated by commas. A value may be a list in [].
 
         Raises:
             ValueError: in one sentence, for text that torch would reject.
