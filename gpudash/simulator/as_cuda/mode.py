@@ -123,8 +123,7 @@ def _with_mode_in_hooks(push: Callable[..., None]) -> Callable[..., None]:
 
 
 def _without_ours(has: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Hide our mode from modules, which call this to see whether inputs are plain tensors and else take a slower
-    path."""
+    """Hide our mode from modules, which otherwise treat inputs as not plain and take a slower path."""
 
     def has_torch_function(values: Any) -> bool:
         if _modes()[-1:] != [_mode]:
@@ -180,8 +179,7 @@ def _sent(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
 
 
 def placed(device: Any) -> Any:
-    """Where a tensor is created or moved to: the current card if none is given, where torch would often take the first
-    one."""
+    """Where a tensor is created or moved to: the current card by default, where torch would often take the first."""
     target = inward(device)
     if type(target) is _device_type and target.type == DEVICE and target.index is None:
         return torch.device(DEVICE, torch.cuda.current_device())

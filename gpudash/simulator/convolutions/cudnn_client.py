@@ -192,8 +192,7 @@ class CudnnClient:
 
 
 def may_ask() -> bool:
-    """Whether cuDNN may be queried: NVIDIA licenses it for systems with its GPUs, so on others the user must allow
-    it."""
+    """Whether cuDNN may be queried: NVIDIA licenses it for systems with its GPUs; on others the user must allow it."""
     return os.environ.get(ASK_VARIABLE) == "1" or DRIVER.exists()
 
 

@@ -210,8 +210,7 @@ class Stream(torch.Stream):
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]  # an attribute in torch's stubs
-        """The device it was created for: torch takes every device of a backend registered from Python for the
-        first."""
+        """Its own device: torch takes every device of a backend registered from Python for the first."""
         return self._on
 
     def query(self) -> bool:

@@ -32,8 +32,7 @@ MOST_ENTRIES = 4096
 """Pairs of a process and a card; what further ones hold is not visible to others."""
 
 LOCK_S = 0.5
-"""Longest wait in seconds for the lock. It is held for microseconds, unless its holder was stopped, perhaps for
-long."""
+"""Longest wait in seconds for the lock, which is held for microseconds unless its holder was stopped."""
 
 RETRY_S = 0.0005
 
@@ -248,8 +247,7 @@ class ProcessTable:
         return False
 
     def _is_open(self) -> bool:
-        """Whether the descriptor is ours: a program may close all descriptors and then open files under their
-        numbers."""
+        """Whether the descriptor is ours: a program may close all descriptors and then reuse their numbers."""
         return _is_file(self._descriptor, self._identity)
 
     def _forked(self) -> None:

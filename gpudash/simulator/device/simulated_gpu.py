@@ -360,8 +360,7 @@ class SimulatedGpu:
             self._labels.pop(address, None)
 
     def _settle_if_free(self) -> None:
-        """Settle unless the lock is held. A finalizer may interrupt the holder, which then settles before it
-        returns."""
+        """Settle unless the lock is held: a finalizer may interrupt its holder, which settles before it returns."""
         # checked again after releasing the lock: another thread may have released a block meanwhile and found the lock
         # held
         while self._freed and self._lock.acquire(blocking=False):

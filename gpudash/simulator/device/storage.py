@@ -137,8 +137,7 @@ def seeing_plainly(kernel: Any, name: str = "") -> Any:
 
 
 def kernel_library(namespace: str) -> KernelLibrary:
-    """Registers kernels for operations of ``namespace``; ``_`` for all. Keep the result: kernels last as long as
-    it."""
+    """Registers kernels for operations of ``namespace``, ``_`` for all; they last as long as the result."""
     return KernelLibrary(namespace, "IMPL")  # type: ignore[no-untyped-call]
 
 

@@ -160,8 +160,7 @@ class RequestRecorder:
             self.trace.marks.append(TraceMark(len(self.trace.events), *now))
 
     def _category(self, block: int, learns: bool) -> str:
-        """Blocks that the forward pass leaves for the backward pass are activations; without one, all of its blocks
-        are."""
+        """What the forward pass leaves for the backward pass are activations; without one, all that it allocates."""
         certain = self._certain.get(block)
         if certain is not None:
             return certain

@@ -192,7 +192,6 @@ def only_keeps() -> bool:
 def _caller() -> FrameType | None:
     """The innermost frame that is neither the simulator's nor the Python code through which it calls operations."""
     frame: FrameType | None = sys._getframe(1)
-    # skip the simulator, and the Python code of torch that calls operations
     # Outwards from here: the first frame that is neither ours nor torch's operation call.
     while frame is not None and frame.f_code.co_filename.startswith((OWN, CALLING)):
         frame = frame.f_back

@@ -218,8 +218,7 @@ def follow(
 
 @contextmanager
 def several_gpus_refused() -> Iterator[None]:
-    """Explain to code that uses ranks, or all GPUs of the machine, why it is not followed, before it waits for
-    them."""
+    """Explain to code that waits for ranks, or uses all GPUs of the machine, why it is not followed."""
     groups: Any = getattr(distributed, "distributed_c10d", None)
     replaced: list[tuple[Any, str, Any]] = [(nn.DataParallel, "__init__", _refuse_data_parallel)]
     # In every module of torch that has the function under its name: `from ... import` copies it.

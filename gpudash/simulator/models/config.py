@@ -141,8 +141,7 @@ def read(path: str) -> ModelConfig:
 
 
 def _of_modelopt(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Quantisation settings of NVIDIA's checkpoints, from a file beside the config as later ones have in the
-    config."""
+    """Quantisation settings of NVIDIA's older checkpoints, which keep them in a file beside the config."""
     about = document.get("quantization")
     if not isinstance(about, dict):
         return {}

@@ -22,8 +22,7 @@ from gpudash.simulator.device.naming import DEVICE
 from gpudash.simulator.refusal import CannotPredictError
 
 BLOCK = 64
-"""How many 4-bit weights share an absmax: ``blocksize`` of ``Params4bit``, which transformers leaves at its
-default."""
+"""How many 4-bit weights share an absmax: the default ``blocksize`` of ``Params4bit``, used by transformers."""
 
 NESTED_BLOCK = 256
 """How many absmax values share one of their own in double quantisation: ``quantize_4bit`` of bitsandbytes."""

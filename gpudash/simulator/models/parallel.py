@@ -171,8 +171,7 @@ class ModelRanks:
 
 
 def _replicated(model: nn.Module, device: torch.device) -> nn.Module:
-    """``model`` in DistributedDataParallel. Beside packed weights, bitsandbytes keeps tensors that DDP does not
-    see."""
+    """``model`` in DistributedDataParallel. With packed weights, bitsandbytes keeps tensors that DDP ignores."""
     from torch.nn.parallel import DistributedDataParallel
 
     unseen = [

@@ -163,8 +163,7 @@ class _Kernel:
         return self._engine.empty(size, dtype, near.device.index, None)
 
     def _result(self, near: torch.Tensor, last: int) -> torch.Tensor:
-        """An uninitialised result stored as (batch, length, heads, width) and viewed as (batch, heads, length,
-        width)."""
+        """An uninitialised result stored as (batch, length, heads, width), viewed as (batch, heads, length, width)."""
         batch, heads, length, _width = near.shape
         return self._take((batch, length, heads, last), near.dtype, near).transpose(1, 2)
 
@@ -198,7 +197,7 @@ class Flash(_Kernel):
         *,
         scale: float | None = None,
     ) -> tuple[Any, ...]:
-        """Result, log-sum-exp, ``None``, ``None``, both lengths, the generator's state (2), an unused one, an empty
+        """Result, log-sum-exp, ``None`` twice, both lengths, the generator's state (2), an unused one, an empty
         mask."""
         how = _Attention(dropout_p, is_causal, _scale(scale, query.shape[3]), self._seed(dropout_p))
         # first the result and the log-sum-exp, then what the split needs, then the generator's state: the order of the
@@ -302,8 +301,7 @@ class Flash(_Kernel):
 
 
 class Cudnn(_Kernel):
-    """cuDNN's attention, for half precision; of its own workspaces, only the backward pass's accumulators are
-    known."""
+    """cuDNN's attention, for half precision; of its workspaces only the backward pass's accumulators are known."""
 
     def forward(
         self,

@@ -28,8 +28,7 @@ THREADS = 512
 """Threads in a block (`MAX_BLOCK_SIZE`)."""
 
 ROWS_PER_THREAD, WIDEST_TILE, MOST_BLOCKS, FEWEST_BLOCKS = 16, 32, 128, 8
-"""`ELEMENTS_PER_THREAD`, `OPTIMAL_TILE_W`, `MAX_H_BLOCK`, and how many blocks make it worth combining their
-results."""
+"""`ELEMENTS_PER_THREAD`, `OPTIMAL_TILE_W`, `MAX_H_BLOCK`, and the fewest blocks worth combining."""
 
 MOST_BY_CUDNN = {True: 880_801, False: 65_535}
 """The most images in a batch that cuDNN supports, in training and at inference."""

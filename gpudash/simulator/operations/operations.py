@@ -835,8 +835,7 @@ def _ctc_loss_backward(grad: torch.Tensor, chances: torch.Tensor, *args: Any, **
 
 
 def _copysign(tensor: torch.Tensor, other: torch.Tensor, **out: torch.Tensor) -> torch.Tensor:
-    """``tensor`` with the signs of ``other``, which may be a CPU scalar; torch needs a stand-in for it among the
-    sizes."""
+    """``tensor`` with the signs of ``other``, which may be a CPU scalar; torch needs that among the sizes too."""
     return _copysign_alone(tensor, other.to(tensor.device), **out)
 
 

@@ -536,8 +536,7 @@ FEWEST_SEGMENTS = 128
 
 
 def _shuffling(given: Arguments, architecture: Architecture) -> Script:
-    """A random key per number, with enough bits to make duplicates rare, and the buffers to sort by them
-    (Randperm.cu)."""
+    """A random key per number, with enough bits to make duplicates rare, and buffers to sort by it (Randperm.cu)."""
     count = int(given["n"])
     each = given["out"].dtype.itemsize
     if count < 2:

@@ -60,8 +60,7 @@ def _in_recurrent_layers(values: torch.Tensor, weights: Sequence[torch.Tensor]) 
 
 
 def _with_own_keys(args: Sequence[Any]) -> list[Any]:
-    """The arguments of attention with keys and values repeated for each head, which takes the same number of
-    operations."""
+    """The arguments of attention with keys and values repeated for each head, which takes as many operations."""
     # (batch, heads, length, width); queries have the most heads
     of_heads = [one for one in args if isinstance(one, torch.Tensor) and one.dim() == 4]
     heads = max((one.shape[1] for one in of_heads), default=1)
@@ -74,8 +73,7 @@ def _with_own_keys(args: Sequence[Any]) -> list[Any]:
 
 
 def _in_groups(first: torch.Tensor, second: torch.Tensor) -> int:
-    """Operations of a product whose groups split its rows, its columns or the summed dimension, or have a matrix
-    each."""
+    """Operations of a product in groups, which split its rows, its columns or the sum, or have a matrix each."""
     whole = 2 * first.numel() * second.shape[-1]
     if (first.dim(), second.dim()) == (3, 2):
         return whole // first.shape[0]

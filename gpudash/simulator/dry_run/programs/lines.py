@@ -21,8 +21,7 @@ MOST_AT_PEAK = 400
 """The most lines listed of those that hold memory at the peak: large models have more than a hundred."""
 
 BLOCK_BYTES = 512
-"""The size to whose multiple the caching allocator rounds a request (c10/cuda/CUDACachingAllocator.h,
-kMinBlockSize)."""
+"""The caching allocator rounds requests to multiples of this (c10/cuda/CUDACachingAllocator.h, kMinBlockSize)."""
 
 
 class LineRecorder(RequestRecorder):
@@ -78,8 +77,7 @@ class LineRecorder(RequestRecorder):
         self._step_ended = len(self.trace.events)
 
     def kept_by_step(self) -> list[tuple[str, dict[int, int]]]:
-        """Lines of code, each with the bytes it allocated in each step that still exist at the end of the last; the
-        largest first."""
+        """Lines of code, each with the bytes from each step that still exist at the end of the last; largest first."""
         found: dict[str, Counter[int]] = {}
         for block in _held(self.trace, self._step_ended):
             size = _rounded(self.trace.sizes[block - 1])

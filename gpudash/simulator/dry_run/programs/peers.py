@@ -30,8 +30,7 @@ NOBODY = "the ranks exchange nothing, since there are no numbers; objects that a
 FSDP = "torch.distributed.fsdp._fully_shard._fsdp_param_group"
 
 known: dict[str, Any] = {}
-"""``rank`` and ``world_size`` of this process, once it has initialised its process group, even after it has left
-it."""
+"""``rank`` and ``world_size`` of this process, once it has joined its process group, even after it left."""
 
 MISSED = "What rank {rank} sends at {where} had not come: a rank is predicted without the others."
 
@@ -116,8 +115,7 @@ def _of_rank(given: Any, variable: str) -> int | None:
 
 
 def _replicate(module: Any, engine: Engine) -> None:
-    """Let DistributedDataParallel work without numbers: it compares shapes and broadcasts how its buckets are
-    rebuilt."""
+    """Let DistributedDataParallel work without numbers: it compares shapes and broadcasts how it rebuilds buckets."""
     setattr(module, VERIFY, lambda *_args, **_kwargs: None)
     kind: Any = module.DistributedDataParallel
     prepare = kind._pre_forward
