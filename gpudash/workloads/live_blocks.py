@@ -297,8 +297,7 @@ def _events(card: SimulatedGpu) -> int:
 
 
 MOST_EVENTS = 100_000
-"""How many events torch keeps: each takes about 2 µs and a few hundred bytes of host memory with Python stacks
-only."""
+"""How many events torch keeps: each takes 2 µs and a few hundred bytes of host memory with Python stacks only."""
 
 MOST_STEPS = 10_000
 """How many step starts are kept, from which a block's step is found by its time."""

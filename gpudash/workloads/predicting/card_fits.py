@@ -192,16 +192,14 @@ class CardFits:
             return None
 
     def _least_room(self, trace: Trace, target: Target, spacious: Peaks) -> int:
-        """The smallest capacity in bytes with which a trace passes: a search over many replays, the same for every
-        card."""
+        """The smallest capacity in bytes with which a trace passes: found by many replays, the same for every card."""
         key = id(trace), repr(target.settings)
         if key not in self._least_rooms:
             self._least_rooms[key] = minimum_room(trace, spacious.allocated, spacious.reserved, target.settings)
         return self._least_rooms[key]
 
     def _by_size(self) -> list[CardRequest]:
-        """The GPUs, the one with the most multiprocessors last: its workspaces are the largest, so the others' are
-        smaller."""
+        """The GPUs, the one with the most multiprocessors, and so the largest workspaces, last."""
         gpus = [card for card in self._question.cards if card.target.device != "cpu"]
         return sorted(gpus, key=lambda card: card.target.architecture.multiprocessors)
 

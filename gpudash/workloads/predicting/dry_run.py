@@ -30,8 +30,7 @@ from gpudash.workloads.running.run import resolve
 from gpudash.workloads.running.run_errors import Cancelled
 
 STEPS = 3
-"""How many steps are followed: optimizers have their state from the second on, and the third shows what keeps
-growing."""
+"""How many steps are followed: the second has the optimizer's state, and the third shows what keeps growing."""
 
 MOST_STEPS = 20_000
 """The most steps followed of a workload that grows by design; more would take minutes."""

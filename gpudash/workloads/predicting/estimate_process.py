@@ -46,8 +46,7 @@ NICENESS = 10
 
 
 class SupersededError(BaseException):
-    """A newer request has arrived. Not an `Exception`, because those raised in followed code are reported as its
-    own."""
+    """A newer request has arrived. Not an `Exception`: those in followed code are reported as its own."""
 
 
 def main() -> int:

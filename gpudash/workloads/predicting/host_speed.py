@@ -30,8 +30,7 @@ logger = logging.getLogger(__name__)
 MEASURED = "measured on this computer"
 
 LAUNCH_S = 2.5e-6
-"""Assumed host time in seconds for cudaLaunchKernel, which replaces the tiny kernel on the CPU: profiles show 2 to 4
-µs."""
+"""Assumed host seconds for cudaLaunchKernel, in place of the tiny kernel on the CPU: profiles show 2 to 4 µs."""
 
 WIDTH = 16
 ROUNDS = 60

@@ -75,8 +75,7 @@ class _Spreading:
         yield from self._more_cards()
 
     def _over(self, strategy: str, chosen: Sequence[Target], found: Estimate) -> Alternative:
-        """An alternative on available GPUs; it can be applied unless torch cannot connect them, as with simulated
-        ones."""
+        """An alternative on available GPUs, which can be applied unless torch cannot connect them (simulated ones)."""
         names = [target.device for target in chosen]
         if len(names) <= 2:
             text = ", ".join(names)
@@ -116,8 +115,7 @@ class _Spreading:
         return sum(alone.by_category.get(category, 0) for category in SHARDED)
 
     def _judged(self, strategy: str, targets: Sequence[Target]) -> Estimate | None:
-        """What each of several ranks needs on its device; ``None`` if it cannot be distributed so, or without
-        benefit."""
+        """What each of several ranks needs on its device; ``None`` if it cannot be distributed so or gains nothing."""
         change = over_ranks(self._spec, ["cpu"] * len(targets), strategy)
         # DDP with the whole batch on each rank needs as much as one device, plus its buckets.
         if change is None or (strategy == "ddp" and not {"batch", "global_batch"} & set(change.fields)):

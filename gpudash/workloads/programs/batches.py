@@ -154,8 +154,7 @@ class ClassQuestions:
 
 
 def text_batch(text: torch.Tensor, batch: int, sequence: int, seed: int, index: int) -> Batch:
-    """Windows of ``text`` at random positions, and the same shifted by one character: both (batch, sequence),
-    int64."""
+    """Random windows of ``text``, and the same shifted by one character: both (batch, sequence), int64."""
     generator = torch.Generator().manual_seed(seed * 1_000_003 + index)
     starts = torch.randint(len(text) - sequence, (batch,), generator=generator)
     characters = text[starts[:, None] + torch.arange(sequence + 1)]

@@ -1,4 +1,4 @@
-"""The table of epochs: means, time and one remark each."""
+"""The table of epochs: means, time and one observation each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COLUMNS = ("epoch", "device", "loss", "accuracy", "seconds", "observation")
 """The columns of the table."""
 
 NOTICEABLE = 0.2
-"""Relative change of an epoch's time that is worth a remark."""
+"""Relative change of an epoch's time that is worth an observation."""
 
 SETTLED = 0.01
 """Relative change below which the loss counts as unchanged."""
@@ -68,7 +68,7 @@ class Epochs:
 
 
 def observation(before: EpochFinished | None, device: str, loss: float, seconds: float, lost: int) -> str:
-    """A remark on an epoch: the most important difference from the one before."""
+    """An observation on an epoch: the most important difference from the one before."""
     if lost:
         return f"{lost} steps had no finite loss"
     if before is None:

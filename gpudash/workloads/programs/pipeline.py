@@ -320,8 +320,7 @@ def _as_operands(scalar: float, dtype: torch.dtype) -> list[float]:
 
 
 def _close(found: torch.Tensor, expected: torch.Tensor, *, exact: bool) -> bool:
-    """Whether they are equal, or for sums in a product within the rounding of the dtype: 16 units in the last
-    place."""
+    """Whether they are equal, or for a product's sums within the rounding of the dtype: 16 units in the last place."""
     if exact or not found.dtype.is_floating_point:
         return torch.equal(found, expected)
     tolerance = 16 * torch.finfo(found.dtype).eps
@@ -430,8 +429,7 @@ def numpy(device: torch.device) -> Pitfall:
 
 
 def current_device(device: torch.device) -> Pitfall:
-    """``.cuda()`` (on a simulated GPU ``.sim()``) without an index, while another device than the selected one is
-    current."""
+    """``.cuda()`` (on a simulated GPU ``.sim()``) without an index, while another device is current."""
     kind = device.type
     module: Any = getattr(torch, kind)
     others = [index for index in range(module.device_count()) if index != device.index]

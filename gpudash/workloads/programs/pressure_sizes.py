@@ -46,8 +46,7 @@ BATCH_BYTES = 4 * FEATURES + 8
 """Bytes of a sample and its class, the model's input."""
 
 RESERVE = 2 * 20 * MIB
-"""Bytes for the model, its gradients, the optimizer and the libraries' workspaces, which share segments of 2 and 20
-MiB."""
+"""Bytes for the model, its gradients, the optimizer and workspaces, which share segments of 2 and 20 MiB."""
 
 SAMPLE_BYTES = 4 * (2 * DEPTH * WIDTH + CLASSES)
 """Bytes that the graph keeps of a sample, in float32: each hidden layer before and after GELU, and the log-softmax of

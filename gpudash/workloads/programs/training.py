@@ -180,8 +180,8 @@ class _Trainer:
                 self._placed("batch back", batch, torch.device("cpu"))
 
     def _placed(self, stage: str, batch: Batch, *devices: torch.device) -> Batch:
-        """``batch`` on a device; for a split model inputs and targets on two, as targets must be where its outputs
-        are."""
+        """``batch`` on a device; for a split model the inputs on the first, the targets on the second with the
+        outputs."""
         if self._spec.is_split:
             pairs = zip(batch, (devices[0], devices[-1]), strict=True)
             inputs, targets = (
@@ -367,8 +367,7 @@ COMPUTING_ON_THE_CPU = ("cpu", "sim")
 """Device types that compute on the CPU: the CPU itself and the simulated GPU."""
 
 SHORT_BATCH_S = 0.1
-"""Batches expected to take fewer seconds are not interrupted: half of what Stop may take, at microseconds per
-layer."""
+"""Batches expected to take fewer seconds are not interrupted: half of what Stop may take; costs µs per layer."""
 
 
 def make_interruptible(model: nn.Module, spec: TrainingSpec, device: torch.device, check: Callable[[], None]) -> None:

@@ -47,8 +47,7 @@ NO_DRIVER = ("no NVIDIA driver", "No CUDA GPUs")
 
 @contextmanager
 def variable(name: str, value: str) -> Iterator[None]:
-    """Set an environment variable for a library that reads it now, unless the user has set it; children do not get
-    it."""
+    """Set an environment variable for a library that reads it now, unless the user has set it; not for children."""
     if name in os.environ:
         yield
         return

@@ -89,8 +89,7 @@ def release(backend: Backend, *, context: bool) -> tuple[int, int]:
 
 
 def card_fields(card: SimulatedGpu) -> dict[str, Any]:
-    """Describe a card of this process for another process that will run on it, where this one's memory counts as
-    others'."""
+    """Describe a card of this process for another process, where this one's memory counts as others'."""
     others, ours = dict(card.others), card.reserved_bytes() + card.context_bytes
     if ours:
         others[os.getpid()] = ours

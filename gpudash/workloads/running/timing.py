@@ -123,8 +123,7 @@ def _event() -> torch.cuda.Event:
 
 
 def median_and_iqr(values: Sequence[float]) -> tuple[float, float]:
-    """Median and interquartile range (linear between the nearest ranks, NumPy's default); a single value has range
-    0."""
+    """Median and interquartile range (linear between the nearest ranks, NumPy's default); 0 for a single value."""
     if len(values) < 2:
         return values[0], 0.0
     lower, middle, upper = statistics.quantiles(values, n=4, method="inclusive")

@@ -29,8 +29,7 @@ logger = logging.getLogger(__name__)
 _Found = TypeVar("_Found")
 
 SPARE_DELAY_S = 1.0
-"""Idle time in seconds after a run in a process of its own before the next process is started, which takes seconds of
-CPU."""
+"""Idle seconds after a run in a process of its own before the next one is started, which takes seconds of CPU."""
 
 POLL_S = 0.05
 """Seconds between two polls of a starting process, and of whether to continue waiting."""

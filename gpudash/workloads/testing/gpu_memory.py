@@ -1,4 +1,4 @@
-"""What a test uses of a GPU: its peaks, those of its parts, and a text on what filled the memory."""
+"""What a test uses of a GPU: its peaks, those of its pieces, and a text on what filled the memory."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class LineAtPeak:
 
 
 class MeasuredPiece:
-    """A part of a test.
+    """A piece of a test.
 
     Attributes:
         name: of it.
@@ -165,7 +165,7 @@ class GpuMemory:
         return with_cause(found.with_remedies(studied.remedies, studied.remedies_note), studied.cause)
 
     def footprint(self, root: Path) -> Footprint:
-        """What a baseline stores: the peak by category, by line and by part.
+        """What a baseline stores: the peak by category, by line and by piece.
 
         Args:
             root: file names are relative to it.
@@ -203,8 +203,7 @@ class GpuMemory:
         return sorted(found, key=lambda held: -held.bytes)
 
     def grown(self, change: FootprintChange) -> str:
-        """The report that a test uses more than before: the verdict, what changed, and what filled the memory at the
-        peak."""
+        """The report that a test uses more than before: the verdict, what changed, and what filled the memory."""
         rows = change.rows()
         wide = max((len(row[0]) for row in rows), default=0)
         table = [f"  {name:<{wide}}  {then:>10}  {now:>10}  {by:>10}".rstrip() for name, then, now, by in rows]

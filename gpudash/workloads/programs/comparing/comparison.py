@@ -56,8 +56,7 @@ from gpudash.workloads.running.context import Context
 from gpudash.workloads.running.run_errors import Cancelled, GuardRefused, memory_ran_out
 
 REPETITION_S = 0.15
-"""Measured seconds in a repetition: long compared with a scheduler's time slice of a few ms, short compared with clock
-changes."""
+"""Measured seconds in a repetition: long beside a scheduler's time slice of a few ms, short beside clock changes."""
 
 FEWEST_STEPS = 4
 """Measured steps of a repetition."""
@@ -68,8 +67,7 @@ FEWEST_FOURSOMES = 8
 MOST_STEPS = 100_000
 
 MOST_ALONE = 16
-"""The most repetitions on the CPU for comparison with a predicted card: the prediction is less exact than their
-median."""
+"""The most repetitions on the CPU beside a predicted card: the prediction is less exact than their median."""
 
 
 def run(spec: ComparisonSpec, context: Context) -> Mapping[str, Any]:
@@ -658,8 +656,7 @@ ROUNDOFF |= {"float16": 2**-11}
 """Precision → unit roundoff (IEEE 754; bfloat16 has 8 bits of significand)."""
 
 COMPARED_STEPS = 10
-"""How many first steps are compared by loss: later ones diverge for any two orders of summation, as training is
-chaotic."""
+"""How many first steps are compared by loss: later, any two orders of summation diverge, as training is chaotic."""
 
 NOTHING = "This workload reports no loss, accuracy or values to compare."
 

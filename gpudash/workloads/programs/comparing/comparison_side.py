@@ -1,5 +1,4 @@
-"""One side of a comparison: runs the workload on its device, one repetition at a time, with a given number of
-steps."""
+"""One side of a comparison: runs the workload on its device, a repetition with a given number of steps at a time."""
 
 from __future__ import annotations
 

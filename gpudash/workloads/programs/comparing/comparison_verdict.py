@@ -210,8 +210,7 @@ class Sweep:
 
     @property
     def crossing(self) -> float | None:
-        """The size from which the second is faster, interpolated linearly between logarithms; ``None`` if not
-        found."""
+        """The size from which the second is faster, interpolated between logarithms; ``None`` if not found."""
         for before, after in zip(self.points, self.points[1:], strict=False):
             if before.ratio <= 1 < after.ratio:
                 # In logarithms, because sizes grow by factors and times by powers.

@@ -229,8 +229,7 @@ class ParallelRun(RequestedRun):
         self._ended.failed.append((rank, message))
 
     def _end_rank(self, late: HeldUp | None) -> None:
-        """Kill the rank that hangs: a stopped process does not handle torchrun's signal, and torchrun would wait for
-        it."""
+        """Kill the rank that hangs: stopped, it does not handle torchrun's signal, and torchrun would wait for it."""
         peer = None
         if late is not None:
             peer = self._peers.get(late.rank)
@@ -331,8 +330,7 @@ LAUNCHER = (
 RANK = (
     "import sys; sys.path[:] = sys.argv[2:]; from gpudash.workloads.programs.parallel.rank_program import main; main()"
 )
-"""``python -m`` would put the working directory before all packages; the ranks must find the same ones as this
-process."""
+"""``python -m`` would search the working directory first; the ranks must find the same packages as this process."""
 
 ENVIRONMENT = {
     "GLOO_SOCKET_IFNAME": "lo",

@@ -52,7 +52,7 @@ class Link:
         rank, local_rank, world_size: from torchrun's environment variables.
         phase: the main thread's current phase.
         allocator: reads the GPU's allocator, once it exists.
-        communicates: returns whether the rank is in a collective now; ``None`` if `phase` tells.
+        communicates: returns whether the rank is in a collective now; ``None`` if `phase` says so.
         card: reads the figures of a simulated GPU as a whole; ``None`` for any other device.
         free_cache: whether cached memory should be released between two steps.
     """

@@ -401,8 +401,7 @@ class _BucketTimes(_CollectiveTimes):
 
 
 class _CudaBucketTimes(_CollectiveTimes):
-    """DistributedDataParallel on a GPU, timed by CUDA events that are read a step later, when the GPU has passed
-    them."""
+    """DistributedDataParallel on a GPU, timed by CUDA events that are read a step later, when they have completed."""
 
     def __init__(self, link: Link, model: DistributedDataParallel) -> None:
         super().__init__(link)

@@ -212,8 +212,7 @@ class _Host:
                 self._handle(message)
 
     def _unheard(self) -> NoReturn:
-        """Exit, because nothing can be sent: the listener has gone, or the workload closed a descriptor it does not
-        own."""
+        """Exit, because nothing can be sent: the listener has gone, or the workload closed a foreign descriptor."""
         if os.getppid() != self._parent:
             _leave()
         os._exit(UNHEARD)

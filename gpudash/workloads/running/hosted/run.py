@@ -207,8 +207,7 @@ class HostedRun(RequestedRun):
         return RunEnd(status="failed", error="host", message=message, remedy=START_REMEDY, **self._progress().fields())
 
     def _progress(self) -> Progress:
-        """The run's progress by its process's messages; every run starts before it ends, whatever the order of
-        messages."""
+        """The run's progress by its messages; every run starts before it ends, whatever order they arrive in."""
         request = self.request
         # A process that died early reported no start, but every end needs one.
         if not self._started:
@@ -221,8 +220,7 @@ class HostedRun(RequestedRun):
 PROGRAM = (
     "import sys; sys.path[:] = sys.argv[4:]; from gpudash.workloads.running.hosted.host_process import main; main()"
 )
-"""``python -m`` would put the working directory before all packages; the process must find the same ones as this
-one."""
+"""``python -m`` would search the working directory first; the process must find the same packages as this one."""
 
 SEND_S = 0.5
 """Longest time in seconds to wait for a process that does not read."""
