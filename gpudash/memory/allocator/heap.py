@@ -267,8 +267,7 @@ def allocate_expandable(heap: Heap, home: FreeList, size: int) -> Block | None:
 
 
 def _expandable_for(heap: Heap, home: FreeList, size: int) -> Block:
-    """The block at the lowest address with ``size`` bytes of free and unmapped blocks from there on, or a new
-    range."""
+    """The block at the lowest address from which ``size`` bytes are free or unmapped, or a new range."""
     # torch's `find_expandable_block`: the unmapped ranges by address, each with the free block right before it
     for address in home.unmapped:
         block = heap.blocks[address]

@@ -1,2 +1,1 @@
-"""How much memory a language model server needs and how many requests it serves, computed from the config as in
-vLLM."""
+"""How much memory a language model server needs and how many requests it serves, by its config, as in vLLM."""

@@ -177,8 +177,7 @@ def kv_cache(
 
 
 def _token_bytes(model: ServedModel, kind: str, ranks: int, number: int) -> int:
-    """Bytes of one token in a layer of a rank: keys and values of its heads, or the latent, which every rank keeps
-    whole."""
+    """Bytes of a token in a layer of a rank: keys and values of its heads, or the latent, whole on every rank."""
     if kind == STATE:
         return 0
     if model.latent:

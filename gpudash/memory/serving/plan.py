@@ -69,8 +69,7 @@ class ServerCard:
 
     @classmethod
     def found(cls, product: str, total_bytes: int) -> ServerCard:
-        """The card for the driver's product name: a known one keeps its other properties but takes the size given
-        here."""
+        """The card for the driver's product name: if known, with its properties, but with the size given here."""
         known = find(product)
         if known is None:
             return cls(product, total_bytes)
@@ -428,8 +427,7 @@ class ModelServer:
         return Way.of(change, self.on(card, flags), users, length)
 
     def least_utilisation(self, card: ServerCard, flags: ServerFlags, users: int, length: int) -> float | None:
-        """The smallest share of the card that serves ``users`` requests of ``length`` tokens; ``None`` if none
-        does."""
+        """The smallest share of the card that serves ``users`` requests of ``length`` tokens, if any."""
         flags = replace(flags, max_num_seqs=flags.max_num_seqs or self._requests(card, flags, users))
         for share in UTILISATIONS:
             if self._way("", card, replace(flags, gpu_memory_utilization=share), users, length).enough:
