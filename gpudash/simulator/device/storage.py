@@ -171,7 +171,7 @@ class _DLManagedTensor(ctypes.Structure):
 class StorageBlock:
     """What is behind one storage: the card's block and, if numbers are computed, the bytes on the host.
 
-    An attribute of the storage's Python object, which torch keeps for as long as the storage lives.
+    It is an attribute of the storage's Python object, which torch keeps for as long as the storage lives.
     """
 
     __slots__ = ("address", "card", "host")

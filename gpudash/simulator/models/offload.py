@@ -121,7 +121,7 @@ class Offload:
             return
         self._traffic = BusTraffic()
         self._most = self._now
-        if not self.holds_weights:  # otherwise counted when saved and read
+        if not self.holds_weights:  # activations are counted when saved and read
             yield
             return
         with HostTensors(), self._traffic:
