@@ -102,7 +102,7 @@ class Side:
         self.retries_before = 0
         if self._torch_device.type == "cuda":
             self.retries_before = retries(self._torch_device)
-            if self._torch_device != context.device:  # the worker keeps the peak of its own
+            if self._torch_device != context.device:  # otherwise the worker reads its peak
                 torch.cuda.reset_peak_memory_stats(self._torch_device)
 
     def run(self, spec: Spec, at_step: Callable[[], None] | None = None) -> Repetition:

@@ -414,7 +414,7 @@ def _ending_frame(ending: Event) -> bytes:
 
 
 def _left_out(event: Event) -> Event:
-    """The replacement for an event that is too long; the start of a run is always reported."""
+    """The replacement for an event that is too long: a start without its spec, or a note that it is missing."""
     if isinstance(event, RunStarted):
         return RunStarted(
             time_s=event.time_s,

@@ -19,7 +19,7 @@ from gpudash.workloads.running.run_errors import WorkloadError
 from gpudash.workloads.running.sim_backend import card_fields, card_from
 
 Ask = Callable[..., Any]
-"""Calls the process that hosts the run with a question and facts; ``None`` if there is no answer."""
+"""Sends a question with facts to the parent process, and returns the answer; ``None`` if there is none."""
 
 
 def message_of(request: RunRequest, clock: Callable[[], float]) -> dict[str, Any]:

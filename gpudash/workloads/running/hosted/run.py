@@ -111,7 +111,7 @@ class HostedRun(RequestedRun):
         while self._ending is None:
             if host.ready and not requested:
                 requested = True
-                self._pass_on_requests(host)  # before the next poll, because a short run may be over by then
+                self._pass_on_requests(host)  # first, as a short run may be over before the next poll
                 host.send(message_of(self.request, self.clock))
             for message in host.receive(POLL_S):
                 self._take(message, host)
